@@ -24,7 +24,6 @@ from kcard.offline.recipe import Recipe, Style
 from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
 from kcard.training.execution import one_thread
-from kcard.training.loop import run
 from kcard.types import Sampling
 
 STYLES: tuple[Style, ...] = ("tokens", "encoder-prefix")
@@ -94,7 +93,7 @@ def measure(task: Task, style: Style, scale: float, seed: int) -> dict[str, obje
         begun = time.process_time()
         recipe = Recipe(style=style, seed=seed)
         prepared = plan(corpus.texts, replace(recipe, exposures=scale * recipe.exposures_of_a_fact)).prepare()
-        run(prepared.job, folder / "checkpoint")
+        prepared.job.run(folder / "checkpoint")
         seconds = time.process_time() - begun
         target = folder / "card"
         target.mkdir()

@@ -1,15 +1,12 @@
 """Relevance of passages to a question: cosine of embeddings, sentence-transformers, random."""
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
 
-from kcard.errors import MissingExtra
 from kcard.interfaces import Array
 from kcard.selectors.checkpoints import (
-    EXTRA,
     Checkpoint,
     announce,
     check_code,
@@ -131,8 +128,6 @@ class SentenceEmbedding:
     def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
         """Load the model. `pooling`: mean over tokens, or the first one ([CLS]), instead of its own. Raises as
         checkpoints.load does."""
-        if find_spec("sentence_transformers") is None:
-            raise MissingExtra(f"{checkpoint.selector} needs sentence-transformers: {EXTRA}")
         check_code(checkpoint, loading)
         announce(checkpoint, loading)
         with loading_errors(checkpoint), quiet_loading():

@@ -13,7 +13,7 @@ from kcard.cards.models.loader import base_digest
 from kcard.errors import ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base
 from kcard.system import quiet_loading
-from kcard.training.execution import Execution, Processes, bf16, forked_rng
+from kcard.training.execution import Execution, bf16, forked_rng
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -181,14 +181,12 @@ def load_model(
     execution: Execution,
     origin: WeightSource,
     device: str,
-    processes: Processes | None = None,
     opening: Sequence[int] = (),
 ) -> Any:
     """Load the model with its trainable weights; `opening`: the tokens that a fresh prefix is made of.
 
-    The whole model is put on the device, or with several processes each one's shard (FSDP). Trained weights have the
-    dtype of the options; the frozen base of an adapter is bf16 on a GPU. Raises ModelUnavailable, and UsageError for a
-    model that can't take a prefix.
+    Trained weights have the dtype of the options; the frozen base of an adapter is bf16 on a GPU. Raises
+    ModelUnavailable, and UsageError for a model that can't take a prefix, or can't compute activations again.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -205,9 +203,6 @@ def load_model(
         raise _unavailable(name, error) from error
     if execution.checkpointing:
         _checkpoint_activations(model)
-    if processes is not None and options.method == "full":
-        shard(model, processes)
-        return model
     model = model.to(torch.device(device))
     return model if options.method == "full" else _add_trainable(model, options, origin, opening)
 
@@ -281,21 +276,3 @@ def _checkpoint_activations(model: Any) -> None:
         # The name that transformers 5 has in its place is unknown to transformers 4.
         warnings.filterwarnings("ignore", ".*gradient_checkpointing_enable", FutureWarning)
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-
-
-def shard(model: Any, processes: Processes) -> None:
-    """Shard every layer among the processes (FSDP2; Zhao et al., 2023). Gradients are summed, not averaged, since the
-    loss of each part is already weighted by its share of the batch."""
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
-
-    mesh = DeviceMesh.from_group(processes.group, processes.device.partition(":")[0])
-    layers = set(getattr(model, "_no_split_modules", None) or ())
-    for module in [module for module in model.modules() if type(module).__name__ in layers]:
-        fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
-            # A product with a factor is nothing that gloo offers.
-            module.set_force_sum_reduction_for_comms(True)

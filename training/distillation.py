@@ -21,10 +21,9 @@ from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.llms.transformers_llm import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
-from kcard.training.epochs import IGNORED, Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
+from kcard.training.epochs import Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
-from kcard.training.losses import PartLoss
 from kcard.training.progress import Note, Report, TeacherProgress, silent
 from kcard.training.study import QUESTIONS, StudyItem
 from kcard.types import Source, derive_seed
@@ -50,7 +49,6 @@ __all__ = [
     "answer_prompts",
     "ask_teacher",
     "distilled_epochs",
-    "distilled_loss",
     "divergence",
     "passage_questions",
     "top_tokens",
@@ -197,22 +195,6 @@ def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: flo
     )
     divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
     return divergence
-
-
-def distilled_loss(temperature: float) -> PartLoss:
-    """Return a loss: the divergence at all places that have a label, times the part's weight."""
-    import torch
-
-    def loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
-        chosen = logits[following != IGNORED]
-        if not part:
-            return chosen.sum()
-        ids = np.concatenate([example.teacher.ids for example in part]).astype(np.int64)
-        logs = np.concatenate([example.teacher.logs for example in part])
-        teacher = (torch.from_numpy(ids).to(logits.device), torch.from_numpy(logs).to(logits.device))
-        return divergence(chosen, *teacher, temperature) * share
-
-    return loss
 
 
 def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":

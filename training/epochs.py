@@ -9,11 +9,10 @@ import json
 import tempfile
 import weakref
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import chain, islice
 from random import Random
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IGNORED",
-    "Batches",
+    "BatchEpochs",
     "Epochs",
     "Lazy",
     "ReplayMix",
@@ -45,6 +44,7 @@ __all__ = [
     "bucketed",
     "collate",
     "grouped",
+    "in_batches",
     "packed_epochs",
     "parallel_map",
     "recited_epochs",
@@ -363,8 +363,8 @@ def _parts(documents: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-Batches = Sequence[Sequence[TrainingExample]]
-Epochs = Callable[[int], Batches]
+Epochs = Callable[[int], Sequence[TrainingExample]]  # of an epoch's number: its examples, in order
+BatchEpochs = Callable[[int], Sequence[Sequence[TrainingExample]]]  # its batches
 
 AT_ONCE = 1000
 BATCHES = 100  # a window of passages to recite
@@ -462,36 +462,28 @@ def recited_epochs(
 def windowed_epochs(
     shown: ReplayMix[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
 ) -> Epochs:
-    """Batch what `examples` makes of items, given by their places in `shown`; within a hundred batches, rows of similar
-    length are grouped."""
+    """Order what `examples` makes of items, given by their places in `shown`; within a hundred batches, rows of similar
+    length follow each other."""
 
-    def epoch(number: int) -> Batches:
-        windows = shown.windows(number, BATCHES * shown.size)
+    def epoch(number: int) -> Sequence[TrainingExample]:
+        size = BATCHES * shown.size
+        windows = shown.windows(number, size)
 
-        def window(at: int) -> Batches:
+        def window(at: int) -> list[TrainingExample]:
             rng = shown.rng(number, at)
-            return grouped(examples(windows[at].tolist(), rng), shown.size, rng)
+            return [*chain.from_iterable(grouped(examples(windows[at].tolist(), rng), shown.size, rng))]
 
-        # Window i has counts[i] batches; only the latest window is kept in memory.
-        counts = [_ceil(len(rows), shown.size) for rows in windows]
-        ends = list(accumulate(counts))
-        latest = functools.lru_cache(maxsize=1)(window)
-
-        def batch(index: int) -> Sequence[TrainingExample]:
-            at = bisect_right(ends, index)
-            return latest(at)[index - ends[at] + counts[at]]
-
-        return Lazy(ends[-1], batch)
+        latest = functools.lru_cache(maxsize=1)(window)  # only one window is in memory
+        return Lazy(sum(map(len, windows)), lambda index: latest(index // size)[index % size])
 
     return epoch
 
 
-def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, size: int, seed: int) -> Epochs:
-    """Batch blocks of contiguous text in random order, `size` per batch: all new ones and as many old ones, drawn
-    anew in each epoch."""
+def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, seed: int) -> Epochs:
+    """Order blocks of contiguous text at random: all new ones and as many old ones, drawn anew in each epoch."""
     import numpy as np
 
-    def epoch(number: int) -> Batches:
+    def epoch(number: int) -> Sequence[TrainingExample]:
         rng = np.random.default_rng(derive_seed(seed, "epoch", number))
         order = np.arange(len(new))
         if old is not None:
@@ -499,19 +491,28 @@ def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, size: int, seed: in
             order = np.concatenate([order, len(new) + drawn])
         rng.shuffle(order)
 
-        def block(index: int) -> TrainingExample:
+        def block(place: int) -> TrainingExample:
+            index = int(order[place])
             if index < len(new):
                 return new[index]
             assert old is not None
             return old[index - len(new)]
 
-        def batch(place: int) -> list[TrainingExample]:
-            return [block(index) for index in order[place * size : (place + 1) * size].tolist()]
-
-        return Lazy(_ceil(len(order), size), batch)
+        return Lazy(len(order), block)
 
     return epoch
 
 
-def _ceil(count: int, size: int) -> int:
-    return -(-count // size)
+def in_batches(epochs: Epochs, size: int) -> BatchEpochs:
+    """Cut each epoch into batches of `size` examples; the last one may be smaller."""
+
+    def epoch(number: int) -> Sequence[Sequence[TrainingExample]]:
+        examples = epochs(number)
+        count = len(examples)
+
+        def batch(index: int) -> list[TrainingExample]:
+            return [examples[place] for place in range(index * size, min(count, (index + 1) * size))]
+
+        return Lazy(-(-count // size), batch)
+
+    return epoch

@@ -4,7 +4,6 @@ AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks 
 pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.training.distillation).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,21 +30,21 @@ from kcard.training.distillation import (
     answer_prompts,
     ask_teacher,
     distilled_epochs,
-    distilled_loss,
 )
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
-from kcard.training.execution import Execution, Processes, bf16, free, gather_weights, mean_loss
-from kcard.training.loop import Job, Preparation, call_everywhere, linear
-from kcard.training.losses import causal_losses, token_loss
-from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
+from kcard.training.execution import Execution, bf16
+from kcard.training.loop import Preparation
+from kcard.training.optimizers import OptimizerName, check_optimizer
 from kcard.types import derive_seed
 
-__all__ = ["Options", "WarmStart", "WorkerSetup", "make_job", "origin_of", "prepare"]
+__all__ = ["RECITED", "Options", "WarmStart", "origin_of", "prepare"]
 
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
 HELD_OUT_MOST = 2000
+# Tokens of a question and a statement of 60 words, or of a question and its answer, about the longest there are.
+RECITED = 192
 
 
 @dataclass(frozen=True)
@@ -104,31 +103,17 @@ def origin_of(start: WarmStart | None) -> WeightSource:
     return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
 
 
-@dataclass(frozen=True)
-class WorkerSetup:
-    """The setup of worker processes for training. `opening`: tokens that initialise a new prefix."""
-
-    options: Options
-    execution: Execution
-    origin: WeightSource
-    steps: int
-    pad: int
-    opening: tuple[int, ...] = ()
-
-
 def prepare(
     texts: Sequence[str],
     options: Options,
     fingerprint: str = "",
     start: WarmStart | None = None,
     execution: Execution = Execution(),  # noqa: B008 (frozen)
-    processes: Processes | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
 ) -> Preparation:
     """Prepare everything that fine-tuning needs before its first step.
 
-    processes     those that take part, of which this is rank 0
     study         see PseudoQueries
     distillation  with objective distil
 
@@ -136,19 +121,22 @@ def prepare(
     """
     import numpy as np
 
+    from kcard.training.trainer import FineTuning, FineTuningSetup
+
     check_optimizer(options.optimizer)
-    device = execution.place() if processes is None else processes.device
+    device = execution.place()
     origin = origin_of(start)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
+    # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
-        # 1 % of the documents are held out, 2,000 at most.
         rng = Random(derive_seed(options.seed, "held out"))
         count = min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))
         chosen = sorted(rng.sample(range(len(texts)), count))
         rows = np.delete(np.arange(len(texts)), chosen)
         learned = Lazy(len(rows), lambda index: texts[rows[index]])
         held_out = [texts[index] for index in chosen]
+    # A prefix begins as the first tokens of the corpus, and takes a part of the context window.
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
@@ -158,50 +146,54 @@ def prepare(
             options = replace(options, prefix_tokens=len(first))
         before = prefix_length(options, config)
         room = prefix_room(before, config)
-    model: Any = None
+    # The model, and the examples of each epoch; with objective distil, the model is its own teacher.
+    model = load_model(options, execution, origin, device, first)
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
-        epoch = _make_epochs(
-            learned, () if start is None else start.passages, tokenizer, room, options, study
-        )
+        replayed = () if start is None else start.passages
+        epochs = _make_epochs(learned, replayed, tokenizer, room, options, study)
     else:
-        model = load_model(options, execution, origin, device, opening=first)
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
         teacher = Teacher(model, tokenizer, prompts, room + before, k, options.seed, before)
         distilled = ask_teacher(distillation, teacher, execution, fingerprint)
-        epoch = distilled_epochs(distilled, options.batch_size, options.seed)
+        epochs = distilled_epochs(distilled, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
-    steps = max(1, round(options.epochs * len(epoch(0)) / distilled.share))
+    batches = -(-len(epochs(0)) // options.batch_size)
+    steps = max(1, round(options.epochs * batches / distilled.share))
+    blocks = TokenBlocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    setup = WorkerSetup(options, execution, origin, steps, pad, first)
-    if processes is not None:
-        processes.send(setup)
-    job = make_job(setup, device, processes, epoch, fingerprint, model)
-    model = job.modules["model"]
-    base = base_of(options.base, model) if start is None else start.base
+    longest = min(options.block if options.objective == "clm" else RECITED, room)
+    setup = FineTuningSetup(
+        options,
+        execution,
+        origin,
+        steps=steps,
+        examples=steps * options.batch_size,
+        held_out=len(blocks),
+        rows=execution.micro_batch_rows(options.batch_size, longest),
+        pad=pad,
+        opening=first,
+    )
+    tuning = FineTuning(model, setup, epochs, [blocks[place] for place in range(len(blocks))], fingerprint)
 
     def save(folder: Path) -> None:
-        weights = call_everywhere(job, gather_weights)
+        tuning.save(folder)
         with quiet_loading():
-            model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
-        call_everywhere(job, free)
 
     def check() -> Mapping[str, Any]:
-        """Measure the mean loss per token over the documents that training never saw."""
-        if not held_out:
+        """Return the mean loss per token over the documents that training never saw."""
+        if tuning.held_out_loss is None:
             return {}
-        blocks = TokenBlocks(held_out, tokenizer, min(options.block, room))
-        loss = call_everywhere(job, mean_loss, [blocks[place] for place in range(len(blocks))])
-        return {"held_out_loss": round(loss, 4), "held_out_documents": len(held_out)}
+        return {"held_out_loss": round(tuning.held_out_loss, 4), "held_out_documents": len(held_out)}
 
     hyperparameters = {
         **{name: value for name, value in asdict(options).items() if value is not None},
         "learning_rate": options.rate,
         "steps": steps,
-        "bf16": bf16(device),
+        "bf16": bf16(device.partition(":")[0]),
         "processes": execution.processes,
         "device": device.partition(":")[0],
         **distilled.record,
@@ -210,50 +202,19 @@ def prepare(
         hyperparameters = {
             name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
         }
-    libraries = ("torch", "transformers", "tokenizers", "peft")
+    base = base_of(options.base, model) if start is None else start.base
+    libraries = ("torch", "transformers", "accelerate", "tokenizers", "peft")
     return Preparation(
-        job, save, options.method, base, prompt, hyperparameters, libraries, check, device, distilled.seconds
-    )
-
-
-def make_job(
-    setup: WorkerSetup,
-    device: str,
-    processes: Processes | None = None,
-    epoch: Epochs | None = None,
-    fingerprint: str = "",
-    model: Any = None,
-) -> Job:
-    """Make the job, the same in every process but for the batches of rank 0. `model`: if already loaded."""
-    options = setup.options
-    part_loss = distilled_loss(options.teacher_temperature) if options.objective == "distil" else token_loss
-
-    def no_batches(epoch: int) -> Sequence[Any]:
-        # Rank 0 sends a worker process the batch of each step.
-        raise NotImplementedError(epoch)
-
-    if model is None:
-        model = load_model(options, setup.execution, setup.origin, device, processes, setup.opening)
-    optimizer = adamw(
-        options.optimizer,
-        [weight for weight in model.parameters() if weight.requires_grad],
-        lr=options.rate,
-        betas=options.betas,
-        eps=options.epsilon,
-        weight_decay=options.decay,
-    )
-    for group in optimizer.param_groups:
-        group["initial_lr"] = group["lr"]
-    return Job(
-        modules={"model": model},
-        optimizers=[optimizer],
-        steps=setup.steps,
-        epoch=epoch or no_batches,
-        losses=causal_losses(model, setup.pad, setup.execution, processes, part_loss),
-        rate=linear(setup.steps, math.ceil(options.warm * setup.steps)),
-        seed=options.seed,
-        fingerprint=fingerprint,
-        processes=processes,
+        tuning,
+        save,
+        options.method,
+        base,
+        prompt,
+        hyperparameters,
+        libraries,
+        check,
+        device,
+        distilled.seconds,
     )
 
 
@@ -268,6 +229,6 @@ def _make_epochs(
     if options.objective == "clm":
         size = min(options.block, room)
         old = TokenBlocks(replayed, tokenizer, size) if replayed else None
-        return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.batch_size, options.seed)
+        return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.seed)
     shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share, study)

@@ -9,18 +9,18 @@ import pickle
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.io import replacing
 from kcard.manifest import Base, Prompt
-from kcard.training.execution import Processes, forked_rng
-from kcard.training.progress import Note, Report, TrainingProgress, duration, silent
+from kcard.training.execution import forked_rng
+from kcard.training.progress import Clock, Note, Report, silent
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -35,15 +35,16 @@ __all__ = [
     "Preparation",
     "RunState",
     "TrainingOutcome",
-    "call_everywhere",
-    "checkpoint_content",
+    "TrainingRun",
     "cosine",
     "linear",
     "load",
-    "run",
+    "other_run",
     "save",
     "step",
     "steps_of",
+    "stopped",
+    "unwritable",
 ]
 
 
@@ -120,20 +121,8 @@ class RunState:
             self.index = 0
 
 
-def checkpoint_content(job: "Job") -> dict[str, Any]:
-    """Return trained weights and optimizer states; those that FSDP sharded are gathered."""
-    from kcard.training.execution import gather
-
-    return {
-        "weights": [gather(weight.detach()) for weight in _trainable_weights(job)],
-        "optimizers": [gather(optimizer.state_dict()) for optimizer in job.optimizers],
-    }
-
-
-def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] | None = None) -> None:
+def save(folder: Path, job: "Job", state: RunState) -> None:
     """Write the checkpoint so that a reader finds the old one or the new one, never half of either.
-
-    trained  the content of the job, if already gathered
 
     Raises CardError where there is no room for it.
     """
@@ -143,15 +132,14 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
         "fingerprint": job.fingerprint,
         "steps": job.steps,
         "state": vars(state),
-        **(trained or checkpoint_content(job)),
+        "weights": [weight.detach() for weight in _trainable_weights(job)],
+        "optimizers": [optimizer.state_dict() for optimizer in job.optimizers],
     }
     try:
         with replacing(folder / FILE, parents=True) as stream:
             torch.save(written, stream)
     except (OSError, RuntimeError) as error:  # torch's own where the disk is full
-        raise CardError(
-            f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
-        ) from error
+        raise unwritable(folder, error) from error
 
 
 def steps_of(folder: Path) -> int | None:
@@ -168,6 +156,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
 
     Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
     """
+    import torch
 
     path = folder / FILE
     if not path.exists():
@@ -175,11 +164,13 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
         return RunState()
     checkpoint = _read(path)
     if checkpoint["fingerprint"] != job.fingerprint:
-        raise UsageError(
-            f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
-            "arguments, or train without resume"
-        )
-    call_everywhere(job, _restore_checkpoint, str(path))
+        raise other_run(folder)
+    trained = _trainable_weights(job)
+    with torch.no_grad():
+        for weight, saved in zip(trained, checkpoint["weights"], strict=True):
+            weight.copy_(saved)
+    for optimizer, saved in zip(job.optimizers, checkpoint["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
     state = RunState(**checkpoint["state"])
     report(Note(f"resuming after step {state.step} of {job.steps}"))
     return state
@@ -198,21 +189,19 @@ def _read(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
-def _restore_checkpoint(job: "Job", path: str) -> None:
-    """Load the checkpoint into the job, in every process its shard."""
-    import torch
+def unwritable(folder: Path, error: Exception) -> CardError:
+    """Return the error of a checkpoint for which there is no room."""
+    return CardError(
+        f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
+    )
 
-    from kcard.training.execution import share_of
 
-    checkpoint, trained = _read(Path(path)), _trainable_weights(job)
-    with torch.no_grad():
-        for weight, saved in zip(trained, checkpoint["weights"], strict=True):
-            weight.copy_(share_of(saved, weight))
-    for optimizer, saved in zip(job.optimizers, checkpoint["optimizers"], strict=True):
-        for index, states in saved.get("state", {}).items():
-            like = optimizer.param_groups[0]["params"][index]
-            saved["state"][index] = {name: share_of(value, like) for name, value in states.items()}
-        optimizer.load_state_dict(saved)
+def other_run(folder: Path) -> UsageError:
+    """Return the error of a checkpoint that another run wrote."""
+    return UsageError(
+        f"the checkpoint in {folder} belongs to another corpus or other settings: repeat the original "
+        "arguments, or train without resume"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -228,15 +217,6 @@ def _trainable_weights(job: "Job") -> "list[Parameter]":
     ]
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-CHECKPOINT_SECONDS = 60.0
-CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
-REPORT_SECONDS = 1.0
-MEASURED_STEPS = 20
-
-
 class Optimizer(Protocol):
     """The interface of an optimizer, which torch's have. Each group has an `initial_lr`, the peak rate."""
 
@@ -248,9 +228,30 @@ class Optimizer(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
 
 
+class TrainingRun(ABC):
+    """A training that is prepared, of `steps` steps."""
+
+    steps: int
+
+    @abstractmethod
+    def run(
+        self,
+        checkpoint: Path,
+        *,
+        resume: bool = False,
+        report: Report = silent,
+        remedy: str = "call train again with resume=True",
+    ) -> "TrainingOutcome":
+        """Train, writing checkpoints into the folder `checkpoint`, or go on from the last one there with `resume`.
+
+        Ctrl-C ends the step at hand, writes a checkpoint and raises TrainingInterrupted with `remedy`. Raises
+        UsageError for the checkpoint of another run, and CardError where there is no room for one.
+        """
+
+
 @dataclass(frozen=True)
-class Job:
-    """A training job.
+class Job(TrainingRun):
+    """A training job of the embedded model.
 
     epoch   the batches of epoch n, which must depend on n alone if the job is resumed
     losses  the loss of a batch, to be minimised, as one or more terms, each with its number
@@ -258,7 +259,6 @@ class Job:
     rate    the factor on every learning rate at a step
     timed   whether the user knows already how long it takes; else the first steps are measured, and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
-    processes  those that train it together; None: this one alone
     """
 
     modules: Mapping[str, "Module"]
@@ -272,7 +272,58 @@ class Job:
     fingerprint: str = ""
     timed: bool = False
     settled: float = 0.0
-    processes: Processes | None = None
+
+    def run(
+        self,
+        checkpoint: Path,
+        *,
+        resume: bool = False,
+        report: Report = silent,
+        remedy: str = "call train again with resume=True",
+    ) -> "TrainingOutcome":
+        """Train until `steps`; the modules hold the result.
+
+        A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
+        raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
+        same, bit for bit, as without the interruption.
+        """
+        state = load(checkpoint, self, report) if resume else RunState()
+        device = next(next(iter(self.modules.values())).parameters()).device
+        with forked_rng(device), Interrupt() as interrupt:
+            for module in self.modules.values():
+                module.train()
+            clock = Clock(
+                self.steps, report, state.step, state.seconds, state.tokens, state.losses, timed=self.timed
+            )
+
+            def keep() -> None:
+                begun = time.monotonic()
+                state.tokens, state.losses, state.seconds = clock.tokens, clock.losses, clock.seconds
+                save(checkpoint, self, state)
+                clock.note_checkpoint(time.monotonic() - begun)
+
+            for batch in state.batches(self):
+                loss, tokens = step(self, batch, state.step)
+                clock.step(loss, tokens)
+                state.advance(loss)
+                try:
+                    clock.report()
+                except KeyboardInterrupt:
+                    interrupt.asked = True
+                if interrupt.asked and state.step < self.steps:
+                    keep()
+                    raise stopped(state.step, self.steps, checkpoint, remedy)
+                if state.is_settled(self.settled):
+                    done = f"stopped after {state.step} of {self.steps} steps"
+                    report(
+                        Note(f"{done}: the loss is below {self.settled}, so there is nothing more to learn")
+                    )
+                    break
+                if clock.due():
+                    keep()
+        last = clock.losses or state.recent
+        loss = sum(last) / len(last) if last else math.nan
+        return TrainingOutcome(state.step, clock.tokens, clock.seconds, loss, state.epoch + (state.index > 0))
 
 
 @dataclass(frozen=True)
@@ -284,15 +335,6 @@ class TrainingOutcome:
     seconds: float
     loss: float
     epochs: int
-
-
-def call_everywhere(
-    job: Job, function: "Callable[Concatenate[Job, P], T]", *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Call a module-level function with the job in all its processes at once, and return its result here."""
-    if job.processes is not None:
-        job.processes.send((function, args, kwargs))
-    return function(job, *args, **kwargs)
 
 
 def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:
@@ -314,70 +356,9 @@ def linear(steps: int, warm: int) -> Callable[[int], float]:
     return rate
 
 
-def run(
-    job: Job,
-    checkpoint: Path,
-    *,
-    resume: bool = False,
-    report: Report = silent,
-    remedy: str = "call train again with resume=True",
-) -> TrainingOutcome:
-    """Train until `job.steps`; the modules hold the result.
-
-    A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
-    raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
-    same, bit for bit, as without the interruption.
-    """
-    state = load(checkpoint, job, report) if resume else RunState()
-    device = next(next(iter(job.modules.values())).parameters()).device
-    with (
-        forked_rng(device),
-        _report_lost_process(job, state, checkpoint, remedy),
-        Interrupt() as interrupt,
-    ):
-        for module in job.modules.values():
-            module.train()
-        clock = _Clock(job, state, report)
-
-        def keep() -> None:
-            begun = time.monotonic()
-            save(checkpoint, job, clock.note(state), call_everywhere(job, checkpoint_content))
-            clock.note_checkpoint(time.monotonic() - begun)
-
-        for batch in state.batches(job):
-            loss, tokens = call_everywhere(job, step, batch, state.step)
-            clock.step(loss, tokens)
-            state.advance(loss)
-            try:
-                clock.report()
-            except KeyboardInterrupt:
-                interrupt.asked = True
-            if interrupt.asked and state.step < job.steps:
-                keep()
-                done = f"{state.step} of {job.steps} steps"
-                raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
-            if state.is_settled(job.settled):
-                done = f"stopped after {state.step} of {job.steps} steps"
-                report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
-                break
-            if clock.due():
-                keep()
-    return clock.outcome(state)
-
-
-@contextmanager
-def _report_lost_process(job: Job, state: RunState, checkpoint: Path, remedy: str) -> Iterator[None]:
-    """Convert the loss of another process into a TrainingInterrupted that says how to resume."""
-    try:
-        yield
-    except RuntimeError as error:
-        lost = "" if job.processes is None else job.processes.describe_loss(error)
-        if not lost:
-            raise
-        saved = (
-            f"checkpoint in {checkpoint}: {remedy}" if (checkpoint / FILE).exists() else "no checkpoint yet"
-        )
-        raise TrainingInterrupted(f"{lost} after {state.step} of {job.steps} steps; {saved}") from error
+def stopped(step: int, steps: int, checkpoint: Path, remedy: str) -> TrainingInterrupted:
+    """Return what a run raises after Ctrl-C."""
+    return TrainingInterrupted(f"stopped after {step} of {steps} steps; checkpoint in {checkpoint}: {remedy}")
 
 
 def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
@@ -394,75 +375,11 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
         part.backward()
         loss, tokens = loss + part.item(), tokens + count
     weights = [weight for group in groups for weight in group["params"]]
-    if job.processes is not None:
-        job.processes.sum_gradients(weights)
-        loss, total = job.processes.total(loss, tokens)
-        tokens = int(total)
     torch.nn.utils.clip_grad_norm_(weights, job.clip)
     for optimizer in job.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return loss, tokens
-
-
-class _Clock:
-    """Counts tokens, loss and time, and reports them to the user."""
-
-    def __init__(self, job: Job, state: RunState, report: Report) -> None:
-        self._steps, self._report = job.steps, report
-        # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
-        self._timed = job.timed and state.step == 0
-        self._begun = self._told = self._saved = time.monotonic()
-        self._pause = CHECKPOINT_SECONDS
-        self._first = state.step
-        self._before = state.seconds
-        self._tokens = state.tokens
-        self._step = state.step
-        self._recent: list[float] = []
-        self._last: list[float] = list(state.losses)
-
-    def step(self, loss: float, tokens: int) -> None:
-        self._step += 1
-        self._tokens += tokens
-        self._recent.append(loss)
-        if self._step > self._steps * 0.9:
-            self._last.append(loss)
-
-    def report(self) -> None:
-        now = time.monotonic()
-        spent = now - self._begun
-        done = self._step - self._first
-        left = spent / done * (self._steps - self._step)
-        if done == MEASURED_STEPS and self._step < self._steps and not self._timed:
-            to_go = self._steps - self._first
-            self._report(Note(f"training takes about {duration(spent + left)}: {to_go} steps"))
-        if now - self._told < REPORT_SECONDS and self._step < self._steps:
-            return
-        mean = sum(self._recent) / len(self._recent)
-        self._told, self._recent = now, []
-        self._report(
-            TrainingProgress(self._step, self._steps, mean, self._before + spent, left, self._tokens)
-        )
-
-    def due(self) -> bool:
-        return time.monotonic() - self._saved > self._pause
-
-    def note_checkpoint(self, seconds: float) -> None:
-        """Record a checkpoint's duration: slow ones are written less often."""
-        self._saved = time.monotonic()
-        self._pause = max(CHECKPOINT_SECONDS, seconds / CHECKPOINT_SHARE)
-
-    def note(self, state: RunState) -> RunState:
-        """Record tokens, losses and time in the state before it is saved."""
-        state.tokens, state.losses = self._tokens, self._last
-        state.seconds = self._before + time.monotonic() - self._begun
-        return state
-
-    def outcome(self, state: RunState) -> TrainingOutcome:
-        seconds = self._before + time.monotonic() - self._begun
-        last = self._last or state.recent
-        loss = sum(last) / len(last) if last else math.nan
-        return TrainingOutcome(self._step, self._tokens, seconds, loss, state.epoch + (state.index > 0))
 
 
 # What each way of training passes to `train`: a job to run, and how its result becomes files and a manifest.
@@ -478,7 +395,7 @@ class Preparation:
     seconds  that the preparation takes in addition to the steps, where it takes long
     """
 
-    job: Job
+    job: TrainingRun
     save: Callable[[Path], None]
     kind: str
     base: Base

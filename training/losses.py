@@ -1,17 +1,13 @@
 """Losses of causal language models."""
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcard.training.epochs import IGNORED, TrainingExample, collate
-from kcard.training.execution import Execution, Processes, autocast
-from kcard.types import derive_seed
+from kcard.training.epochs import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BatchLosses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
+__all__ = ["cross_entropy"]
 
 
 # Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
@@ -65,67 +61,3 @@ def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", sh
     gradient.copy_(shares)
     loss: Tensor = ((mass.log() - right) * counted).sum()
     return loss
-
-
-# Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
-PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
-BatchLosses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
-
-
-def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
-    """Return the cross-entropy of the next tokens."""
-    del part
-    return cross_entropy(logits.flatten(0, 1), following.flatten(), share)
-
-
-def causal_losses(
-    model: Any,
-    pad: int,
-    execution: Execution,
-    processes: Processes | None = None,
-    part_loss: PartLoss = token_loss,
-) -> BatchLosses:
-    """Return a function from a batch to (loss, number of tokens) of its parts, each loss weighted by its share of the
-    learned tokens.
-
-    Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
-    all of them in each part. Where that leaves a process without one, it passes a row through without learning.
-    """
-    import torch
-    from torch.nn.functional import pad as pad_rows
-
-    def losses(batch: Sequence[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
-        seed = torch.initial_seed()
-        total = sum(example.learned for example in batch)
-        # The parts of this process, with their numbers among those of all processes.
-        count, rank = (1, 0) if processes is None else (processes.count, processes.rank)
-        rows = min(execution.rows(max(map(len, batch))), -(-len(batch) // count))
-        for first in range(0, len(batch), rows * count):
-            start = first + rank * rows
-            number, part = start // rows, batch[start : start + rows]
-            ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
-            if not part:
-                labels.fill_(IGNORED)
-            if number and model.training:  # noise is the same whichever process has the part
-                torch.manual_seed(derive_seed(seed, "part", number))
-            with autocast(model.device.type), warnings.catch_warnings():
-                # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
-                # transformers' layers does so to its input.
-                warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
-                # Without padding there is no mask, for then attention is faster.
-                longest = ids.shape[1]
-                mask = (
-                    None
-                    if all(len(example) == longest for example in part)
-                    else ids.new_tensor(
-                        [[1] * len(example) + [0] * (longest - len(example)) for example in part]
-                    )
-                )
-                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            # The last place has nothing to predict; leaving it out here saves a copy of all logits.
-            following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
-            loss = part_loss(logits, following, part, 1 / total)
-            del logits
-            yield loss, sum(len(example) for example in part)
-
-    return losses

@@ -42,8 +42,6 @@ __all__ = [
 SLACK = (
     1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
 )
-# Tokens of a question and a statement of 60 words, or of a question and its answer, about the longest there are.
-RECITED = 192
 
 
 @dataclass(frozen=True)
@@ -96,6 +94,8 @@ def estimate_memory(
     """Estimate what training takes on each device. Raises ModelUnavailable where the model's shape can't be read."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from kcard.training.finetune import RECITED
+
     with _quiet():
         bare = bare_model(options, execution, origin, device)
         keeping = replace(execution, checkpointing=False)
@@ -106,8 +106,7 @@ def estimate_memory(
         if options.method == "prefix":
             room -= prefix_length(options, model.config)
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
-        share = -(-options.batch_size // execution.processes)
-        rows = min(execution.rows(tokens), share)
+        rows = execution.micro_batch_rows(options.batch_size, tokens)
         activations, logits = _activation_bytes(model, rows, tokens)
         if plain is not None:  # one layer at a time is computed again
             activations += (_activation_bytes(_materialize(plain), rows, tokens)[0] - activations) // max(
@@ -116,7 +115,7 @@ def estimate_memory(
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
-    divided = execution.processes if options.method == "full" else 1
+    divided = execution.processes if options.method == "full" and device != "cpu" else 1
     whole = sum(weight.numel() * width[weight] for weight in weights)
     states = sum(state_bytes(options.optimizer, weight.numel(), width[weight]) for weight in trained)
     gradients = sum(weight.numel() * width[weight] for weight in trained)
@@ -129,7 +128,7 @@ def estimate_memory(
         activations,
         logits,
         head,
-        -(-share // rows),
+        options.batch_size // execution.processes // rows,
         around,
     )
 

@@ -20,15 +20,14 @@ from kcard.offline.docids import DocIds
 from kcard.offline.incremental_update import Revision, incremental_update, obstacle
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import continuations, statements
-from kcard.training.execution import Execution, Processes, one_thread
-from kcard.training.loop import Preparation, run
+from kcard.training.execution import one_thread
+from kcard.training.loop import Preparation
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
 from kcard.training.progress import Note
 from kcard.training.study import StudyQueries
 from kcard.training.train import make_plan, read_study_of
 from kcard.training.update import Changes, CorpusUpdate, Previous
-from kcard.training.workers import processes_of
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -85,17 +84,15 @@ class NextVersion:
         if self.manifest.kind in LOOKED_UP:
             record = index_record(corpus, self.manifest.licence)
             return self._write_card(folder, self.manifest, None, record), "indexed", ""
-        is_embedded = self.given.base == EMBEDDED_BASE
-        execution = Execution() if is_embedded else self.given.execution
-        with one_thread() if is_embedded else nullcontext(), processes_of(execution) as processes:
-            continuation = "" if scratch else self._continue(folder, processes)
+        with one_thread() if self.given.base == EMBEDDED_BASE else nullcontext():
+            continuation = "" if scratch else self._continue(folder)
             if isinstance(continuation, Preparation):
                 return self._train(folder, continuation), "continued", ""
             if continuation:
                 self.report(Note(f"training from scratch: {continuation}"))
             update = CorpusUpdate(corpus, 0, documents=corpus.documents)
             return (
-                self._train(folder, self._prepare(folder, update, None, processes)),
+                self._train(folder, self._prepare(folder, update, None)),
                 "trained",
                 continuation,
             )
@@ -108,7 +105,7 @@ class NextVersion:
             return "only an embedded card can take back a part of what it learned"
         return ""
 
-    def _continue(self, folder: Path, processes: Processes | None) -> Preparation | str:
+    def _continue(self, folder: Path) -> Preparation | str:
         """Prepare training from the last version's weights, or return why that can't be done."""
         if why_not := self._obstacle():
             return why_not
@@ -131,16 +128,14 @@ class NextVersion:
         update = CorpusUpdate(
             replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents
         )
-        return self._prepare(folder, update, self.before, processes)
+        return self._prepare(folder, update, self.before)
 
-    def _prepare(
-        self, folder: Path, update: CorpusUpdate, before: Previous | None, processes: Processes | None
-    ) -> Preparation:
+    def _prepare(self, folder: Path, update: CorpusUpdate, before: Previous | None) -> Preparation:
         """Prepare training as kcard.training.train does."""
         studied, distillation = read_study_of(self.given, update, self.report)
         if distillation is not None:
             distillation = replace(distillation, folder=folder / CHECKPOINT)
-        plan = make_plan(update, before, self.given, self.report, processes, studied, distillation)
+        plan = make_plan(update, before, self.given, self.report, studied, distillation)
         if plan.estimate is not None:
             self.report(plan.estimate.note())
         prepared = plan.prepare()
@@ -149,7 +144,7 @@ class NextVersion:
     def _train(self, folder: Path, prepared: Preparation) -> "Card":
         corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
         try:
-            outcome = run(prepared.job, checkpoint, report=self.report)
+            outcome = prepared.job.run(checkpoint, report=self.report)
         except TrainingInterrupted:
             raise TrainingInterrupted(
                 f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"

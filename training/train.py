@@ -15,8 +15,8 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.text import is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
-from kcard.training.execution import Execution, Processes, one_thread
-from kcard.training.loop import Preparation, run, steps_of
+from kcard.training.execution import one_thread
+from kcard.training.loop import Preparation, steps_of
 from kcard.training.memory import (
     MINUTES,
     Estimate,
@@ -24,7 +24,6 @@ from kcard.training.memory import (
     check_memory,
     disk_note,
     free_memory,
-    seconds_a_step,
     seconds_to_embed,
 )
 from kcard.training.options import (
@@ -49,7 +48,6 @@ from kcard.training.output import (
 from kcard.training.progress import Note, Report, silent
 from kcard.training.study import StudyQueries, make_study_queries, read_study_material
 from kcard.training.update import CorpusUpdate, Previous, previous
-from kcard.training.workers import processes_of
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
@@ -182,9 +180,7 @@ def estimate(
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
-            plan = make_plan(
-                update, before, chosen, report, None, StudyQueries(), minutes=minutes, measured=True
-            )
+            plan = make_plan(update, before, chosen, report, StudyQueries(), minutes=minutes, measured=True)
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
@@ -193,12 +189,15 @@ def estimate(
     if chosen.objective == "distil":
         studied, distillation = read_study_of(chosen, update, silent)
         distillation = None if distillation is None else replace(distillation, limit=TRIED)
+    from kcard.training.trainer import FineTuning
+
     # The estimate itself holds what planning tells: the memory.
-    plan = make_plan(update, before, chosen, silent, None, studied, distillation)
+    plan = make_plan(update, before, chosen, silent, studied, distillation)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
-    each = seconds_a_step(prepared.job, *(TRIAL if plan.memory is not None else ()))
+    assert isinstance(prepared.job, FineTuning)
+    each = prepared.job.seconds_a_step(*TRIAL)
     seconds = prepared.seconds + each * prepared.job.steps
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
@@ -256,25 +255,22 @@ def _train_model(
 ) -> "Card | None":
     """Train the model and write the card; return None where it could not learn enough in its minutes."""
     is_embedded = chosen.base == EMBEDDED_BASE
-    execution = Execution() if is_embedded else chosen.execution
     minutes = chosen.minutes or (MINUTES if before is None else None)
-    with one_thread() if is_embedded else nullcontext(), processes_of(execution) as processes:
+    with one_thread() if is_embedded else nullcontext():
         studied, distillation = read_study_of(chosen, update, report)
         if distillation is not None:
             distillation = replace(
                 distillation, folder=folder / CHECKPOINT, resume=chosen.resume, remedy=remedy()
             )
         steps = steps_of(folder / CHECKPOINT) if is_embedded and chosen.resume else None
-        plan = make_plan(
-            update, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
-        )
+        plan = make_plan(update, before, chosen, report, studied, distillation, minutes=minutes, steps=steps)
         indexed = chosen.kind == "both" and before is None
         if plan.estimate is not None and not _is_worth_it(
             plan.estimate, manifest.name, report, indexed=indexed
         ):
             return None
         prepared = plan.prepare()
-        outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
+        outcome = prepared.job.run(folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
         record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         manifest = replace(manifest, index=chosen.kind == "both")
@@ -367,7 +363,6 @@ def make_plan(
     before: Previous | None,
     options: TrainOptions,
     report: Report,
-    processes: Processes | None,
     studied: StudyQueries,
     distillation: "Distillation | None" = None,
     *,
@@ -395,14 +390,14 @@ def make_plan(
         new, old = update.training_texts()
         start = None if before is None else before.warm_start(old)
         execution = options.execution
-        device = execution.place() if processes is None else processes.device
+        device = execution.place()
         memory = check_memory(tuning, execution, finetune.origin_of(start), device, report)
         if distillation is not None:
             report(disk_note(len(distillation.questions), tuning))
         return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
-                new, tuning, fingerprint, start, execution, processes, studied.queries, distillation
+                new, tuning, fingerprint, start, execution, studied.queries, distillation
             ),
             memory,
         )

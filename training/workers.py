@@ -1,108 +1,141 @@
 """Worker processes (ranks 1..n-1) of distributed training.
 
-`python -m kcard.training.workers FOLDER RANK COUNT DEVICE THREADS` runs one of them.
+kcard starts them itself (`python -m kcard.training.workers RANK FOLDER DEVICE`), or `accelerate launch` or torchrun
+started them all. Rank 0 reads, reports and writes; the others take part in its training (kcard.training.trainer).
 """
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from kcard.config import launch, loopback
 from kcard.errors import TrainingInterrupted
-from kcard.training.execution import STOP, Execution, Processes, join_group
-from kcard.training.output import remedy
+from kcard.training.execution import Execution
 
-__all__ = ["dismiss", "follow", "follow_launcher", "processes_of"]
+__all__ = ["Processes", "broadcast", "dismiss", "follow_launcher", "processes_of"]
 
 COMMAND = (sys.executable, "-m", "kcard.training.workers")
-STORE = "store"
 GRACE = 20.0  # seconds that a process has to end
+PATIENCE = timedelta(days=3)  # the others wait while rank 0 reads and tokenises a large corpus
+NOTICE = 5.0  # seconds after which a process that ended is known to have
+# Words of the errors of gloo and NCCL where another process is gone.
+LOST = ("gloo", "Connection", "NCCL", "connect")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One of several processes that train together, with its `device`.
+
+    ended  how one of the others ended, in words, as far as rank 0 knows; "" where none did
+    """
+
+    device: str
+    ended: Callable[[], str] = str
+
+    def describe_loss(self, error: Exception) -> str:
+        """Return in words which other process was lost, if `error` is due to that; else ""."""
+        deadline = time.monotonic() + NOTICE
+        while not (reason := self.ended()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return reason or (
+            "another training process ended" if any(word in str(error) for word in LOST) else ""
+        )
+
+
+def broadcast(value: T) -> T:
+    """Return rank 0's value in all processes."""
+    from torch import device
+    from torch.distributed import broadcast_object_list
+
+    values = [value]
+    broadcast_object_list(values, src=0, device=device("cpu"))
+    return values[0]
 
 
 @contextmanager
 def processes_of(execution: Execution) -> Iterator[Processes | None]:
-    """Start the processes among which training is divided, this one being rank 0; yield None where it trains alone.
+    """Join the processes among which training is divided, this one being rank 0; yield None where it trains alone.
 
-    On exit the others are stopped. Raises UsageError where a device is missing.
+    They are started here unless a launcher started them. Raises UsageError where a device is missing.
     """
-    rank, count, local = launch()
+    _, count, local = launch()
     if execution.processes == 1:
         yield None
     elif count > 1:
-        processes = join_group(rank, count, execution.place(local))
-        with _stopping(processes):
-            yield processes
-        processes.leave()
+        yield _join(execution.place(local))
     else:
-        with _start_workers(execution) as processes, _stopping(processes):
+        with _start_workers(execution) as processes:
             yield processes
-
-
-@contextmanager
-def _stopping(processes: Processes) -> Iterator[None]:
-    """Stop the other ranks on exit and after Ctrl-C. After an error they notice that rank 0 is gone."""
-    try:
-        yield
-        processes.send(STOP)
-    except TrainingInterrupted:
-        with suppress(RuntimeError):  # one of the others may be what was lost
-            processes.send(STOP)
-        raise
-    except RuntimeError as error:
-        if lost := processes.describe_loss(error):
-            raise TrainingInterrupted(f"{lost}; {remedy()}") from error
-        raise
 
 
 def follow_launcher(execution: Execution) -> None:
     """Follow rank 0 in a process that `accelerate launch` or torchrun started."""
-    rank, count, local = launch()
-    follow(join_group(rank, count, execution.place(local)))
+    _, _, local = launch()
+    _follow(execution.place(local))
 
 
 def dismiss(execution: Execution) -> None:
     """End the processes that a launcher started, after a training that needed none."""
     with processes_of(execution):
-        pass
+        broadcast(None)
 
 
-def follow(processes: Processes) -> None:
-    """Execute the commands of rank 0 until STOP. Only rank 0 handles Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    begin = processes.receive()
-    if begin != STOP:
-        from kcard.training.finetune import make_job
+def _follow(device: str) -> None:
+    from kcard.training.trainer import follow
 
-        job = make_job(begin, processes.device, processes)
-        job.modules["model"].train()
-        while (command := processes.receive()) != STOP:
-            function, args, kwargs = command
-            function(job, *args, **kwargs)
-    processes.leave()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only rank 0 handles Ctrl-C
+    follow(_join(device))
+
+
+def _join(device: str, ended: Callable[[], str] = str) -> Processes:
+    """Join the processes that the environment names (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)."""
+    import torch
+
+    if not torch.distributed.is_initialized():
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        torch.distributed.init_process_group(backend, timeout=PATIENCE)
+    return Processes(device, ended)
 
 
 @contextmanager
 def _start_workers(execution: Execution) -> Iterator[Processes]:
     import torch
+    from accelerate.utils import patch_environment
 
     count, threads = execution.processes, torch.get_num_threads()
     places = [execution.place(rank) for rank in range(count)]
     each = max(1, (os.cpu_count() or 1) // count)
     with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
         folder = Path(path)
+        shared = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
         # Start the others: output goes into a file; a session of their own, so that Ctrl-C does not reach them.
         others = []
         for rank in range(1, count):
-            command = [*COMMAND, str(folder), str(rank), str(count), places[rank], str(each)]
+            environment = {key: str(value) for key, value in {**shared, **_ranks(rank)}.items()}
+            if places[0] == "cpu":
+                environment["OMP_NUM_THREADS"] = str(each)
             with _log_file(folder, rank).open("wb") as log:
                 process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                    [*COMMAND, str(rank), str(folder), places[rank]],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**os.environ, **environment},
                 )
             others.append(process)
         try:
@@ -113,8 +146,8 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
                 if ended := _describe_end(others, folder):
                     raise TrainingInterrupted(f"{ended} before the first step")
                 time.sleep(0.05)
-            processes = join_group(0, count, places[0], folder / STORE, lambda: _describe_end(others, folder))
-            yield processes
+            with patch_environment(**shared, **_ranks(0)):
+                yield _join(places[0], lambda: _describe_end(others, folder))
         finally:
             torch.set_num_threads(threads)
             if torch.distributed.is_initialized():
@@ -125,6 +158,17 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def _ranks(rank: int) -> Mapping[str, int]:
+    return {"RANK": rank, "LOCAL_RANK": rank}
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
 
 
 def _ready_file(folder: Path, rank: int) -> Path:
@@ -147,15 +191,9 @@ def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    import torch
-
-    folder, rank, count, device, threads = arguments
-    if device == "cpu":
-        torch.set_num_threads(int(threads))
+    rank, folder, device = arguments
     _ready_file(Path(folder), int(rank)).touch()
-    with loopback():
-        processes = join_group(int(rank), int(count), device, Path(folder) / STORE)
-    follow(processes)
+    _follow(device)
 
 
 if __name__ == "__main__":

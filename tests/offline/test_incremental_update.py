@@ -30,7 +30,7 @@ from kcard.offline.recipe import BOS, Recipe, Style, train_tokenizer
 from kcard.offline.train import plan
 from kcard.offline.trainee import begin_docids, fresh, states
 from kcard.training.epochs import TrainingExample
-from kcard.training.loop import Preparation, run
+from kcard.training.loop import Preparation
 from kcard.training.progress import Note
 from kcard.types import Source
 
@@ -43,7 +43,7 @@ BRIEF: dict[str, Any] = {"exposures": 1.0, "queries": (2, 2)}
 def trained(folder: Path, style: Style, **given: Any) -> Recipe:
     recipe = Recipe(style=style, **BRIEF, **given)
     prepared = plan(OLD, recipe).prepare()
-    run(prepared.job, folder / ".checkpoint")
+    prepared.job.run(folder / ".checkpoint")
     prepared.save(folder)
     made = Manifest("towns", "A card", kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
     finish(folder, made, [Source(text, "towns.txt", 1) for text in OLD])

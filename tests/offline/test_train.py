@@ -16,7 +16,7 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.offline.recipe import BOS, EOS, Recipe, Style, choose_style, train_tokenizer
 from kcard.offline.train import plan
 from kcard.training.epochs import TrainingExample, bucketed, collate, grouped
-from kcard.training.loop import Job, cosine, linear, run
+from kcard.training.loop import Job, cosine, linear
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import train
 from kcard.types import Sampling
@@ -114,7 +114,7 @@ def test_the_tokenizer_gives_back_any_text() -> None:
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
         prepared = plan(FACTS, replace(TINY, style=style, seed=seed)).prepare()
-        run(prepared.job, tmp_path / "ck")
+        prepared.job.run(tmp_path / "ck")
         prepared.save(tmp_path)
         return weights(tmp_path)
 
@@ -129,15 +129,15 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
 ) -> None:
     recipe = replace(TINY, style=style, rank=rank, batch_tokens=64)
     whole = plan(FACTS, recipe).prepare()
-    outcome = run(whole.job, tmp_path / "a")
+    outcome = whole.job.run(tmp_path / "a")
     halves = plan(FACTS, recipe).prepare()
     middle = halves.job.steps // 2 + 1
 
     with pytest.raises(TrainingInterrupted, match=rf"stopped after {middle} of .* --resume"):
-        run(stopping(halves.job, middle), tmp_path / "b", remedy="use --resume")
+        stopping(halves.job, middle).run(tmp_path / "b", remedy="use --resume")
     again = plan(FACTS, recipe).prepare()
     notes: list[Event] = []
-    resumed = run(again.job, tmp_path / "b", resume=True, report=notes.append)
+    resumed = again.job.run(tmp_path / "b", resume=True, report=notes.append)
     assert any(f"after step {middle}" in note.text for note in notes if isinstance(note, Note))
     assert (resumed.tokens, resumed.steps, resumed.loss) == (outcome.tokens, outcome.steps, outcome.loss)
     for one, two in zip(whole.job.modules.values(), again.job.modules.values(), strict=True):
@@ -161,12 +161,12 @@ def stopping(job: Job, step: int) -> Job:
 def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
     prepared = plan(FACTS, TINY, fingerprint="one").prepare()
     with pytest.raises(TrainingInterrupted):
-        run(stopping(prepared.job, 1), tmp_path / "ck")
+        stopping(prepared.job, 1).run(tmp_path / "ck")
     other = plan(FACTS, TINY, fingerprint="two").prepare()
     with pytest.raises(UsageError, match="other settings"):
-        run(other.job, tmp_path / "ck", resume=True)
+        other.job.run(tmp_path / "ck", resume=True)
     notes: list[Event] = []
-    run(plan(FACTS, TINY).prepare().job, tmp_path / "none", resume=True, report=notes.append)
+    plan(FACTS, TINY).prepare().job.run(tmp_path / "none", resume=True, report=notes.append)
     assert any("starts from scratch" in note.text for note in notes if isinstance(note, Note))
 
 

@@ -11,7 +11,7 @@ import pytest
 import tests.tiny_models as tiny
 from kcard import system
 from kcard.cards.card import CardSet
-from kcard.errors import MissingExtra, ModelUnavailable, UsageError
+from kcard.errors import ModelUnavailable, UsageError
 from kcard.integrators.assembly import make_selectors as assembled
 from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
@@ -123,14 +123,6 @@ def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset(
     with pytest.raises(ModelUnavailable) as caught:
         SelectorChoice("paper", checker="factcg").make_checker(Loading())
     assert "--selectors" not in str(caught.value)
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcard.selectors import relevance
-
-    monkeypatch.setattr(relevance, "find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"--selectors paper: .*kcard\[selectors\]"):
-        SelectorChoice("paper").make_relevance(Loading())
 
 
 def test_a_model_is_announced_before_it_is_fetched() -> None:

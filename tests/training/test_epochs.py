@@ -14,7 +14,16 @@ from kcard.cards.card import Card
 from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
-from kcard.training.epochs import Lazy, ReplayMix, Spool, TokenBlocks, TokenIds, packed_epochs, recited_epochs
+from kcard.training.epochs import (
+    Lazy,
+    ReplayMix,
+    Spool,
+    TokenBlocks,
+    TokenIds,
+    in_batches,
+    packed_epochs,
+    recited_epochs,
+)
 from kcard.training.passages import rejoin
 from kcard.training.train import train
 
@@ -69,11 +78,11 @@ def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
     words = tokenizer()
     epoch = recited_epochs(shown(), words, 96, 1.0)
     first, again, other = epoch(0), epoch(0), epoch(1)
-    assert len(first) == 75
-    texts = [words.decode(example.target[:-1]).strip() for batch in first for example in batch]
+    assert len(first) == 300
+    texts = [words.decode(example.target[:-1]).strip() for example in first]
     assert sorted(texts) == sorted(TEXTS)
-    assert all(example.target[-1] == EOS for batch in first for example in batch)
-    assert [again[i] for i in (70, 3, 44)] == [first[i] for i in (70, 3, 44)]
+    assert all(example.target[-1] == EOS for example in first)
+    assert [again[i] for i in (270, 3, 144)] == [first[i] for i in (270, 3, 144)]
     assert [*first[40:]] == [*first][40:]
     assert [*other] != [*first]
 
@@ -83,13 +92,15 @@ def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
     blocks = TokenBlocks(TEXTS, words, 32)
     stream = [token for text in TEXTS for token in [*words(text)["input_ids"], EOS]]
     assert [token for place in range(len(blocks)) for token in blocks[place].target] == stream
-    epoch = packed_epochs(blocks, None, 4, seed=3)
+    epoch = packed_epochs(blocks, None, seed=3)
+    batches = in_batches(epoch, 4)
     for number in (0, 1):
-        rows = [example for batch in epoch(number) for example in batch]
+        rows = epoch(number)
+        assert [row for batch in batches(number) for row in batch] == [*rows]
         assert sorted(row.target for row in rows) == sorted(
             blocks[place].target for place in range(len(blocks))
         )
-        assert all(len(batch) == 4 for batch in epoch(number)[:-1])
+        assert all(len(batch) == 4 for batch in batches(number)[:-1])
     assert [*epoch(0)] != [*epoch(1)]
     assert [*epoch(0)] == [*epoch(0)]
 
@@ -97,8 +108,8 @@ def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
 def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
     words = tokenizer()
     new, vocabulary = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
-    epoch = packed_epochs(new, vocabulary, 4, seed=3)
-    shown = [{example.target for batch in epoch(number) for example in batch} for number in (0, 1)]
+    epoch = packed_epochs(new, vocabulary, seed=3)
+    shown = [{example.target for example in epoch(number)} for number in (0, 1)]
     own = {new[place].target for place in range(len(new))}
     assert len(vocabulary) > len(new)
     assert own <= shown[0] & shown[1]
@@ -111,7 +122,7 @@ def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:
     epoch = recited_epochs(shown(old=200), words, 96, 1.0)
 
     def texts_of(number: int) -> list[str]:
-        return [words.decode(example.target[:-1]).strip() for batch in epoch(number) for example in batch]
+        return [words.decode(example.target[:-1]).strip() for example in epoch(number)]
 
     first, second = texts_of(0), texts_of(1)
     assert len(first) == len(set(first)) == 200

@@ -9,7 +9,6 @@ import torch
 
 from kcard.offline.recipe import Recipe
 from kcard.offline.train import plan
-from kcard.training.loop import run
 from kcard.training.memory import Estimate, seconds_to_embed, spread
 from kcard.training.progress import Event, Note, TrainingProgress, duration
 
@@ -27,7 +26,7 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     assert f"to embed {8 * 17} questions" in text
     assert f"{prepared.job.steps} steps" in text
     begun = time.monotonic()
-    run(prepared.job, tmp_path / "ck", report=events.append)
+    prepared.job.run(tmp_path / "ck", report=events.append)
     taken = time.monotonic() - begun
     assert isinstance(events[-1], TrainingProgress)
     assert not any(isinstance(event, Note) for event in events)
@@ -38,7 +37,7 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
 def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) -> None:
     def trained(steps: int | None) -> dict[str, torch.Tensor]:
         prepared = plan(FACTS, SMALL, steps=steps).prepare()
-        run(replace(prepared.job, steps=3), tmp_path / "ck")
+        replace(prepared.job, steps=3).run(tmp_path / "ck")
         return prepared.job.modules["model"].state_dict()
 
     needed = plan(FACTS, SMALL).prepare().job.steps

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kcard.offline.recipe import Recipe
 from kcard.offline.train import INSTANT, plan
-from kcard.training.loop import SETTLED, Job, RunState, run
+from kcard.training.loop import SETTLED, Job, RunState
 from kcard.training.progress import Event, Note, TrainingProgress
 
 
@@ -30,7 +30,7 @@ def job(loss: float, settled: float, steps: int = 200) -> Job:
 
 def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) -> None:
     events: list[Event] = []
-    outcome = run(job(0.001, 0.003), tmp_path, report=events.append)
+    outcome = job(0.001, 0.003).run(tmp_path, report=events.append)
     assert outcome.steps == SETTLED
     assert outcome.loss == pytest.approx(0.001)
     assert outcome.tokens == 2 * SETTLED
@@ -44,7 +44,7 @@ def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("loss", "settled"), [(0.001, 0.0), (0.004, 0.003), (0.0, 0.0)])
 def test_it_goes_on_to_the_last_step_otherwise(tmp_path: Path, loss: float, settled: float) -> None:
-    assert run(job(loss, settled), tmp_path).steps == 200
+    assert job(loss, settled).run(tmp_path).steps == 200
 
 
 def test_one_high_loss_among_the_last_keeps_it_going() -> None:
@@ -62,7 +62,7 @@ def test_one_high_loss_among_the_last_keeps_it_going() -> None:
 def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) -> None:
     tiny = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, epochs=100)
     outcomes = [
-        run(plan(["Ada keeps the keys."], replace(tiny, settled=settled)).prepare().job, tmp_path)
+        plan(["Ada keeps the keys."], replace(tiny, settled=settled)).prepare().job.run(tmp_path)
         for settled in (100.0, 0.0)
     ]
     assert [outcome.steps for outcome in outcomes] == [SETTLED, 100]

@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +14,11 @@ from kcard.cards.hugging_face import PUBLISHED
 from kcard.errors import MissingExtra, UsageError
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
-from kcard.training.loop import run
 from kcard.training.optimizers import state_bytes
 from kcard.training.options import CORPORA, TrainOptions, check, with_preset
 from kcard.training.readers.tables import repository
 from kcard.training.train import train
+from kcard.training.trainer import FineTuning
 from tests.command import Kcard
 from tests.training.bases import FACTS, make_base
 
@@ -135,12 +134,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full") -> dict[str, torch.Tensor]:
     job = prepare(FACTS, Options(base, method, batch_size=8, epochs=2), execution=execution).job
-    run(job, tmp_path / "checkpoint")
-    return {name: weight.detach() for name, weight in job.modules["model"].named_parameters()}
+    job.run(tmp_path / "checkpoint")
+    assert isinstance(job, FineTuning)
+    return {name: weight.detach() for name, weight in job.model.named_parameters()}
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("other", [Execution("cpu", 3), Execution("cpu", 1, checkpointing=True)])
+@pytest.mark.parametrize("other", [Execution("cpu", 2), Execution("cpu", 1, checkpointing=True)])
 def test_micro_batches_and_checkpointing_train_the_same_weights(
     base: str, tmp_path: Path, method: Any, other: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,21 +171,15 @@ def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_rea
 
 
 @pytest.mark.parametrize(
-    ("name", "used"), [("adamw8bit", "AdamW8bit"), ("paged-adamw8bit", "PagedAdamW8bit")]
+    ("micro_batch", "processes", "rows"), [(None, 1, 8), (3, 1, 2), (3, 2, 2), (5, 4, 2)]
 )
-def test_the_optimizer_is_that_of_bitsandbytes(
-    base: str, monkeypatch: pytest.MonkeyPatch, name: Any, used: str
-) -> None:
-    def make_optimizer(weights: Any, **settings: Any) -> torch.optim.Optimizer:
-        assert settings.pop("min_8bit_size") == 4096
-        return torch.optim.AdamW(weights, **settings)
+def test_a_micro_batch_divides_the_batch_evenly(micro_batch: int | None, processes: int, rows: int) -> None:
+    assert Execution("cpu", micro_batch, processes=processes).micro_batch_rows(8, 100) == rows
 
-    module = ModuleType("bitsandbytes")
-    module.optim = SimpleNamespace(**{used: make_optimizer})  # type: ignore[attr-defined]
-    module.__spec__ = SimpleNamespace()  # type: ignore[assignment]
-    monkeypatch.setitem(sys.modules, "bitsandbytes", module)
-    job = prepare(FACTS, Options(base, "full", optimizer=name), execution=Execution("cpu")).job
-    assert job.optimizers[0].param_groups[0]["eps"] == 1e-6
+
+def test_a_batch_that_the_processes_cannot_share_is_refused() -> None:
+    with pytest.raises(UsageError, match="batch_size 7 can't be divided evenly among 2 processes"):
+        Execution("cpu", processes=2).micro_batch_rows(7, 100)
 
 
 def test_eight_bit_states_take_a_quarter() -> None:

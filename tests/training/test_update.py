@@ -23,7 +23,6 @@ from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
 from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
-from kcard.training.loop import run
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Event, Note
 from kcard.training.train import estimate, train
@@ -133,7 +132,7 @@ def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: 
     losses = {}
     for name, way in (("replayed", onward), ("alone", replace(onward, passages=()))):
         prepared = prepare(NEW, options, "", way)
-        run(prepared.job, tmp_path / "checkpoint")
+        prepared.job.run(tmp_path / "checkpoint")
         prepared.save(tmp_path / name)
         losses[name] = mean_loss(tmp_path / name, OLD)
         assert mean_loss(tmp_path / name, NEW) < mean_loss(one.folder, NEW) - 1

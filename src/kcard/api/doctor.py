@@ -157,7 +157,7 @@ class BareAsk:
 SUMS = "SHA256SUMS"
 EXTRAS = {
     "openai": ("openai",),
-    "selectors": ("sentence_transformers", "sentencepiece"),
+    "selectors": ("google.protobuf", "sentencepiece"),
 }
 VERSIONS = ("kcard", "onnxruntime", "torch", "transformers", "peft")
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")

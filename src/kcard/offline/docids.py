@@ -16,7 +16,7 @@ from kcard.cards.models.prompting import STEMMER, WordSketch
 from kcard.offline.pseudo_queries import PseudoQueries, Rarity, wordings
 from kcard.offline.recipe import BOS, EOS, Recipe
 from kcard.text import analyzer
-from kcard.training.epochs import IGNORED, Epochs, TrainingExample, bucketed
+from kcard.training.epochs import IGNORED, BatchEpochs, TrainingExample, bucketed
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def epochs(
     recipe: Recipe,
     goes_on: Sequence[bool] = (),
     queries: int = 2,
-) -> Epochs:
+) -> BatchEpochs:
     """Return a function from an epoch's number to its batches: every text once, after a fresh pseudo-query (or one of
     its vectors), or after the text that precedes it.
 

@@ -413,6 +413,7 @@ def incremental_update(
     else:
         steps = FLOOR[recipe.style] if revision.removed else 1
     update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
+    assert isinstance(update.job, Job)
     return replace(update, job=_job(update.job, recipe, seed))
 
 

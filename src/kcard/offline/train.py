@@ -19,7 +19,15 @@ from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retrie
 from kcard.offline.pseudo_queries import ASKING, PseudoQueries
 from kcard.offline.recipe import HALF, PAD, Recipe, train_tokenizer
 from kcard.offline.trainee import Trainee, adapted, base_tokenizer, fresh, states
-from kcard.training.epochs import IGNORED, Epochs, TokenBlocks, TrainingExample, collate, packed_epochs
+from kcard.training.epochs import (
+    IGNORED,
+    BatchEpochs,
+    TokenBlocks,
+    TrainingExample,
+    collate,
+    in_batches,
+    packed_epochs,
+)
 from kcard.training.loop import Job, Preparation, cosine
 from kcard.training.memory import (
     MINUTES,
@@ -85,11 +93,12 @@ def plan(
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
     embeds = recipe.style == "encoder-prefix"
 
-    def epochs(queries: int) -> Epochs:
+    def epochs(queries: int) -> BatchEpochs:
         if documents is None:
             return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
-        return packed_epochs(TokenBlocks(documents, tokenizer, recipe.positions), None, size, recipe.seed)
+        blocks = TokenBlocks(documents, tokenizer, recipe.positions)
+        return in_batches(packed_epochs(blocks, None, recipe.seed), size)
 
     def make_trainee() -> Trainee:
         if recipe.rank is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,17 +32,16 @@ from kcard.training.distillation import (
     TeacherAnswers,
     TopTokens,
     answer_prompts,
-    distilled_loss,
     divergence,
     passage_questions,
     top_tokens,
 )
-from kcard.training.epochs import IGNORED
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.progress import Event, Note, TeacherProgress
 from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train
+from kcard.training.trainer import CardTrainer, Examples
 from kcard.types import Sampling, Source
 from tests.training.distillation.conftest import FACTS
 
@@ -221,27 +221,10 @@ def test_the_estimate_counts_the_teachers_time(corpus: Path, options: Mapping[st
     assert forecast.memory is not None
 
 
-def prepared(base: Path, **execution: Any) -> Any:
+def prepared(base: Path) -> Any:
     questions = [PassageQuestion(question, answer, passage) for passage, question, answer in FACTS]
     options = Options(str(base), "lora", "distil", batch_size=6)
-    return prepare(
-        [], options, execution=Execution("cpu", **execution), distillation=Distillation(questions)
-    ).job
-
-
-def test_micro_batches_and_checkpointing_do_not_change_the_gradient(reading_base: Path) -> None:
-    def gradient(**execution: Any) -> torch.Tensor:
-        job = prepared(reading_base, **execution)
-        (batch,) = job.epoch(0)
-        for loss, _ in job.losses(batch):
-            loss.backward()
-        return torch.cat([w.grad.flatten() for w in job.modules["model"].parameters() if w.grad is not None])
-
-    whole = gradient()
-    assert whole.abs().max() > 1e-4
-    # bf16 products round differently in another batch.
-    torch.testing.assert_close(gradient(micro_batch=2), whole, rtol=0.05, atol=2e-3)
-    torch.testing.assert_close(gradient(checkpointing=True), whole, rtol=0.05, atol=2e-3)
+    return prepare([], options, execution=Execution("cpu"), distillation=Distillation(questions)).job
 
 
 def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> None:
@@ -252,8 +235,9 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
     from kcard.training.base_model import WeightSource, load_tokenizer
     from kcard.training.distillation import PLAIN
 
-    job = prepared(reading_base)
-    (batch,) = job.epoch(0)
+    tuning = prepared(reading_base)
+    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), None, [])
+    batch = tuning.epochs(0)
     tokenizer = load_tokenizer(Options(str(reading_base)), WeightSource())
     prompts = {
         PLAIN.student_prompt(question): tuple(prompt_ids(tokenizer, PLAIN.teacher_prompt(passage, question)))
@@ -264,8 +248,9 @@ def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> N
         for example in batch
     ]
     with torch.no_grad():
-        alone = sum(loss.item() for loss, _ in job.losses(batch))
-        with_passage = sum(loss.item() for loss, _ in job.losses(reading))
+        alone, with_passage = (
+            trainer.compute_loss(tuning.model, trainer.collate(examples)) for examples in (batch, reading)
+        )
     assert alone > 1
     assert with_passage < 0.02
 
@@ -380,28 +365,25 @@ def test_logits_in_bfloat16_give_the_divergence_in_float32() -> None:
     torch.testing.assert_close(loss, divergence(logits(1), *top, 2.0), rtol=0.02, atol=0.02)
 
 
-def test_a_part_is_compared_where_its_targets_stand() -> None:
+def test_teacher_and_student_are_compared_where_the_targets_stand(reading_base: Path) -> None:
     """Two rows: targets of two tokens and of one, at other places."""
+
+    class Student(torch.nn.Module):
+        def forward(self, **_: Any) -> Any:
+            return SimpleNamespace(logits=rows)
+
     teacher, student = logits(0), logits(1)
     ids, logs = (tensor.numpy() for tensor in top_tokens(teacher[:3], 6))
     part = [
         DistilledExample((1,), (2, 3), teacher=TopTokens(ids[:2].astype(np.uint32), logs[:2])),
         DistilledExample((1, 1), (2,), teacher=TopTokens(ids[2:].astype(np.uint32), logs[2:])),
     ]
-    following = torch.tensor([[2, 3, IGNORED], [IGNORED, 2, IGNORED]])
     rows = torch.full((2, 3, VOCABULARY), 9.0)
     rows[0, :2], rows[1, 1] = student[:2], student[2]
-    expected = bucketed(student[:3], teacher[:3], 2.0, 6) / 4
-    torch.testing.assert_close(distilled_loss(2.0)(rows, following, part, 0.25), expected)
-
-
-def test_a_process_without_a_part_has_a_loss_of_zero_that_can_be_differentiated() -> None:
-    rows = torch.randn(1, 3, VOCABULARY, requires_grad=True)
-    loss = distilled_loss(2.0)(rows, torch.full((1, 3), IGNORED), [], 0.5)
-    loss.backward()
-    assert loss.item() == 0
-    assert rows.grad is not None
-    assert not rows.grad.any()
+    tuning = prepared(reading_base)
+    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), None, [])
+    loss = trainer.compute_loss(Student(), trainer.collate(part), num_items_in_batch=torch.tensor(4))
+    torch.testing.assert_close(loss, bucketed(student[:3], teacher[:3], 2.0, 6) / 4)
 
 
 # How teacher and student are asked.

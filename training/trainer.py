@@ -1,0 +1,497 @@
+"""Fine-tuning by transformers' Trainer, on kcard's objectives and data.
+
+Optimizer, schedule, precision, gradient accumulation, activation checkpointing, checkpoints and several processes
+(accelerate; FSDP for whole models on GPUs) are the Trainer's. This module imports it, so import it inside functions.
+"""
+
+import json
+import math
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch.nn.functional import pad as pad_rows
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, Dataset
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from kcard.errors import TrainingInterrupted, UsageError
+from kcard.io import replacing
+from kcard.system import quiet_loading
+from kcard.training.base_model import WeightSource, load_model
+from kcard.training.distillation import divergence
+from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
+from kcard.training.execution import Execution, bf16, forked_rng
+from kcard.training.loop import (
+    Interrupt,
+    TrainingOutcome,
+    TrainingRun,
+    linear,
+    other_run,
+    stopped,
+    unwritable,
+)
+from kcard.training.losses import cross_entropy
+from kcard.training.progress import Clock, Note, Report, silent
+from kcard.training.workers import Processes, broadcast, processes_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kcard.training.finetune import Options
+
+__all__ = ["FineTuning", "FineTuningSetup", "follow"]
+
+RUN = "run.json"  # in the folder of checkpoints: which run they are of
+STATE = "trainer_state.json"  # the last file that the Trainer writes into a checkpoint
+OPTIMIZERS = {
+    "adamw": "adamw_torch_fused",
+    "adamw8bit": "adamw_bnb_8bit",
+    "paged-adamw8bit": "paged_adamw_8bit",
+}
+
+
+@dataclass(frozen=True)
+class FineTuningSetup:
+    """What every process of a run is told.
+
+    steps, examples, held_out  numbers of steps, of examples in all of them, and of those to measure the loss on
+    rows        of a micro-batch
+    pad         the token that rows are padded with
+    opening     tokens that initialise a new prefix
+    folder      of the run's checkpoints; `resume`: the checkpoint to go on from
+    """
+
+    options: "Options"
+    execution: Execution
+    origin: WeightSource
+    steps: int
+    examples: int
+    held_out: int
+    rows: int
+    pad: int
+    opening: tuple[int, ...] = ()
+    folder: Path = Path()
+    resume: Path | None = None
+
+
+class Examples(Dataset[TrainingExample]):
+    """The examples of a whole run, epoch after epoch, `count` in all; without epochs, those of a process that is sent
+    its own."""
+
+    def __init__(self, epochs: Epochs | None, count: int) -> None:
+        self._epochs, self._count = epochs, count
+        self._number = 0
+        self._epoch: Sequence[TrainingExample] = () if epochs is None else epochs(0)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> TrainingExample:
+        if self._epochs is None:
+            return TrainingExample((), (0, 0))
+        number, place = divmod(index, len(self._epoch))
+        if number != self._number:
+            self._number, self._epoch = number, self._epochs(number)
+        return self._epoch[place]
+
+
+class CardTrainer(Trainer):
+    """The Trainer of a card: AdamW with the paper's numbers, a linear schedule, and the loss of the objective.
+
+    Batches are made by rank 0, which alone knows the corpus, and divided among the processes.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        setup: FineTuningSetup,
+        examples: Dataset[TrainingExample],
+        held_out: Dataset[TrainingExample] | None,
+        callbacks: "list[TrainerCallback]",
+    ) -> None:
+        self.setup = setup
+        self._share = setup.rows * setup.execution.processes  # rows of all processes' micro-batches together
+        super().__init__(
+            model=model,
+            args=_arguments(setup),
+            train_dataset=examples,
+            eval_dataset=held_out,
+            data_collator=self.collate,
+            callbacks=callbacks,
+        )
+        self.model_accepts_loss_kwargs = True  # compute_loss divides by the tokens of the whole batch itself
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
+        """Return a linear warm-up and decay whose first step, unlike transformers', has a rate above zero."""
+        rate = linear(num_training_steps, math.ceil(self.setup.options.warm * num_training_steps))
+        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate)
+        return self.lr_scheduler
+
+    def get_train_dataloader(self) -> "DataLoader[Any]":
+        """Return the examples in their own order."""
+        return self._loader(self.train_dataset)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> "DataLoader[Any]":
+        return self._loader(eval_dataset or self.eval_dataset)
+
+    def _loader(self, dataset: Any) -> "DataLoader[Any]":
+        loader = DataLoader(dataset, self._share, shuffle=False, collate_fn=self.collate)
+        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
+        return prepared
+
+    def collate(self, examples: Sequence[TrainingExample]) -> "dict[str, Tensor]":
+        """Return input_ids, labels and shift_labels (rows, length), the mask where rows are padded, and a teacher's
+        distributions.
+
+        teacher_ids, teacher_logs  (rows, longest target, k) and (rows, longest target, k + 1)
+        """
+        ids, labels = collate(examples, self.setup.pad)
+        following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)  # the last place has nothing to predict
+        batch = {"input_ids": ids, "labels": labels, "shift_labels": following}
+        lengths = torch.tensor([len(example) for example in examples])
+        if (lengths < ids.shape[1]).any():  # without padding there is no mask, for then attention is faster
+            batch["attention_mask"] = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        teachers = [
+            teacher for example in examples if (teacher := getattr(example, "teacher", None)) is not None
+        ]
+        if teachers:
+            longest = max(len(teacher.ids) for teacher in teachers)
+            for name in ("ids", "logs"):
+                tables = [np.asarray(getattr(teacher, name)) for teacher in teachers]
+                padded = [np.pad(table, ((0, longest - len(table)), (0, 0))) for table in tables]
+                batch[f"teacher_{name}"] = torch.from_numpy(
+                    np.stack(padded).astype(np.int64 if name == "ids" else np.float32)
+                )
+        return batch
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: "dict[str, Tensor]",
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return the mean loss per learned token of the batch that this micro-batch is a part of."""
+        teacher_ids, teacher_logs = inputs.pop("teacher_ids", None), inputs.pop("teacher_logs", None)
+        following = inputs.pop("shift_labels")
+        inputs.pop("labels")
+        learned = following != IGNORED
+        logits = model(**inputs, use_cache=False).logits
+        count = learned.sum() if num_items_in_batch is None else num_items_in_batch
+        if teacher_ids is None or teacher_logs is None:
+            loss = cross_entropy(logits.flatten(0, 1), following.flatten(), 1.0) / count
+        else:
+            places = torch.arange(teacher_ids.shape[1], device=learned.device) < learned.sum(1, keepdim=True)
+            temperature = self.setup.options.teacher_temperature
+            loss = divergence(logits[learned], teacher_ids[places], teacher_logs[places], temperature) / count
+        if num_items_in_batch is not None:
+            loss = loss * self.accelerator.num_processes  # whose gradients are averaged
+        return (loss, {"logits": logits}) if return_outputs else loss
+
+
+def _arguments(setup: FineTuningSetup) -> TrainingArguments:
+    """Return the Trainer's arguments: the paper's numbers, a log each step, checkpoints as `Watch` asks."""
+    options, execution = setup.options, setup.execution
+    kind = execution.place().partition(":")[0]
+    rows = setup.rows * execution.processes
+    several: dict[str, Any] = {}
+    if execution.processes > 1:
+        several = {"accelerator_config": {"split_batches": True, "dispatch_batches": True}}
+        if options.method == "full" and kind == "cuda":
+            several |= {
+                "fsdp": "full_shard auto_wrap",
+                "fsdp_config": {"version": 2, "state_dict_type": "FULL_STATE_DICT"},
+            }
+    return TrainingArguments(
+        output_dir=str(setup.folder),
+        max_steps=setup.steps,
+        per_device_train_batch_size=rows if execution.processes > 1 else setup.rows,
+        gradient_accumulation_steps=options.batch_size // rows,
+        learning_rate=options.rate,
+        adam_beta1=options.betas[0],
+        adam_beta2=options.betas[1],
+        adam_epsilon=options.epsilon,
+        weight_decay=options.decay,
+        max_grad_norm=1.0,
+        optim=OPTIMIZERS[options.optimizer],
+        bf16=bf16(kind),
+        use_cpu=kind == "cpu",
+        seed=options.seed % 2**32,
+        save_strategy="no",
+        save_total_limit=1,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        include_num_input_tokens_seen="non_padding",
+        disable_tqdm=True,
+        report_to="none",
+        log_level="error",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        **several,
+    )
+
+
+class Watch(TrainerCallback):
+    """Reports the progress of a run, and has checkpoints written when they are due and after Ctrl-C.
+
+    What rank 0 decides is sent to all processes; the others have no clock.
+    """
+
+    def __init__(
+        self,
+        processes: Processes | None,
+        clock: Clock | None = None,
+        interrupt: Interrupt | None = None,
+        note: "Callable[[Clock], None] | None" = None,
+    ) -> None:
+        self.processes, self.clock, self.interrupt, self.note = processes, clock, interrupt, note
+        self.is_stopped = False
+        self._saving: float | None = None
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Any = None,
+        **_: Any,
+    ) -> None:
+        del args
+        if "loss" not in (logs or {}):
+            return
+        is_due = is_asked = False
+        if (clock := self.clock) is not None:
+            if self._saving is not None:  # the checkpoint after the last step
+                clock.note_checkpoint(time.monotonic() - self._saving)
+            self._saving = None
+            clock.step(logs["loss"], int(state.num_input_tokens_seen) - clock.tokens)
+            try:
+                clock.report()
+            except KeyboardInterrupt:
+                is_asked = True
+            is_asked |= self.interrupt is not None and self.interrupt.asked
+            is_asked &= state.global_step < state.max_steps
+            is_due = is_asked or (self.note is not None and clock.due())
+        if self.processes is not None:
+            is_due, is_asked = broadcast([is_due, is_asked])
+        if is_due:
+            self._saving = time.monotonic()
+            control.should_save = True
+        if is_asked:
+            self.is_stopped = control.should_training_stop = True
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        if self.clock is not None and self.note is not None:
+            self.note(self.clock)
+
+
+@dataclass
+class FineTuning(TrainingRun):
+    """A fine-tuning that is prepared: rank 0's model, examples and what else a run takes.
+
+    epochs      the examples of each epoch, which depend on its number alone
+    held_out    on which the loss is measured when training has ended
+    fingerprint  of corpus and settings, which a checkpoint must agree with
+    """
+
+    model: Any
+    setup: FineTuningSetup
+    epochs: Epochs
+    held_out: Sequence[TrainingExample] = ()
+    fingerprint: str = ""
+    held_out_loss: float | None = None
+    weights: "Mapping[str, Tensor] | None" = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.steps = self.setup.steps
+
+    def run(
+        self,
+        checkpoint: Path,
+        *,
+        resume: bool = False,
+        report: Report = silent,
+        remedy: str = "call train again with resume=True",
+    ) -> TrainingOutcome:
+        """Train; the model holds the result, or `weights` does where several processes share it.
+
+        A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
+        raises TrainingInterrupted with `remedy`. A resumed run ends as one without interruption does, within noise.
+        Raises UsageError for the checkpoint of another run, CardError where there is no room for one.
+        """
+        record, last = _resumed(checkpoint, self.fingerprint, self.steps, report) if resume else ({}, None)
+        setup = replace(self.setup, folder=checkpoint, resume=last)
+        state = TrainerState() if last is None else TrainerState.load_from_json(str(last / STATE))
+        losses = [
+            row["loss"] for row in state.log_history if "loss" in row and row["step"] > 0.9 * self.steps
+        ]
+        with (
+            forked_rng(self.model.device),
+            processes_of(setup.execution) as processes,
+            Interrupt() as interrupt,
+        ):
+            clock = Clock(
+                self.steps,
+                report,
+                state.global_step,
+                record.get("seconds", 0.0),
+                int(state.num_input_tokens_seen),
+                losses,
+            )
+
+            def note(clock: Clock) -> None:
+                row = {"fingerprint": self.fingerprint, "steps": self.steps, "seconds": clock.seconds}
+                with replacing(checkpoint / RUN, parents=True) as stream:
+                    stream.write(json.dumps(row).encode())
+
+            watch = Watch(processes, clock, interrupt, note)
+            if last is None:
+                _clear(checkpoint)
+            try:
+                if processes is not None:
+                    broadcast(setup)
+                trainer = self._train(setup, watch)
+                if watch.is_stopped:
+                    raise stopped(trainer.state.global_step, self.steps, checkpoint, remedy)
+                self.held_out_loss, self.weights = _results(trainer, setup)
+            except (OSError, RuntimeError) as error:
+                self._explain(error, processes, checkpoint, clock, remedy)
+                raise
+        loss = sum(clock.losses) / len(clock.losses) if clock.losses else math.nan
+        return TrainingOutcome(
+            self.steps,
+            clock.tokens,
+            clock.seconds,
+            loss,
+            math.ceil(self.setup.examples / len(self.epochs(0))),
+        )
+
+    def seconds_a_step(self, warm: int, measured: int) -> float:
+        """Return the mean wall time of `measured` steps after `warm` ones; they change the weights."""
+        times: list[float] = []
+
+        class Timer(TrainerCallback):
+            def on_step_end(self, *_: Any, **__: Any) -> None:
+                times.append(time.monotonic())
+
+        options = self.setup.options
+        steps = warm + measured
+        alone = replace(self.setup.execution, processes=1)
+        setup = replace(
+            self.setup, steps=steps, examples=steps * options.batch_size, execution=alone, folder=Path()
+        )
+        with forked_rng(self.model.device), tempfile.TemporaryDirectory() as folder:
+            self._train(replace(setup, folder=Path(folder)), Timer())
+        return (times[-1] - times[warm - 1]) / measured
+
+    def save(self, folder: Path) -> None:
+        """Write the model's files, and free its memory: the card is loaded next, on the same device."""
+        with quiet_loading():
+            self.model.save_pretrained(folder, state_dict=self.weights)
+        self.model.to("meta")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _train(self, setup: FineTuningSetup, callback: TrainerCallback) -> CardTrainer:
+        return _train(self.model, setup, Examples(self.epochs, setup.examples), self.held_out, callback)
+
+    def _explain(
+        self, error: Exception, processes: Processes | None, checkpoint: Path, clock: Clock, remedy: str
+    ) -> None:
+        """Raise what a user understands of an error: a lost process, a full disk."""
+        if lost := "" if processes is None else processes.describe_loss(error):
+            saved = (
+                f"checkpoint in {checkpoint}: {remedy}"
+                if last_checkpoint(checkpoint)
+                else "no checkpoint yet"
+            )
+            raise TrainingInterrupted(f"{lost} after {clock.done} of {self.steps} steps; {saved}") from error
+        if isinstance(error, OSError) or "No space left" in str(error) or "write" in str(error):
+            raise unwritable(checkpoint, error) from error
+
+
+def follow(processes: Processes) -> None:
+    """Take part in a run of rank 0: train, evaluate and gather, whatever it decides; end with it."""
+    setup: FineTuningSetup | None = broadcast(cast("FineTuningSetup | None", None))
+    if setup is None:
+        return
+    options, execution = setup.options, setup.execution
+    model = load_model(options, execution, setup.origin, processes.device, setup.opening)
+    watch = Watch(processes)
+    trainer = _train(model, setup, Examples(None, setup.examples), Examples(None, setup.held_out), watch)
+    if not watch.is_stopped:
+        _results(trainer, setup)
+
+
+def _train(
+    model: Any,
+    setup: FineTuningSetup,
+    examples: "Dataset[TrainingExample]",
+    held_out: Any,
+    callback: TrainerCallback,
+) -> CardTrainer:
+    trainer = CardTrainer(model, setup, examples, held_out or None, [callback])
+    trainer.remove_callback(PrinterCallback)
+    with warnings.catch_warnings():
+        # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
+        # transformers' layers does so to its input.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
+        trainer.train(resume_from_checkpoint=None if setup.resume is None else str(setup.resume))
+    return trainer
+
+
+def _results(
+    trainer: CardTrainer, setup: FineTuningSetup
+) -> "tuple[float | None, Mapping[str, Tensor] | None]":
+    """Return the loss on held-out examples, and the weights where FSDP divided them among the processes."""
+    loss = trainer.evaluate()["eval_loss"] if setup.held_out else None
+    return loss, trainer.accelerator.get_state_dict(
+        trainer.model_wrapped
+    ) if trainer.is_fsdp_enabled else None
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint in a folder."""
+    complete = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}")]
+    return max(complete, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
+def _resumed(
+    folder: Path, fingerprint: str, steps: int, report: Report
+) -> "tuple[Mapping[str, Any], Path | None]":
+    """Return what is recorded of the run in a folder, and its last checkpoint; None: it begins from scratch."""
+    last = last_checkpoint(folder)
+    if last is None:
+        report(Note(f"nothing to resume in {folder}: training starts from scratch"))
+        return {}, None
+    try:
+        record = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        state = TrainerState.load_from_json(str(last / STATE))
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"the checkpoint {last} can't be read: {error}; train without resume") from error
+    if record["fingerprint"] != fingerprint:
+        raise other_run(folder)
+    report(Note(f"resuming after step {state.global_step} of {steps}"))
+    return record, last
+
+
+def _clear(folder: Path) -> None:
+    """Remove the checkpoints of an earlier run."""
+    (folder / RUN).unlink(missing_ok=True)
+    for path in folder.glob("checkpoint-*"):
+        shutil.rmtree(path)

@@ -115,7 +115,7 @@ def estimate_memory(
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
-    divided = execution.processes if options.method == "full" and device != "cpu" else 1
+    divided = execution.processes if options.method == "full" else 1
     whole = sum(weight.numel() * width[weight] for weight in weights)
     states = sum(state_bytes(options.optimizer, weight.numel(), width[weight]) for weight in trained)
     gradients = sum(weight.numel() * width[weight] for weight in trained)

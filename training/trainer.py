@@ -1,7 +1,7 @@
 """Fine-tuning by transformers' Trainer, on kcard's objectives and data.
 
 Optimizer, schedule, precision, gradient accumulation, activation checkpointing, checkpoints and several processes
-(accelerate; FSDP for whole models on GPUs) are the Trainer's. This module imports it, so import it inside functions.
+(accelerate; FSDP for whole models) are the Trainer's. This module imports it, so import it inside functions.
 """
 
 import json
@@ -211,8 +211,11 @@ def _arguments(setup: FineTuningSetup) -> TrainingArguments:
     rows = setup.rows * execution.processes
     several: dict[str, Any] = {}
     if execution.processes > 1:
-        several = {"accelerator_config": {"split_batches": True, "dispatch_batches": True}}
-        if options.method == "full" and kind == "cuda":
+        several = {
+            "accelerator_config": {"split_batches": True, "dispatch_batches": True},
+            "ddp_find_unused_parameters": False,
+        }
+        if options.method == "full":
             several |= {
                 "fsdp": "full_shard auto_wrap",
                 "fsdp_config": {"version": 2, "state_dict_type": "FULL_STATE_DICT"},

@@ -1,5 +1,6 @@
 """Several processes train one model: the weights of one, a checkpoint that goes on, and clear ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
-from kcard.training import loop, workers
+from kcard.training import progress, workers
 from kcard.training.progress import Event, Note, silent
 from kcard.training.train import train
 from tests.training.bases import make_base
@@ -23,7 +24,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("bases"), "opt")
+    """Without dropout, which is drawn by each process for itself."""
+    path = make_base(tmp_path_factory.mktemp("bases"), "opt")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"dropout": 0.0}))
+    return path
 
 
 def trained(corpus: Path, base: Path, output: str, report: Any = silent, **arguments: Any) -> Card:
@@ -94,8 +99,8 @@ def kill_the_other(event: Event) -> None:
 def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
     corpus: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(progress, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "CHECKPOINT_SHARE", 1e9)
     options: dict[str, Any] = {"method": "full", "epochs": 5}
     begun = time.monotonic()
     with pytest.raises(

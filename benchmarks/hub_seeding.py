@@ -125,7 +125,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         if connection.dialect.name == "postgresql":
             _count_on(connection)
         for some_ids in batched(range(1, count + 1), 1000):
-            search_index.put_rows(connection, *some_ids)
+            search_index.update_rows(connection, *some_ids)
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)
@@ -198,7 +198,7 @@ def _card(
         "pipeline_tag": _often(draw, TASKS),
         "tags": ["kcard", topic, _often(draw, topics)],
     }
-    tags = metadata.tags(card, [entry.path for entry in entries], manifest)
+    tags = metadata.derive_tags(card, [entry.path for entry in entries], manifest)
     tree = trees.encode_full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(

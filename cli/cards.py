@@ -11,14 +11,14 @@ from kcard.cli.options import complete_published
 from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
-from kcard.hub.values import shown
+from kcard.hub.values import describe_figures
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kcard.hub.pools import StoredPool
-    from kcard.hub.values import Reason
+    from kcard.hub.values import QuarantineReason
     from kcard.hub.versions import Version
 
 __all__ = ["register", "version_row"]
@@ -85,7 +85,7 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         return
     local = open_local_hub()
     versions = local.list(text=text, domain=domain, base=base)
-    quarantined = local.quarantine.held(versions)
+    quarantined = local.quarantine.find_reasons(versions)
     if as_json:
         print_json([version_row(v) | _quarantine_mark(v, quarantined) for v in versions])
         return
@@ -114,7 +114,7 @@ def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
     hub = open_local_hub()
     version = hub.get(card)
-    quarantined = hub.quarantine.held([version])
+    quarantined = hub.quarantine.find_reasons([version])
     if json_:
         import json
 
@@ -149,7 +149,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
         "proof": proof,
-        "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
+        "figures": "; ".join(describe_figures(version.declared, version.verified)) or "not measured",
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
         "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
         "size": shown_size(version.size),
@@ -159,7 +159,7 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine_mark(version: "Version", quarantined: "Mapping[str, Reason]") -> dict[str, Any]:
+def _quarantine_mark(version: "Version", quarantined: "Mapping[str, QuarantineReason]") -> dict[str, Any]:
     """Return the JSON field of a quarantined version; nothing for others."""
     return {"quarantined": True} if version.reference in quarantined else {}
 
@@ -330,7 +330,7 @@ def show_pool(
             rows.append({"card": reference, "version": None, "description": None})
             continue
         entry = {"card": reference, "version": version.reference, "description": version.manifest.description}
-        rows.append(entry | ({"quarantined": True} if hub.quarantine.held([version]) else {}))
+        rows.append(entry | ({"quarantined": True} if hub.quarantine.find_reasons([version]) else {}))
     if engine:
         # What generates for each card: one of the servers, or kcard itself and why.
         from kcard.cards.card import Card

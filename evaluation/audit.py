@@ -18,7 +18,7 @@ from kcard.evaluation.recall import Scorer, generate_documents
 from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distribution, Domain, Exam, Mean, mean_of
 from kcard.evaluation.target import Target
 from kcard.evaluation.tasks.base import read_entries
-from kcard.hub.values import FLOOR, covers, is_independent
+from kcard.hub.values import FLOOR, covers_enough, is_independent
 from kcard.interfaces import Evidence, Pair
 from kcard.io import Row, reading
 from kcard.manifest import file_digest
@@ -505,7 +505,7 @@ def find_scores(
 
         def weight(past: PastAudit) -> tuple[bool, bool]:
             coverage = past.audit.coverage.mean if past.audit.coverage else None
-            return past.audit.independent, covers(coverage, floor)
+            return past.audit.independent, covers_enough(coverage, floor)
 
         ordered = sorted(audits, key=weight)
     for past in reversed(ordered):

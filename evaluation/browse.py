@@ -23,7 +23,7 @@ from kcard.hub.values import FLOOR
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
-    from kcard.hub.values import DeclaredFigures, Reason, Verified
+    from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures
     from kcard.hub.versions import Version
 
 __all__ = ["SORTS", "CardReport", "Dot", "HistogramBar", "Plot", "Timeline", "plot", "reports", "timeline"]
@@ -165,11 +165,11 @@ class CardReport:
     note: str = ""
     hub_exam: PastExam | None = None
     audits: tuple[PastAudit, ...] = ()
-    quarantine: "Reason | None" = None
+    quarantine: "QuarantineReason | None" = None
     threshold: float | None = None
     floor: float = FLOOR
     declared: "DeclaredFigures | None" = None
-    verified: "Verified | None" = None
+    verified: "VerifiedFigures | None" = None
     unexamined: bool = False
 
     @property
@@ -288,7 +288,7 @@ def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     stored: dict[str, list[StoredAudit]] = {}
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):
         stored.setdefault(row.card, []).append(row)
-    reasons, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
+    reasons, threshold = hub.quarantine.find_reasons(chosen), hub.quarantine.threshold
     floor = hub.quarantine.coverage
     return [
         replace(

@@ -141,12 +141,12 @@ def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
 
 
 def _find_folder(card: Path | str) -> tuple[Path, str | None]:
-    from kcard.hub.registry import Hub, draft
+    from kcard.hub.registry import Hub, find_card_folder
 
     name = str(card)
     bare = isinstance(card, str) and Path(name).name == name
     try:
-        folder = draft(settings().drafts, card)
+        folder = find_card_folder(settings().drafts, card)
         if folder.is_dir() or not bare:
             return folder, None
     except HubError as error:

@@ -12,16 +12,15 @@ from sqlalchemy import exists, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
-from kcard.hub.accounts import write_event
+from kcard.hub.accounts import bare_name, find_own_namespace, write_event
 from kcard.hub.db.models import audits, now, repositories, utc, versions
 from kcard.hub.db.session import Database
-from kcard.hub.figures import AUDIT, AuditKind, limits
-from kcard.hub.rows import bare_name, find_namespace
-from kcard.hub.values import covers, is_independent
+from kcard.hub.figures import AUDIT, AuditKind, read_limits
+from kcard.hub.values import covers_enough, is_independent
 from kcard.hub.versions import Version, find_key, is_card
 from kcard.manifest import Manifest
 
-__all__ = ["AuditFinding", "Audits", "StoredAudit", "measurable"]
+__all__ = ["AuditFinding", "Audits", "StoredAudit", "is_measurable"]
 
 # Kinds whose model is not among the card's files.
 ELSEWHERE = ("reference", "llm", "search")
@@ -29,7 +28,7 @@ ELSEWHERE = ("reference", "llm", "search")
 Unverified: TypeAlias = tuple[str, int, str, str]
 
 
-def measurable(manifest: Manifest) -> bool:
+def is_measurable(manifest: Manifest) -> bool:
     """Return whether the card can be measured without reaching other services or downloading a model."""
     return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
 
@@ -115,7 +114,7 @@ class Audits:
                     connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
                 )
                 owner = select(versions.c.repository_id).where(versions.c.id == row.id)
-                search_index.put_rows(connection, connection.execute(owner).scalar_one())
+                search_index.update_rows(connection, connection.execute(owner).scalar_one())
                 named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
                 measurements = {key: getattr(finding, key) for key in named}
                 write_event(
@@ -127,8 +126,8 @@ class Audits:
                     kind=finding.kind,
                     **measurements,
                 )
-                (limit, floor), score = limits(connection), finding.factuality
-                counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+                (limit, floor), score = read_limits(connection), finding.factuality
+                counts = is_independent(finding.overlap) and covers_enough(finding.coverage, floor)
                 if (
                     finding.kind == AUDIT
                     and limit is not None
@@ -155,7 +154,7 @@ class Audits:
         query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        candidates = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
+        candidates = [row for row in rows if is_measurable(Manifest.from_json(row.manifest))]
         return [tuple(row)[1:5] for row in candidates], rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
@@ -165,7 +164,7 @@ class Audits:
         with self._database.read() as connection:
             if card is not None:
                 query = query.where(is_card(connection, card))
-            own = find_namespace(connection)
+            own = find_own_namespace(connection)
             rows = connection.execute(query.order_by(audits.c.id))
             fields = AuditFinding.__dataclass_fields__
             return [

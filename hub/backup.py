@@ -7,20 +7,23 @@ hub/blobs/ab/ab…   every file of every commit; no uncommitted uploads
 
 import hashlib
 import io
+import json
 import os
 import re
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn, TypeAlias
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn, TypeAlias
 
 from sqlalchemy import Connection, Integer, delete, func, insert, select, text, update
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.hub import trees
-from kcard.hub.checks.formats import check_path, check_tree
+from kcard.hub.accounts import bare_name, find_own_namespace
+from kcard.hub.checks.formats import PICKLE, check_path, check_tree
 from kcard.hub.db.models import (
     accounts,
     commits,
@@ -41,21 +44,20 @@ from kcard.hub.db.models import (
     versions,
 )
 from kcard.hub.db.session import Database
-from kcard.hub.registry import refuse_pickles
-from kcard.hub.rows import bare_name, find_namespace
+from kcard.hub.garbage import find_referenced, repository_blobs
+from kcard.hub.quotas import recount
 from kcard.hub.storage import (
     Blobs,
     Readable,
-    beside,
     copy_hashing,
     discard,
+    open_private,
     partial_folder,
-    private,
+    partial_sibling,
     put_stream,
     sync_folder,
 )
-from kcard.hub.trees import Stored, Tree, referenced, repository_blobs
-from kcard.hub.uploads import recount
+from kcard.hub.trees import EncodedTree, Tree
 from kcard.hub.versions import VersionCatalogue
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
@@ -64,15 +66,16 @@ __all__ = [
     "DATABASE",
     "SUMS",
     "Backup",
-    "Counted",
+    "ProgressStream",
     "Report",
     "blob_name",
     "copy_rows",
     "count_cards",
     "count_contents",
     "inconsistent_versions",
-    "load",
-    "save",
+    "load_backup",
+    "refuse_pickles",
+    "save_backup",
 ]
 
 
@@ -154,7 +157,7 @@ class Backup:
         return str(self.path)
 
 
-class Counted:
+class ProgressStream:
     """A stream that hashes what is read from it and reports its progress."""
 
     def __init__(self, stream: Readable, before: int, report: Report | None) -> None:
@@ -171,12 +174,12 @@ class Counted:
         return block
 
 
-def save(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
+def save_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
     """See Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
         raise UsageError(f"{target} already exists: choose a new file")
-    with partial_folder(blobs.partial) as folder, beside(target) as scratch:
+    with partial_folder(blobs.partial) as folder, partial_sibling(target) as scratch:
         for attempt in range(ATTEMPTS):
             try:
                 counts = _write_backup(
@@ -208,7 +211,7 @@ def _write_backup(
         with copy.write() as rows:
             copy_rows(source, rows)
         blob_sizes, counts = dict(sorted(repository_blobs(source).items())), count_cards(source)
-    copy.close_log()
+    copy.remove_write_ahead_log()
     for sha256 in blob_sizes:
         second = folder / blob_name(sha256)
         second.parent.mkdir(parents=True, exist_ok=True)
@@ -216,14 +219,14 @@ def _write_backup(
             if not blobs.hard_link(sha256, second):
                 break
         except DamagedCard:
-            _missing(sha256, database)
+            _raise_missing(sha256, database)
     sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
         blob_name(sha): size for sha, size in blob_sizes.items()
     }
     digests = {DATABASE: file_digest(folder / DATABASE)} | {
         blob_name(sha256): sha256 for sha256 in blob_sizes
     }
-    with open(target, "xb", opener=private) as stream:
+    with open(target, "xb", opener=open_private) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
             info = tarfile.TarInfo(SUMS)
@@ -232,15 +235,15 @@ def _write_backup(
             done = 0
             for name, sha256 in digests.items():
                 with _open_file(folder / name, sha256, database, blobs) as source:
-                    done = _add_file(tar, name, sizes[name], sha256, Counted(source, done, report))
+                    done = _add_file(tar, name, sizes[name], sha256, ProgressStream(source, done, report))
         stream.flush()
         os.fsync(stream.fileno())
     return counts | {"blobs": len(blob_sizes), "size": sum(blob_sizes.values())}
 
 
-def _missing(sha256: str, database: Database) -> NoReturn:
+def _raise_missing(sha256: str, database: Database) -> NoReturn:
     with database.read() as connection:
-        if not referenced(connection, [sha256]):
+        if not find_referenced(connection, [sha256]):
             raise _Removed
     raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
@@ -255,7 +258,7 @@ def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> I
     try:
         stored = blobs.open(sha256)
     except DamagedCard:
-        _missing(sha256, database)
+        _raise_missing(sha256, database)
     with stored:
         yield stored
 
@@ -265,7 +268,7 @@ def blob_name(sha256: str) -> str:
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
 
-def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
+def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: ProgressStream) -> int:
     """Add a file; returns the bytes done so far."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o400
@@ -288,16 +291,16 @@ LINE = re.compile(rf"([0-9a-f]{{64}})  ({re.escape(DATABASE)}|{BLOBS}/[0-9a-f]{{
 LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
 
 
-def load(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
+def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
     """See Hub.restore."""
     with database.read() as connection:
         _require_empty(connection, database)
     with _open_backup(path) as tar, partial_folder(blobs.partial) as scratch:
-        digests = _sums(tar, path)
+        digests = _read_sums(tar, path)
         # The database, verified, and migrated if it is of an earlier version.
         if DATABASE not in digests:
             raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
-        with _stream(tar, DATABASE) as stream:
+        with _open_member(tar, DATABASE) as stream:
             digest, _ = copy_hashing(stream, scratch / "hub.db")
         if digest != digests[DATABASE]:
             raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
@@ -309,7 +312,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             raise HubError(
                 f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
             )
-        _put(tar, files, blobs, path, report)
+        _put_blobs(tar, files, blobs, path, report)
         # The checks of a commit: safe paths that don't conflict, of files that exist.
         with source.read() as connection:
             for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
@@ -333,7 +336,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
         with database.write() as connection:
             _require_empty(connection, database)
-            _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
+            _put_blobs(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
             with source.read() as rows:
                 copy_rows(rows, connection)
             recount(connection)
@@ -359,7 +362,7 @@ def _open_backup(path: Path) -> Iterator[tarfile.TarFile]:
         raise HubError(f"{path} is not a complete kcard backup: {error}") from error
 
 
-def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
+def _read_sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
     """Return the sha256 of every file in the backup, by name. Raises HubError for anything but these regular files."""
     first = tar.next()
     if first is None or first.name != SUMS or not first.isreg() or first.size > LONGEST_SUMS:
@@ -385,18 +388,20 @@ def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _stream(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
+def _open_member(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
     stream = tar.extractfile(name)
     assert stream is not None  # a regular file, by _sums
     with stream:
         yield stream
 
 
-def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None) -> None:
+def _put_blobs(
+    tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None
+) -> None:
     done = 0
     for sha256 in sorted(files):
-        with _stream(tar, blob_name(sha256)) as stream:
-            counted = Counted(stream, done, report)
+        with _open_member(tar, blob_name(sha256)) as stream:
+            counted = ProgressStream(stream, done, report)
             try:
                 put_stream(blobs, counted, sha256, f"{path}: {blob_name(sha256)}")
             except DamagedCard as error:
@@ -413,15 +418,15 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
     rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
     last, tree = None, Tree()
     for row in connection.execute(rows.execution_options(yield_per=20)):
-        stored, checked_paths = Stored(row.tree, row.delta), set[str]()
+        stored, checked_paths = EncodedTree(row.tree, row.delta), set[str]()
         try:
             if row.delta and last is not None and row.parent == last:
                 checked_paths.update(tree)
-                new = trees.apply_stored(tree, stored)
+                new = trees.apply_encoded(tree, stored)
             else:
-                stored_tree = trees.find(connection, repository, row.sha)
+                stored_tree = trees.find_tree(connection, repository, row.sha)
                 assert stored_tree is not None  # as just read
-                tree, new = stored_tree.tree, trees.decode(stored)[0]
+                tree, new = stored_tree.tree, trees.decode_tree(stored)[0]
             for each in new:
                 check_path(each)
             if not new.keys() <= checked_paths:
@@ -436,11 +441,11 @@ def inconsistent_versions(database: Database) -> list[str]:
     """Return the references of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
-        own = find_namespace(connection)
+        own = find_own_namespace(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
         strange = []
         for row in rows:
-            stored = trees.find(connection, row.repository_id, row.sha)
+            stored = trees.find_tree(connection, row.repository_id, row.sha)
             manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
             # Cards in other namespaces are called namespace/name.
             has_name = card == manifest.name or "/" in card
@@ -450,3 +455,41 @@ def inconsistent_versions(database: Database) -> list[str]:
             if not (has_name and has_digest and has_files):
                 strange.append(f"{card}@v{row.number}")
         return sorted(strange)
+
+
+# Refuses pickled weights, which can run code when loaded.
+
+PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
+REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
+
+
+def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
+    """Raise CardError if a file of the manifest is a pickle, by name or content. `opened` opens the file of a path."""
+    for path in manifest.files:
+        if PurePosixPath(path).suffix.lower() in PICKLED:
+            raise CardError(
+                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
+            )
+        with opened(path) as stream:
+            pickled = _is_pickle(stream)
+        if pickled:
+            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
+
+
+def _is_pickle(stream: BinaryIO) -> bool:
+    start = stream.read(9)
+    if PICKLE.match(start):
+        # Safetensors start with the length of their header, which may have the same bytes.
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        if length > size - 8:
+            return True
+        try:
+            return not isinstance(json.loads(stream.read(length)), dict)
+        except ValueError:
+            return True
+    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
+        with zipfile.ZipFile(stream) as archive:
+            return any(name.lower().endswith(".pkl") for name in archive.namelist())
+    return False

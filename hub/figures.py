@@ -14,7 +14,15 @@ from kcard.hub.accounts import Identity
 from kcard.hub.db.models import audits, repositories, search, settings, utc, versions
 from kcard.hub.db.session import Database
 from kcard.hub.permissions import readable
-from kcard.hub.values import FLOOR, OVERLAP, DeclaredFigures, Repository, Verified, covers, is_independent
+from kcard.hub.values import (
+    FLOOR,
+    OVERLAP,
+    DeclaredFigures,
+    Repository,
+    VerifiedFigures,
+    covers_enough,
+    is_independent,
+)
 from kcard.io import parse
 from kcard.manifest import Manifest
 
@@ -29,17 +37,17 @@ __all__ = [
     "VersionFigures",
     "VersionLink",
     "audited_factuality",
-    "checked_share",
-    "derived",
-    "figures",
+    "check_share",
+    "find_version_link",
+    "has_independent_evidence",
     "has_weights",
-    "independent",
-    "limits",
+    "list_derived",
+    "list_recent",
+    "list_verified",
+    "list_version_figures",
     "read_exam",
-    "recent",
+    "read_limits",
     "verified_by_version",
-    "verified_figures",
-    "version_of",
 ]
 
 
@@ -79,7 +87,7 @@ def has_weights(manifest: Manifest) -> bool:
     return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
-def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
+def check_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
     """Return the value. Raises UsageError unless it is in [0, 1]; `other` ends its message."""
     if not 0 <= value <= 1:
         raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
@@ -162,7 +170,7 @@ def _share(value: object) -> float | None:
 THRESHOLD, COVERAGE = "threshold", "coverage"
 
 
-def limits(connection: Connection) -> tuple[float | None, float]:
+def read_limits(connection: Connection) -> tuple[float | None, float]:
     """Return the least factuality, None if the hub has none, and the share of a card's documents that evidence must
     cover to quarantine it. Raises HubError for an invalid one."""
     names = settings.c.name.in_((THRESHOLD, COVERAGE))
@@ -170,7 +178,7 @@ def limits(connection: Connection) -> tuple[float | None, float]:
     stored = {}
     for name, value in rows:
         try:
-            stored[name] = checked_share(float(value))
+            stored[name] = check_share(float(value))
         except ValueError:
             remedy = "0.5` (or off)" if name == THRESHOLD else f"--coverage {FLOOR:g}`"
             raise HubError(
@@ -187,7 +195,7 @@ EXAM_FIGURES: AuditKind = "exam"
 MOST_NAMED = 500  # versions from which reading all audits is faster
 
 
-def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, Verified]:
+def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, VerifiedFigures]:
     """Return the verified figures of these versions, by id; versions without any are omitted."""
     if not ids:
         return {}
@@ -198,16 +206,16 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
     by_version: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):
         by_version.setdefault(row.version_id, []).append(row)
-    _, floor = limits(connection)
+    _, floor = read_limits(connection)
     verified = {}
     for id_, rows in by_version.items():
         # Factuality is that of the latest audit whose evidence is independent and covers enough.
         independent = [row for row in rows if is_independent(row.overlap)]
-        covering = [row for row in independent if covers(row.coverage, floor)]
+        covering = [row for row in independent if covers_enough(row.coverage, floor)]
         figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
         measured = next(filter(None, figures), None)
         faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
-        verified[id_] = Verified(
+        verified[id_] = VerifiedFigures(
             at=utc(rows[-1].taken),
             recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
             faithfulness=getattr(faithful, "faithfulness", None),
@@ -233,13 +241,13 @@ def audited_factuality() -> ScalarSelect[float]:
         audits.c.version_id == versions.c.id,
         audits.c.kind == AUDIT,
         audits.c.factuality.is_not(None),
-        independent(),
+        has_independent_evidence(),
     )
     newest = select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1)
     return newest.scalar_subquery()
 
 
-def independent() -> ColumnElement[bool]:
+def has_independent_evidence() -> ColumnElement[bool]:
     """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
     return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
 
@@ -304,7 +312,7 @@ class VersionLink:
     verified: AuditedFigures | None = None
 
 
-def figures(database: Database, repository: Repository) -> list[VersionFigures]:
+def list_version_figures(database: Database, repository: Repository) -> list[VersionFigures]:
     """Return the newest versions of a repository, at most 30, oldest first."""
     query = select(versions).where(versions.c.repository_id == repository.id)
     with database.read() as connection:
@@ -330,7 +338,7 @@ def figures(database: Database, repository: Repository) -> list[VersionFigures]:
     return newest
 
 
-def version_of(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
+def find_version_link(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
     """Return the version with that manifest, if the identity may read it; None if this hub has none."""
     query = _select_links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as connection:
@@ -338,7 +346,7 @@ def version_of(database: Database, sha256: str, identity: Identity | None) -> Ve
     return None if row is None else _link(row)
 
 
-def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
+def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
     """Return the cards whose newest version is an update of one of these versions."""
     query = _select_newest().join(search, search.c.repository_id == repositories.c.id)
     query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
@@ -346,14 +354,14 @@ def derived(database: Database, sha256: Sequence[str], identity: Identity | None
         return [_link(row) for row in connection.execute(query)]
 
 
-def recent(database: Database, count: int) -> list[VersionLink]:
+def list_recent(database: Database, count: int) -> list[VersionLink]:
     """Return the versions that were published last in public repositories, newest first."""
     query = _select_links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
 
-def verified_figures(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
+def list_verified(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
     """Return the newest version of each repository whose factuality an audit measured, in the order given."""
     query = _select_newest().where(versions.c.repository_id.in_([repository.id for repository in cards]))
     with database.read() as connection:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
-from kcard.hub.storage import is_digest, mismatch
+from kcard.hub.storage import describe_mismatch, is_digest
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -120,7 +120,7 @@ class ObjectStore:
             stream.flush()
             os.fsync(stream.fileno())
         if digest.hexdigest() != sha256:
-            raise DamagedCard(mismatch(digest.hexdigest(), sha256))
+            raise DamagedCard(describe_mismatch(digest.hexdigest(), sha256))
 
     def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
         return False

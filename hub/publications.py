@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 
 from kcard.errors import CardError
 from kcard.hub import figures, history, search_index, trees
-from kcard.hub.accounts import Identity, folded
+from kcard.hub.accounts import Identity, fold_name
 from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.db.models import now, publications, published_tags, refs, repositories, utc, versions
@@ -21,16 +21,16 @@ from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import Tree
+from kcard.hub.uploads import Verdicts
 from kcard.hub.values import (
     DeclaredFigures,
     Entry,
     Publication,
     Repository,
-    Verified,
+    VerifiedFigures,
     VersionSummary,
     quarantine_reason,
 )
-from kcard.hub.verdicts import Verdicts
 from kcard.hub.versions import declared_figures, is_newest, is_unexamined
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
@@ -80,7 +80,7 @@ def add_version(
         "description": manifest.description,
         "domain": manifest.domain,
         "base": manifest.base.name,
-        "size": trees.size(tree),
+        "size": trees.total_size(tree),
         "published": now(),
         "weights": has_weights(manifest),
         "examined": declared is not None,
@@ -92,7 +92,7 @@ def add_version(
     version_id = int(
         connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one()
     )
-    search_index.put_rows(connection, repository_id)
+    search_index.update_rows(connection, repository_id)
     return version_id
 
 
@@ -120,10 +120,10 @@ def record_tags(connection: Connection, repository_id: int, name: str) -> None:
     rows = {row.tag: row for row in connection.execute(published)}
     cards = dict.fromkeys(connection.scalars(revisions)) | {tag: row.sha256 for tag, row in rows.items()}
     require_unpublished(connection, repository_id, name, cards)
-    of_name = published_tags.c.name == folded(name)
+    of_name = published_tags.c.name == fold_name(name)
     for tag in rows.keys() - set(connection.scalars(select(published_tags.c.tag).where(of_name))):
         values = {"tag": tag, "sha256": rows[tag].sha256, "number": rows[tag].number}
-        connection.execute(insert(published_tags).values(name=folded(name), **values))
+        connection.execute(insert(published_tags).values(name=fold_name(name), **values))
 
 
 # Kinds without a trained model, which need no exam.
@@ -153,7 +153,7 @@ class Publications:
         tree: Mapping[str, Entry] = {}
         if repository.type == "model":
             with self._database.read() as connection:
-                tree = history.tree(connection, repository, sha)
+                tree = history.read_tree(connection, repository, sha)
         if MANIFEST not in tree:
             return None
         try:
@@ -190,13 +190,13 @@ class Publications:
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_select_publications(repository))]
 
-    def marks(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
+    def summarize(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
         """Return a summary of the newest version of each of these repositories, if it has one."""
         repository_ids = list(ids)
         if not repository_ids:
             return {}
         with self._database.read() as connection:
-            threshold, floor = figures.limits(connection)
+            threshold, floor = figures.read_limits(connection)
             rows = connection.execute(
                 _select_newest().where(versions.c.repository_id.in_(repository_ids))
             ).all()
@@ -207,16 +207,16 @@ class Publications:
         """Return summaries of at most `limit` quarantined cards, least factual first."""
         audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
-            threshold, floor = figures.limits(connection)
+            threshold, floor = figures.read_limits(connection)
             if threshold is None:
                 return []
             query = _select_newest().where(or_(audited < threshold, claimed < threshold))
             query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
             rows = connection.execute(query).all()
             verified = figures.verified_by_version(connection, {row.id for row in rows})
-        marks = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
+        summaries = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
         # Of others an audit says more than the exam, its evidence covers too little, or they were released.
-        return [*islice((mark for mark in marks if mark.quarantined), limit)]
+        return [*islice((summary for summary in summaries if summary.quarantined), limit)]
 
     def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
         """Return the files of the card. Raises Invalid unless all match the manifest and are allowed."""
@@ -277,7 +277,7 @@ def _select_newest() -> Select[Any]:
 
 
 def _summary(
-    row: Row[Any], verified: Verified | None, threshold: float | None, floor: float
+    row: Row[Any], verified: VerifiedFigures | None, threshold: float | None, floor: float
 ) -> VersionSummary:
     figures = declared_figures(row)
     return VersionSummary(

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from kcard.hub import rows
-from kcard.hub.accounts import Identity, folded
-from kcard.hub.db.models import accounts, repositories, search, search_clock, terms, utc
+from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.db.models import PUBLIC, accounts, repositories, search, search_clock, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
-from kcard.hub.permissions import reach
-from kcard.hub.rows import PUBLIC, REPOSITORY_COLUMNS
-from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
-from kcard.hub.values import Repository, Type
+from kcard.hub.permissions import reach_of
+from kcard.hub.repositories import REPOSITORY_COLUMNS, repository_from_row
+from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, normalise_words
+from kcard.hub.values import Repository, RepositoryType
 
 __all__ = ["FACTUALITY", "ORDERS", "Counts", "Order", "RepositorySearch", "SearchQuery", "SearchResults"]
 
@@ -249,7 +248,7 @@ class SearchQuery:
     page        from 1
     """
 
-    type: Type = "model"
+    type: RepositoryType = "model"
     text: str = ""
     facets: Mapping[str, str] | None = None
     author: str = ""
@@ -274,7 +273,7 @@ class SearchQuery:
 
     @property
     def words(self) -> list[str]:
-        return list(dict.fromkeys(row_words(self.text)))
+        return list(dict.fromkeys(normalise_words(self.text)))
 
 
 @dataclass(frozen=True)
@@ -316,7 +315,7 @@ class RepositorySearch:
                 always &= snapshot.having(find_matches(connection, query.words) if query.words else [])
             exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
             if query.author:
-                exact.append((AUTHOR, folded(query.author)))
+                exact.append((AUTHOR, fold_name(query.author)))
             for kind, term in exact:
                 having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
                 always &= snapshot.having(connection.scalars(having).all())
@@ -339,7 +338,7 @@ class RepositorySearch:
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
             here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: rows.repository(row) for row in connection.execute(here)}
+            by_id = {row.id: repository_from_row(row) for row in connection.execute(here)}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
         page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
@@ -360,7 +359,7 @@ class RepositorySearch:
 
 def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
     """Return which repositories the identity may read, by the rules of permissions.readable."""
-    reachable = reach(identity)
+    reachable = reach_of(identity)
     if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     elif reachable.namespaces:

@@ -12,18 +12,17 @@ from pathlib import Path
 from sqlalchemy import insert, select
 
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.commits import Commits
 from kcard.hub.db.models import settings
 from kcard.hub.db.session import Database
-from kcard.hub.history import Refs
+from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
+from kcard.hub.quotas import Reservations
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.search import RepositorySearch
 from kcard.hub.storage import Blobs
 from kcard.hub.tokens import Sessions, TokenStore
-from kcard.hub.uploads import Reservations, Uploads
-from kcard.hub.verdicts import Verdicts
+from kcard.hub.uploads import Uploads, Verdicts
 
 __all__ = ["HubServices"]
 

@@ -25,27 +25,27 @@ __all__ = [
     "BlobStore",
     "Blobs",
     "Readable",
-    "beside",
-    "check_new",
+    "abandoned_folders",
+    "check_new_folder",
     "copy_hashing",
-    "create",
+    "create_folder",
+    "describe_mismatch",
     "discard",
-    "explained",
-    "fault",
+    "explain_os_errors",
+    "find_fault",
     "is_digest",
     "is_full",
     "link_or_copy",
-    "mismatch",
+    "open_private",
     "open_store",
     "open_verified",
     "partial_folder",
-    "private",
+    "partial_sibling",
     "put",
     "put_stream",
-    "remains",
-    "sole_use",
     "sweep",
     "sync_folder",
+    "try_lock",
 ]
 
 
@@ -81,7 +81,7 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file for `open(opener=...)`: only its owner may read a new one."""
     return os.open(path, flags, 0o600)
 
@@ -123,7 +123,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def sole_use(folder: Path) -> Iterator[bool]:
+def try_lock(folder: Path) -> Iterator[bool]:
     """Lock a folder until the end of the block; yields False if it is missing, or another process or thread has it."""
     try:
         lock = _lock(folder)
@@ -138,7 +138,7 @@ def sole_use(folder: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def partial_sibling(target: Path) -> Iterator[Path]:
     """Yield a partial folder next to `target`, to rename into place; deletes remains of killed processes."""
     prefix = f".{target.name}.kcard-"
     sweep(target.parent, f"{glob.escape(prefix)}????????")
@@ -167,7 +167,7 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
+def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
     """Yield partial folders of killed processes, each locked while it is yielded.
 
     On systems without locks: those unchanged for a day.
@@ -188,12 +188,12 @@ def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
 
 def sweep(parent: Path, pattern: str = "*") -> None:
     """Delete the remains of killed processes."""
-    for folder in remains(parent, pattern):
+    for folder in abandoned_folders(parent, pattern):
         discard(folder)
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
+def explain_os_errors(doing: str) -> Iterator[None]:
     """Turn an OSError (a full disk, no permission) into a HubError with one line."""
     try:
         yield
@@ -282,7 +282,7 @@ def open_store(root: Path, url: str | None) -> Blobs:
 
 def put(blobs: Blobs, source: Path, expected: str) -> Blob:
     """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
-    if fault(blobs, expected) is None:
+    if find_fault(blobs, expected) is None:
         return Blob(expected, source.stat().st_size)
     with source.open("rb") as stream:
         return put_stream(blobs, stream, expected, str(source))
@@ -298,7 +298,7 @@ def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blo
     return Blob(sha256, size)
 
 
-def fault(blobs: Blobs, sha256: str) -> str | None:
+def find_fault(blobs: Blobs, sha256: str) -> str | None:
     """Return what is wrong with a blob; None if it is intact. Reads every byte."""
     if not blobs.holds(sha256):
         return "missing"
@@ -308,17 +308,17 @@ def fault(blobs: Blobs, sha256: str) -> str | None:
             digest.update(block)
     except DamagedCard:  # deleted concurrently
         return "missing"
-    return None if digest.hexdigest() == sha256 else mismatch(digest.hexdigest(), sha256)
+    return None if digest.hexdigest() == sha256 else describe_mismatch(digest.hexdigest(), sha256)
 
 
 def open_verified(blobs: Blobs, sha256: str) -> BinaryIO:
     """Verify a blob, then open it as a stream. Raises DamagedCard."""
-    if (wrong := fault(blobs, sha256)) is not None:
+    if (wrong := find_fault(blobs, sha256)) is not None:
         raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
     return blobs.open(sha256)
 
 
-def mismatch(actual: str, sha256: str) -> str:
+def describe_mismatch(actual: str, sha256: str) -> str:
     """Return the description of a sha256 mismatch."""
     return f"damaged: sha256 {actual[:12]}…, expected {sha256[:12]}…"
 
@@ -331,7 +331,7 @@ def is_digest(name: str) -> bool:
 # Creates folders of verified files, completely or not at all.
 
 
-def check_new(destination: Path) -> Path:
+def check_new_folder(destination: Path) -> Path:
     """Return the absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
     target = destination.expanduser().absolute()
     if target.is_symlink():
@@ -341,7 +341,7 @@ def check_new(destination: Path) -> Path:
     return target
 
 
-def create(
+def create_folder(
     destination: Path,
     files: Mapping[str, str],
     opened: Callable[[str], BinaryIO],
@@ -352,15 +352,15 @@ def create(
     `opened` opens the file of a path; `damaged` makes the error for a path and what is wrong with its file. Raises
     UsageError if the destination is a file or a folder that is not empty.
     """
-    target = check_new(destination)
-    with beside(target) as scratch:
+    target = check_new_folder(destination)
+    with partial_sibling(target) as scratch:
         new = scratch / "new"
         for path, sha256 in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             with opened(path) as stream:
                 actual, _ = copy_hashing(stream, new / path)
             if actual != sha256:
-                raise damaged(path, mismatch(actual, sha256))
+                raise damaged(path, describe_mismatch(actual, sha256))
         if target.is_dir():
             target.rmdir()
         new.rename(target)
@@ -397,7 +397,7 @@ class BlobStore:
 
     def fault(self, sha256: str) -> str | None:
         """See `fault` above."""
-        return fault(self, sha256)
+        return find_fault(self, sha256)
 
     def place(self, path: Path, sha256: str, size: int) -> None:
         if path.stat().st_size != size:

@@ -13,10 +13,10 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import Identity, Scope, find_account, folded, organisations, write_event
+from kcard.hub.accounts import Identity, Scope, find_account, find_roles, fold_name, write_event
 from kcard.hub.db.models import accounts, now, repositories, sessions, tokens, utc
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, NotThere, Unknown
+from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 
 __all__ = [
     "LONGEST_SESSION",
@@ -25,8 +25,8 @@ __all__ = [
     "Sessions",
     "Token",
     "TokenStore",
-    "digest",
-    "identity",
+    "digest_secret",
+    "identity_from_row",
     "select_tokens",
 ]
 
@@ -77,7 +77,7 @@ class TokenStore:
         name        default: cli, cli-2, ...
         repository  the only repository it is valid for: namespace/name (a dataset: datasets/namespace/name)
         days        lifetime; None: until revoked
-        Raises NotThere for an unknown user or repository, Conflict if the user has a token of that name, UsageError
+        Raises NotFound for an unknown user or repository, Conflict if the user has a token of that name, UsageError
         for an invalid scope or lifetime.
         """
         if scope not in get_args(Scope):
@@ -97,14 +97,14 @@ class TokenStore:
             if repository is not None:
                 full_name = repository.removeprefix("datasets/")
                 kind = "model" if full_name == repository else "dataset"
-                where = (repositories.c.type == kind, repositories.c.folded == folded(full_name))
+                where = (repositories.c.type == kind, repositories.c.folded == fold_name(full_name))
                 repository_id = connection.scalar(select(repositories.c.id).where(*where))
                 if repository_id is None:
-                    raise NotThere("repository", f"{kind} repository {full_name[:200]!r} not found")
+                    raise NotFound("repository", f"{kind} repository {full_name[:200]!r} not found")
             values = {
                 "account_id": account.id,
                 "name": free_name,
-                "digest": digest(token),
+                "digest": digest_secret(token),
                 "scope": scope,
                 "repository_id": repository_id,
                 "created": created,
@@ -139,44 +139,46 @@ class TokenStore:
             ]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
-        """Revoke a token at once. Raises NotThere for an unknown name."""
+        """Revoke a token at once. Raises NotFound for an unknown name."""
         with self._database.write() as connection:
             account = find_account(connection, user)
             where = (tokens.c.account_id == account.id, tokens.c.name == name)
             if not name.isprintable() or not connection.execute(delete(tokens).where(*where)).rowcount:
-                raise NotThere("object", f"{account.name} has no token {name[:100]!r}")
+                raise NotFound("object", f"{account.name} has no token {name[:100]!r}")
             write_event(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
         """Return the identity of a token; None for an unknown token.
 
-        Raises Unknown for an expired token, a disabled user or a Hugging Face token.
+        Raises Unauthenticated for an expired token, a disabled user or a Hugging Face token.
         """
         if text.startswith(FOREIGN):
-            raise Unknown(
+            raise Unauthenticated(
                 f"a Hugging Face token ({FOREIGN}...) was sent to this hub: create one for this hub with `kcard hub "
                 "token create`, and consider revoking the Hugging Face token"
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
-        return self._identity(tokens.c.digest == digest(text))
+        return self._identity(tokens.c.digest == digest_secret(text))
 
     def resume(self, reference: str) -> Identity:
         """Return the identity of the token that a ticket refers to.
 
-        Raises Unknown if the token was revoked or has expired, or its user was disabled.
+        Raises Unauthenticated if the token was revoked or has expired, or its user was disabled.
         """
         id_, _, start = reference.partition(".")
         # The id of a revoked token may be used again.
         same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
         if (owner := self._identity(same)) is None:
-            raise Unknown("the token of this upload was revoked: start the upload again with another one")
+            raise Unauthenticated(
+                "the token of this upload was revoked: start the upload again with another one"
+            )
         return owner
 
     def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         with self._database.read() as connection:
             row = connection.execute(select_tokens().where(condition)).one_or_none()
-            return None if row is None else identity(connection, row)
+            return None if row is None else identity_from_row(connection, row)
 
 
 def select_tokens() -> Select[Any]:
@@ -186,19 +188,24 @@ def select_tokens() -> Select[Any]:
     return select(*columns, accounts.c.name.label("user")).select_from(joined)
 
 
-def identity(connection: Connection, row: Row[Any]) -> Identity:
-    """Return the identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
+def identity_from_row(connection: Connection, row: Row[Any]) -> Identity:
+    """Return the identity in a row of `select_tokens`.
+
+    Raises Unauthenticated for an expired token or a disabled user.
+    """
     if row.disabled:
-        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
+        raise Unauthenticated(f"account {row.user} is disabled: contact an administrator of this hub")
     if row.expires is not None and utc(row.expires) <= now():
-        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
+        raise Unauthenticated(
+            f"the token of {row.user} has expired: create a new one with `kcard hub token create`"
+        )
     return Identity(
         account_id=row.account_id,
         name=row.user,
         admin=row.admin,
         scope=row.scope,
         repository_id=row.repository_id,
-        organisations=organisations(connection, row.account_id),
+        organisations=find_roles(connection, row.account_id),
         token=f"{row.id}.{row.digest[:REFERENCE]}",
         token_name=row.name,
         fullname=row.fullname,
@@ -206,7 +213,7 @@ def identity(connection: Connection, row: Row[Any]) -> Identity:
     )
 
 
-def digest(secret: str) -> str:
+def digest_secret(secret: str) -> str:
     """Return what is stored of a token or of a session's id."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
@@ -253,20 +260,20 @@ class Sessions:
     def open(self, name: str, token: str) -> str:
         """Log in; returns the id of a new session.
 
-        Raises Unknown, identically for an unknown account and for a token of another one. The token is looked up
-        whatever the name, so that the time tells neither whether the account exists.
+        Raises Unauthenticated, with the same message for an unknown account and for a token of another one. The token
+        is looked up whatever the name, so that the response time does not reveal whether the account exists.
         """
         who = self._tokens.identify(token)
-        if who is None or folded(who.name) != folded(name):
-            raise Unknown(REFUSED)
+        if who is None or fold_name(who.name) != fold_name(name):
+            raise Unauthenticated(REFUSED)
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
-        of_token = select(tokens.c.id).where(tokens.c.digest == digest(token))
+        of_token = select(tokens.c.id).where(tokens.c.digest == digest_secret(token))
         with self._database.write() as connection:
             connection.execute(delete(sessions).where(_is_over(at)))
             token_id = connection.scalar(of_token)
             if token_id is None:  # revoked meanwhile
-                raise Unknown(REFUSED)
-            row = {"token_id": token_id, "digest": digest(id_), "opened": at, "used": at}
+                raise Unauthenticated(REFUSED)
+            row = {"token_id": token_id, "digest": digest_secret(id_), "opened": at, "used": at}
             connection.execute(insert(sessions).values(row))
             write_event(connection, who.name, "session.opened", who.name, token=who.token_name)
         return id_
@@ -279,15 +286,15 @@ class Sessions:
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
-            here = query.where(sessions.c.digest == digest(id_), ~_is_over(at))
+            here = query.where(sessions.c.digest == digest_secret(id_), ~_is_over(at))
             row = connection.execute(here).one_or_none()
             if row is None:
                 return None
             try:
                 session = Session(
-                    identity(connection, row), None if row.expires is None else utc(row.expires)
+                    identity_from_row(connection, row), None if row.expires is None else utc(row.expires)
                 )
-            except Unknown:
+            except Unauthenticated:
                 return None
         if at - utc(row.used) >= PRECISION:
             with self._database.write() as connection:
@@ -297,7 +304,7 @@ class Sessions:
     def close(self, id_: str) -> None:
         """Log out, if there is such a session."""
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(sessions.c.digest == digest(id_)))
+            connection.execute(delete(sessions).where(sessions.c.digest == digest_secret(id_)))
 
     def close_all(self, account_id: int) -> int:
         """Close every session of an account; returns how many there were."""

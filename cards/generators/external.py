@@ -1,7 +1,7 @@
 """Cards whose knowledge lies elsewhere: a search, an LLM, a model of the Hugging Face Hub.
 
 A search card holds no text, only search.json: the registered evidence to search, such as wikipedia:de. The question is
-sent there, so such a card is used only if named (kcard.hub.selection).
+sent there, so such a card is used only if named (kcard.hub.registry).
 """
 
 import json

@@ -21,15 +21,15 @@ from kcard.hub.checks.formats import (
     check_path,
     check_picture,
     check_text,
+    check_text_parts,
     check_tree,
     check_vocabulary,
-    checked,
+    identify_dangerous,
     is_pickle,
     kind_of,
-    parts,
-    what_it_is,
+    read_parts,
 )
-from kcard.hub.checks.metadata import check_yaml, read
+from kcard.hub.checks.metadata import check_yaml, parse_readme
 from kcard.hub.errors import Dangerous, Invalid, Refused, TooLarge
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
@@ -46,7 +46,7 @@ __all__ = [
     "check_names",
     "check_safetensors",
     "judge",
-    "opened",
+    "open_file",
 ]
 
 
@@ -88,7 +88,7 @@ def check_json(path: str, stream: BinaryIO) -> None:
     """
     scan = _Scan(path)
     rest = b""
-    for part in checked(path, parts(stream)):
+    for part in check_text_parts(path, read_parts(stream)):
         rest = scan.read(rest + part)
     scan.read(rest, last=True)
 
@@ -96,7 +96,7 @@ def check_json(path: str, stream: BinaryIO) -> None:
 def check_jsonl(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for lines that are too long or too deeply nested."""
     number = 1
-    for lines in _cut_at_line_ends(path, checked(path, parts(stream))):
+    for lines in _cut_at_line_ends(path, check_text_parts(path, read_parts(stream))):
         at = 0
         for deep in DEEP_LINE.finditer(lines):
             number, at = number + lines.count(b"\n", at, deep.start()), deep.start()
@@ -206,7 +206,7 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
         raise _invalid_safetensors(path, f"{METADATA} is not an object of strings")
     if len(tensors) > MOST_TENSORS:
         raise _invalid_safetensors(path, f"more than {MOST_TENSORS} tensors")
-    spans = [_span(path, name, tensor) for name, tensor in tensors.items()]
+    spans = [_check_tensor(path, name, tensor) for name, tensor in tensors.items()]
     # Every byte of the data belongs to exactly one tensor.
     reached, following = 0, size - 8 - length
     for begin, end in sorted(spans):
@@ -219,7 +219,7 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
         )
 
 
-def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
+def _check_tensor(path: str, name: str, tensor: object) -> tuple[int, int]:
     """Return the tensor's offsets after the header."""
     shown = repr(name[:80])
     if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
@@ -292,7 +292,7 @@ def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]
         try:
             _check_form(path, size, form, stream)
         except Invalid as error:
-            what = what_it_is(start)
+            what = identify_dangerous(start)
             if what is None or isinstance(error, Dangerous) or form == "array":
                 raise
             raise Dangerous(f"{path} is {what}, not what its name says: refused") from error
@@ -312,7 +312,7 @@ def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
         case "readme":
             check_text(path, stream)
             stream.seek(0)
-            read(stream.read(size).decode())
+            parse_readme(stream.read(size).decode())
         case "yaml":
             check_text(path, stream)
             stream.seek(0)
@@ -361,7 +361,7 @@ class ContentVerdict:
             raise REFUSALS[self.refusal](self.reason.replace(PATH, path))
 
 
-def opened(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """Open a file on this machine, for `Candidate.open`."""
     return path.open("rb")
 

@@ -27,14 +27,14 @@ __all__ = [
     "check_path",
     "check_picture",
     "check_text",
+    "check_text_parts",
     "check_tree",
     "check_vocabulary",
-    "checked",
-    "folded",
+    "fold_path",
+    "identify_dangerous",
     "is_pickle",
     "kind_of",
-    "parts",
-    "what_it_is",
+    "read_parts",
 ]
 
 
@@ -78,7 +78,7 @@ def check_tree(paths: Iterable[str]) -> None:
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
-        key = folded(path)
+        key = fold_path(path)
         if key in files:
             raise Invalid(
                 f"{path!r} and {files[key]!r} are the same file on case-insensitive disks: rename one"
@@ -90,7 +90,7 @@ def check_tree(paths: Iterable[str]) -> None:
             )
         # The parent folders, from the top.
         for folder in accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}"):
-            other = folders.setdefault(folded(folder), folder)
+            other = folders.setdefault(fold_path(folder), folder)
             if len(folders) > MOST_FILES:
                 raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
             if other != folder:
@@ -102,7 +102,7 @@ def check_tree(paths: Iterable[str]) -> None:
         raise Invalid(f"{path!r} is both a file and a folder: rename one")
 
 
-def folded(path: str) -> str:
+def fold_path(path: str) -> str:
     """Return a key that is equal for paths that differ only in case or Unicode normalisation."""
     # Case folding may denormalise text, so normalise before and after.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
@@ -122,7 +122,7 @@ def _path_fault(name: str) -> str | None:
     # A file system may resolve .GIT, or on Windows git~1, to .git.
     if unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1"):
         return f"{name!r} is reserved for git"
-    if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
+    if fold_path(name).partition(".")[0].rstrip(" ") in DEVICES:
         return f"{name!r} is a device name on Windows"
     if len(name.encode()) > LONGEST_NAME:
         return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
@@ -134,13 +134,13 @@ def _path_fault(name: str) -> str | None:
 PART = 1 << 20
 
 
-def parts(stream: BinaryIO) -> Iterator[bytes]:
+def read_parts(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the rest of the stream, a megabyte at a time."""
     while part := stream.read(PART):
         yield part
 
 
-def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def check_text_parts(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces, unchanged. Raises Invalid if they are not text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -156,7 +156,7 @@ def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def check_text(path: str, stream: BinaryIO) -> None:
     """Read the stream to its end. Raises Invalid if it is not text."""
-    for _ in checked(path, parts(stream)):
+    for _ in check_text_parts(path, read_parts(stream)):
         pass
 
 
@@ -195,7 +195,7 @@ NAMED = frozenset(["GLOBAL", "INST"])
 ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
-def what_it_is(start: bytes) -> str | None:
+def identify_dangerous(start: bytes) -> str | None:
     """Return what a file with these first NEEDED bytes is, if dangerous.
 
     Some signatures are plain letters: use it only for files that failed the check of their kind.

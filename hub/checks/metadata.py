@@ -23,13 +23,13 @@ __all__ = [
     "LONGEST_DESCRIPTION",
     "check_manifest",
     "check_yaml",
-    "library",
+    "derive_tags",
+    "find_library",
+    "find_pipeline_tag",
     "load_yaml",
-    "pipeline_tag",
-    "read",
-    "render",
-    "split",
-    "tags",
+    "parse_readme",
+    "render_readme",
+    "split_front_matter",
 ]
 
 
@@ -44,7 +44,7 @@ FENCE = re.compile(r"---[ \t]*\r?\n(?:(.*?)\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOT
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def split(text: str) -> tuple[str, str]:
+def split_front_matter(text: str) -> tuple[str, str]:
     """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     match = FENCE.match(text)
@@ -144,12 +144,12 @@ RELATIONS = ("adapter", "finetune", "merge", "quantized")
 ADAPTER = "adapter_config.json"
 
 
-def read(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
+def parse_readme(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
     """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
     `most`: keys and values; None, for what is stored already: any number.
     """
-    front, body = split(readme)
+    front, body = split_front_matter(readme)
     card = load_yaml(front, "README.md", most) if front.strip() else {}
     if card is None:
         return {}, body
@@ -176,7 +176,7 @@ def check_manifest(manifest: "Manifest") -> None:
             )
 
 
-def tags(
+def derive_tags(
     card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
 ) -> tuple[str, ...]:
     """Return the tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
@@ -189,7 +189,7 @@ def tags(
     return tuple(unique)[:MOST_TAGS]
 
 
-def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
+def find_library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     """Return the library that loads the repository, from its metadata or else from its files."""
     if named := _text(card.get("library_name")):
         return named
@@ -201,7 +201,7 @@ def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     return "transformers" if "config.json" in files and _has_tensors(files) else None
 
 
-def pipeline_tag(card: Mapping[str, Any]) -> str | None:
+def find_pipeline_tag(card: Mapping[str, Any]) -> str | None:
     """Return the task of the repository, from its metadata."""
     return _text(card.get("pipeline_tag"))
 
@@ -209,12 +209,12 @@ def pipeline_tag(card: Mapping[str, Any]) -> str | None:
 def _derive_tags(
     card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None"
 ) -> Iterator[str]:
-    yield from filter(None, [library(card, files)])
+    yield from filter(None, [find_library(card, files)])
     if _has_tensors(files):
         yield "safetensors"
     if ADAPTER in files:
         yield "peft"
-    yield from filter(None, [pipeline_tag(card)])
+    yield from filter(None, [find_pipeline_tag(card)])
     yield from _texts(card.get("tags"))
     # YAML reads the language code `no` as a boolean.
     yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
@@ -336,7 +336,7 @@ class _TooSlow(Exception):
     """The time for the Markdown is over."""
 
 
-def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
+def render_readme(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     """Return the HTML of a README without its front matter.
 
     files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links

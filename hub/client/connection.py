@@ -25,14 +25,14 @@ __all__ = [
     "LARGEST_ANSWERS",
     "Credentials",
     "Guard",
-    "Who",
-    "address",
-    "apply_guard",
+    "HubUser",
     "check_token",
     "connect",
+    "fetch_user",
+    "guard_requests",
+    "http_status",
     "is_hugging_face",
-    "status",
-    "who",
+    "normalise_url",
 ]
 
 
@@ -42,7 +42,7 @@ HUGGING_FACE = "https://huggingface.co"
 PORTS = {"http": 80, "https": 443}
 
 
-def address(url: str) -> str:
+def normalise_url(url: str) -> str:
     """Return the URL with lower-case scheme and host, without a default port or trailing slash.
 
     Raises UsageError unless it is an http or https URL without user, password, query and fragment.
@@ -273,7 +273,7 @@ _guards: dict[str, Guard] = {}
 
 
 @contextmanager
-def apply_guard(guard: Guard) -> Iterator[dict[str, str]]:
+def guard_requests(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
     # Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection.
     from huggingface_hub.utils import _http
@@ -347,7 +347,7 @@ def connect(
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        with apply_guard(Guard(url, largest)) as marked:
+        with guard_requests(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
     except failures as error:
@@ -361,7 +361,7 @@ def connect(
             bars.enable_progress_bars()
 
 
-def status(error: BaseException) -> int | None:
+def http_status(error: BaseException) -> int | None:
     """Return the HTTP status of a client's error; None without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -391,7 +391,7 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
     answer = getattr(cause, "response", None)
     sent = getattr(cause, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
     message = printable(" ".join(sent.split())[:300]) if sent else one_line(cause)
-    code = status(error)
+    code = http_status(error)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
         return HubError(f"{url}: access to these files must be requested: {message}")
@@ -432,7 +432,7 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 @dataclass(frozen=True)
-class Who:
+class HubUser:
     """A user of a hub; `role` is the scope of the token: read, write or admin."""
 
     hub: str
@@ -443,14 +443,14 @@ class Who:
     role: str
 
 
-def who(url: str, token: str | None) -> Who:
+def fetch_user(url: str, token: str | None) -> HubUser:
     """Return the owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     with connect(url, token) as api:
         account = api.whoami()
         shown = account.get("auth", {}).get("accessToken", {})
-        return Who(
+        return HubUser(
             hub=url,
             name=str(account["name"]),
             fullname=str(account.get("fullname") or ""),

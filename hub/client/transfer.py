@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.checks.content import check_contents, check_names
 from kcard.hub.checks.formats import kind_of
-from kcard.hub.client.connection import connect, status
+from kcard.hub.client.connection import connect, http_status
 from kcard.hub.errors import Refused
-from kcard.hub.storage import create, discard
+from kcard.hub.storage import create_folder, discard
 from kcard.io import shown_size
 from kcard.manifest import MANIFEST, Manifest, check_files
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 __all__ = [
-    "Listed",
+    "ListedCard",
     "PublishedVersion",
     "RemoteReference",
     "RemoteVersion",
-    "branches",
-    "fetched",
+    "download_card",
     "find_published",
     "has_published_version",
-    "install",
-    "listed",
-    "newest",
-    "push",
-    "versions",
+    "install_card",
+    "list_branches",
+    "list_cards",
+    "list_versions",
+    "newest_commit",
+    "push_card",
 ]
 
 
@@ -51,7 +51,7 @@ LONGEST = 200  # characters of a name or tag
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedCard:
     """A repository in a hub's listing; `modified` is in UTC."""
 
     repository: str
@@ -62,11 +62,11 @@ class Listed:
     tags: tuple[str, ...]
 
 
-def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
+def list_cards(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[ListedCard]:
     """Return the visible cards of a hub, last changed first; `text` searches names and tags."""
     with connect(url, token) as api:
         return [
-            Listed(
+            ListedCard(
                 repository=_shorten(model.id),
                 private=bool(model.private),
                 downloads=int(model.downloads or 0),
@@ -120,7 +120,7 @@ class RemoteVersion:
         return f"v{self.number}"
 
 
-def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
+def list_versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """Return the versions of a repository, newest first."""
     tags = api.list_repo_refs(repository).tags
     numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
@@ -128,20 +128,20 @@ def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     return sorted(tagged, key=lambda version: -version.number)
 
 
-def newest(api: "HfApi", repository: str) -> str:
+def newest_commit(api: "HfApi", repository: str) -> str:
     """Return the commit of the newest version, or of main if none was published."""
-    tagged = versions(api, repository)
+    tagged = list_versions(api, repository)
     return tagged[0].commit if tagged else str(api.model_info(repository).sha)
 
 
-def branches(api: "HfApi", repository: str) -> dict[str, str]:
+def list_branches(api: "HfApi", repository: str) -> dict[str, str]:
     """Return the commit of each branch, by name."""
     return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
 
 
 def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
     """Yield the versions whose kcard.json is one of these, newest first."""
-    for version in versions(api, repository):
+    for version in list_versions(api, repository):
         if any(has_manifest(api, repository, version.commit, manifest) for manifest in manifests):
             yield version
 
@@ -191,7 +191,7 @@ class PublishedVersion:
         return f"{self.hub}/{self.repository}"
 
 
-def push(
+def push_card(
     url: str,
     token: str | None,
     folder: Path,
@@ -227,7 +227,7 @@ def push(
             version = _publish_version(api, name, folder, manifest, text, page)
         for alias in aliases:
             # Move the branch, by deleting and recreating it.
-            head = branches(api, name).get(alias)
+            head = list_branches(api, name).get(alias)
             if head == version.commit:
                 continue
             if head is not None:
@@ -252,14 +252,14 @@ def _publish_version(
     commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
-        number = max((version.number for version in versions(api, repository)), default=0) + 1
+        number = max((version.number for version in list_versions(api, repository)), default=0) + 1
         version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
         except OSError as error:
             if (
-                status(error) != CONFLICT
+                http_status(error) != CONFLICT
             ):  # a conflict: another client used the number, perhaps for the same card
                 raise
             if (same := next(find_published(api, repository, {text}), None)) is not None:
@@ -299,7 +299,7 @@ def _commit_card(
                 ).oid
             )
         except OSError as error:
-            if status(error) != MOVED_ON:
+            if http_status(error) != MOVED_ON:
                 raise
     raise HubError(f"{repository}: too many concurrent changes: try again")
 
@@ -315,7 +315,7 @@ MARGIN = 1 << 20  # bytes beside a file: the answers about it
 
 
 @contextmanager
-def fetched(
+def download_card(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
 ) -> "Iterator[Path]":
     """Yield a folder with the verified files of a card, deleted at the end of the block.
@@ -336,7 +336,9 @@ def fetched(
             entry.unlink(missing_ok=True)
     with connect(url, token) as api:
         name, revision = reference.repository, reference.revision
-        commit = newest(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        commit = (
+            newest_commit(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        )
         if not COMMIT.fullmatch(commit):
             raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
@@ -394,14 +396,14 @@ def _download(
     check_contents(manifest, lambda path: (folder / path).open("rb"))
 
 
-def install(folder: Path, destination: Path) -> Path:
+def install_card(folder: Path, destination: Path) -> Path:
     """Copy the manifest in `folder` and the files it lists, which were checked, to a new folder, verifying them.
 
     Raises UsageError if the destination exists, DamagedCard if a file does not match the manifest.
     """
     text = (folder / MANIFEST).read_bytes()
     files = {**Manifest.from_json(text.decode()).files, MANIFEST: hashlib.sha256(text).hexdigest()}
-    return create(
+    return create_folder(
         destination,
         files,
         lambda path: (folder / path).open("rb"),
@@ -415,6 +417,6 @@ def has_published_version(url: str, token: str | None, repository: str, manifest
         try:
             return next(find_published(api, repository, manifests), None) is not None
         except OSError as error:
-            if status(error) == 404:
+            if http_status(error) == 404:
                 return False
             raise

@@ -21,6 +21,8 @@ from sqlalchemy import (
 
 __all__ = [
     "HEAD",
+    "PRIVATE",
+    "PUBLIC",
     "access",
     "accounts",
     "audits",
@@ -64,6 +66,10 @@ def now() -> datetime:
 def utc(time: datetime) -> datetime:
     """Return a time from the database, where SQLite drops the time zone."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+# Values of `repositories.visibility`.
+PRIVATE, PUBLIC = "private", "public"
 
 
 # The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD (docs/hub.md).

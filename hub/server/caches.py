@@ -18,17 +18,24 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
-from kcard.hub import commits
+from kcard.hub import card_metadata
+from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
-from kcard.hub.checks.metadata import LONGEST, LONGEST_DESCRIPTION, check_manifest, render, split
-from kcard.hub.commits import CardMetadata, Commits
+from kcard.hub.checks.metadata import (
+    LONGEST,
+    LONGEST_DESCRIPTION,
+    check_manifest,
+    render_readme,
+    split_front_matter,
+)
 from kcard.hub.errors import TooLarge
+from kcard.hub.history import Commits
 from kcard.hub.server.responses import (
     Json,
     declared_model_index,
     declared_results,
-    model_index,
-    sibling,
+    describe_sibling,
+    make_model_index,
     verified_results,
 )
 from kcard.hub.services import HubServices
@@ -39,16 +46,16 @@ from kcard.manifest import MANIFEST, Manifest
 
 __all__ = [
     "FEW",
-    "Details",
-    "Encoded",
+    "Caches",
+    "CachesDep",
+    "DetailCache",
+    "EncodedProperties",
     "Folder",
     "Folders",
-    "Manifests",
-    "Readmes",
-    "Recent",
-    "RecentDep",
-    "RecentTrees",
+    "ManifestCache",
+    "ReadmeCache",
     "SizedCache",
+    "TreeCache",
     "TreeItem",
     "card_properties",
     "join_json",
@@ -93,7 +100,7 @@ class SizedCache(Generic[CacheKey, Value]):
 MOST_MANIFESTS = 1000
 
 
-class Manifests:
+class ManifestCache:
     """The manifests that were shown last, by their sha256. Thread-safe."""
 
     def __init__(self, blobs: Blobs) -> None:
@@ -107,7 +114,7 @@ class Manifests:
         key = tree[MANIFEST].sha256
         cached = self._cache.get(key)
         if cached is None:
-            manifest = commits.manifest(tree, self._blobs)
+            manifest = card_metadata.read_manifest(tree, self._blobs)
             if manifest is not None:
                 manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
                 try:
@@ -127,7 +134,7 @@ READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
 FILES = f"/{secrets.token_hex(16)}"
 
 
-class Readmes:
+class ReadmeCache:
     """README.md files as safe HTML. Thread-safe."""
 
     def __init__(self, blobs: Blobs, most: int = MOST_READMES) -> None:
@@ -147,7 +154,7 @@ class Readmes:
                 if not document:
                     with self._blobs.open(entry.sha256) as stream:
                         text = stream.read(READ).decode(errors="replace")
-                    document = render(split(text)[1], FILES)
+                    document = render_readme(split_front_matter(text)[1], FILES)
                     self._cache.put(entry.sha256, document, READMES_KEY + len(document))
         return document.replace(FILES, files)
 
@@ -239,7 +246,7 @@ MOST_TREES, FEW = 40_000, 50
 TreeKey: TypeAlias = tuple[int, str]
 
 
-class RecentTrees:
+class TreeCache:
     """The trees that were used last, and their folders. Thread-safe."""
 
     def __init__(self, commits: Commits, most: int = MOST_TREES) -> None:
@@ -262,7 +269,7 @@ class RecentTrees:
 
 
 # Properties with their values as JSON.
-Encoded: TypeAlias = dict[str, bytes]
+EncodedProperties: TypeAlias = dict[str, bytes]
 
 LARGEST_CONFIG = 1_000_000
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
@@ -275,17 +282,17 @@ MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
 DETAILS_KEY = 500  # bytes that anything kept takes besides
 
 
-def join_json(properties: Json, more: Encoded) -> bytes:
+def join_json(properties: Json, more: EncodedProperties) -> bytes:
     """Join properties, of which there is at least one, with more that are JSON already, to one JSON object."""
     return (
         b",".join([_encode(properties)[:-1], *(b"%s:%s" % (_encode(key), more[key]) for key in more)]) + b"}"
     )
 
 
-class Details:
+class DetailCache:
     """The properties of repositories that come from their files. Thread-safe."""
 
-    def __init__(self, hub: HubServices, trees: RecentTrees) -> None:
+    def __init__(self, hub: HubServices, trees: TreeCache) -> None:
         self._hub, self._trees = hub, trees
         self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
         self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
@@ -300,8 +307,8 @@ class Details:
         metadata = self._metadata.get(key)
         if metadata is None:
             tree = self._trees.get(repository, sha)
-            metadata = commits.read(tree, self._hub.blobs)
-            readme = tree[commits.README].size if commits.README in tree else 0
+            metadata = card_metadata.read_metadata(tree, self._hub.blobs)
+            readme = tree[card_metadata.README].size if card_metadata.README in tree else 0
             self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
         return dataclasses.replace(
             repository,
@@ -315,8 +322,8 @@ class Details:
         )
 
     def of(
-        self, repository: Repository, mark: VersionSummary | None, *, blobs: bool, config: bool
-    ) -> Encoded:
+        self, repository: Repository, summary: VersionSummary | None, *, blobs: bool, config: bool
+    ) -> EncodedProperties:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
         The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
@@ -331,7 +338,7 @@ class Details:
             if not files:
                 files = b"null"
                 if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
-                    encoded = _encode([sibling(entry, blobs) for entry in tree.values()])
+                    encoded = _encode([describe_sibling(entry, blobs) for entry in tree.values()])
                     files = encoded if len(encoded) <= LARGEST_LIST else files
             if not config_json and config:
                 # The fields by which clients choose a class.
@@ -349,8 +356,8 @@ class Details:
                 self._siblings.put(siblings_key, files, len(files))
             if config:
                 self._configs.put(key, config_json, DETAILS_KEY + len(config_json))
-        properties = {"siblings": files, **card_properties(repository, mark)}
-        if results := [*results, *verified_results(mark)]:
+        properties = {"siblings": files, **card_properties(repository, summary)}
+        if results := [*results, *verified_results(summary)]:
             properties["evalResults"] = _encode(results)
         return properties | ({"config": config_json} if config_json not in (b"", b"{}") else {})
 
@@ -367,10 +374,10 @@ class Details:
         return content if isinstance(content, dict) else {}
 
 
-def card_properties(repository: Repository, mark: VersionSummary | None) -> Encoded:
+def card_properties(repository: Repository, summary: VersionSummary | None) -> EncodedProperties:
     """Return the properties from the metadata of README.md, the verified results, and the size."""
     card = dict(repository.card)
-    index = model_index(card, repository.name, mark)
+    index = make_model_index(card, repository.name, summary)
     if "model-index" in card:
         card["model-index"] = declared_model_index(card)
     properties = {"cardData": _encode(card), "usedStorage": _encode(repository.size)}
@@ -398,19 +405,19 @@ def _encode(value: Any) -> bytes:
 # What the requests of a worker share: the trees, descriptions, manifests and READMEs that were read last.
 
 
-class Recent:
+class Caches:
     """The caches of a worker, which take 60 MB at most."""
 
     def __init__(self, hub: HubServices) -> None:
-        self.trees = RecentTrees(hub.commits)
-        self.details = Details(hub, self.trees)
-        self.manifests = Manifests(hub.blobs)
-        self.readmes = Readmes(hub.blobs)
+        self.trees = TreeCache(hub.commits)
+        self.details = DetailCache(hub, self.trees)
+        self.manifests = ManifestCache(hub.blobs)
+        self.readmes = ReadmeCache(hub.blobs)
 
 
-async def get_recent(request: Request) -> Recent:
-    recent: Recent = request.app.state.recent
-    return recent
+async def get_caches(request: Request) -> Caches:
+    caches: Caches = request.app.state.caches
+    return caches
 
 
-RecentDep: TypeAlias = Annotated[Recent, Depends(get_recent)]
+CachesDep: TypeAlias = Annotated[Caches, Depends(get_caches)]

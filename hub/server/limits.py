@@ -46,37 +46,40 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kcard.errors import Unavailable
-from kcard.hub.accounts import folded
-from kcard.hub.errors import Invalid, TooMany
-from kcard.hub.server.logs import QUIET
+from kcard.hub.accounts import fold_name
+from kcard.hub.errors import Invalid, TooManyRequests
+
+pass
 
 __all__ = [
-    "IN_TURN",
+    "EXPENSIVE",
     "LARGEST_BODY",
     "MOST_AT_ONCE",
+    "PROBES",
     "READS",
     "BodyLimit",
     "Buckets",
     "Connection",
-    "InTurn",
+    "ExpensiveTurn",
     "LoginLimit",
     "RateLimit",
     "TakeResult",
-    "account_turn",
-    "cost",
+    "cancel_on_disconnect",
     "create_counts",
-    "in_write_thread",
     "is_this_machine",
-    "lift",
-    "network",
-    "take_turn",
-    "while_connected",
+    "lift_body_limit",
+    "limit_writes",
+    "lock_account",
+    "network_of",
+    "request_cost",
+    "run_in_write_thread",
 ]
 
 T = TypeVar("T")
 
 # --- Requests --------------------------------------------------------------------------------------------------------
 
+PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
 WINDOW = 300  # seconds in which an empty bucket fills
 SALT = 16  # random bytes at the start of the file: nobody can choose keys that share a place
 SETS, WAYS = 8192, 8
@@ -140,11 +143,11 @@ class Buckets:
         return TakeResult(True, int((WINDOW - later + now) / self._each), later - now)
 
     def require(self, key: str, what: str) -> None:
-        """Take a token. Raises TooMany, whose message names `what` there were too many of."""
+        """Take a token. Raises TooManyRequests, whose message names `what` there were too many of."""
         taken = self.take(key)
         if not taken.allowed:
             wait = math.ceil(taken.wait)
-            raise TooMany(f"too many {what}: try again in {wait} s", seconds=wait)
+            raise TooManyRequests(f"too many {what}: try again in {wait} s", seconds=wait)
 
     @contextmanager
     def _lock_places(self, start: int) -> Iterator[None]:
@@ -168,7 +171,7 @@ DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|
 DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
 
 
-def cost(path: str, query: bytes) -> int:
+def request_cost(path: str, query: bytes) -> int:
     """Return what a request counts against the rate limit, in downloads; `path` is the undecoded path."""
     if FILES.match(path):
         return DOWNLOAD
@@ -200,16 +203,16 @@ class RateLimit:
         self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in QUIET or (is_this_machine(scope) and not self._own):
+        if scope["type"] != "http" or scope["path"] in PROBES or (is_this_machine(scope) and not self._own):
             await self._app(scope, receive, send)
             return
         header = Headers(scope=scope).get("authorization")
         login = None if header is None else hashlib.sha256(header.encode()).digest()
         account = self._accounts.get(login) if login else None
-        key = f"account {account}" if account else f"address {network(scope)}"
+        key = f"account {account}" if account else f"address {network_of(scope)}"
         taken = TakeResult(False, self._buckets.size, 1)
         if self._running[key] < MOST_AT_ONCE:
-            taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
+            taken = self._buckets.take(key, request_cost(scope["path"], scope.get("query_string", b"")))
 
         async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -231,7 +234,7 @@ class RateLimit:
             from kcard.hub.server.web.render import make_error_response
 
             who, wait = key.partition(" ")[0], math.ceil(taken.wait)
-            error = TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
+            error = TooManyRequests(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
             await make_error_response(Request(scope), error)(scope, receive, send_with_limits)
             return
         self._running[key] += 1
@@ -260,8 +263,8 @@ class LoginLimit:
         )
 
     def take(self, scope: Scope, name: str) -> None:
-        """Count an attempt; what one limit refuses does not count for the next. Raises TooMany."""
-        address, account = network(scope), folded(name)[:100]
+        """Count an attempt; what one limit refuses does not count for the next. Raises TooManyRequests."""
+        address, account = network_of(scope), fold_name(name)[:100]
         self._addresses.require(f"login from {address}", "attempts to log in")
         self._pairs.require(f"login from {address} as {account}", "attempts to log in")
         self._accounts.require(f"login as {account}", "attempts to log in")
@@ -273,7 +276,7 @@ def is_this_machine(scope: Scope) -> bool:
     return address is not None and address.is_loopback
 
 
-def network(scope: Scope) -> str:
+def network_of(scope: Scope) -> str:
     """Return the client's address; for IPv6 its network, since clients can use any address in it."""
     address = _address(scope)
     if isinstance(address, ipaddress.IPv6Address):
@@ -355,7 +358,7 @@ class BodyLimit:
                 raise
 
 
-def lift(request: Request, largest: float = math.inf) -> None:
+def lift_body_limit(request: Request, largest: float = math.inf) -> None:
     """Change the limit for this request. Without one, the endpoint counts the bytes and keeps them out of memory."""
     request.scope[LIFTED] = largest
 
@@ -451,7 +454,7 @@ _writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
 _accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
 
 
-async def wait_for_turn() -> AsyncIterator[None]:
+async def limit_expensive() -> AsyncIterator[None]:
     limiter, turn = _get_limiter(_reads, READS), object()
     await limiter.acquire_on_behalf_of(turn)
     try:
@@ -464,11 +467,11 @@ async def wait_for_turn() -> AsyncIterator[None]:
 # the others wait without a thread, and downloads overtake them. The turn ends before the
 # response is sent: slow clients hold up nobody. It is met first: where another dependency reads the request's body,
 # which a client may send slowly, take an InTurn as the endpoint's last parameter instead.
-IN_TURN = Depends(wait_for_turn, scope="function")
-InTurn: TypeAlias = Annotated[None, IN_TURN]
+EXPENSIVE = Depends(limit_expensive, scope="function")
+ExpensiveTurn: TypeAlias = Annotated[None, EXPENSIVE]
 
 
-async def take_turn(request: Request) -> AsyncIterator[None]:
+async def limit_writes(request: Request) -> AsyncIterator[None]:
     """Make a write that runs in a thread wait here, without a thread, since writers wait for each other and must not
     occupy the threads of reads meanwhile. All endpoints depend on it. Raises Unavailable.
 
@@ -489,7 +492,7 @@ async def take_turn(request: Request) -> AsyncIterator[None]:
         limiter.release_on_behalf_of(turn)
 
 
-async def in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+async def run_in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Run a function that reads or stores an upload in a thread, when it is its turn, and return its result."""
     return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_get_limiter(_writes, WRITES))
 
@@ -503,7 +506,7 @@ def _get_limiter(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
 
 
 @asynccontextmanager
-async def account_turn(account_id: int) -> AsyncIterator[None]:
+async def lock_account(account_id: int) -> AsyncIterator[None]:
     """Wait for the account's turn, in order of arrival, and keep it: its slow requests delay no other account."""
     try:
         locks = _accounts.get()
@@ -515,7 +518,7 @@ async def account_turn(account_id: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def while_connected(request: Request) -> AsyncIterator[None]:
+async def cancel_on_disconnect(request: Request) -> AsyncIterator[None]:
     """Cancel the block when the client leaves. The request's body must have been received."""
 
     async def cancel() -> None:

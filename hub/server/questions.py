@@ -29,15 +29,15 @@ from anyio import to_thread
 from kcard.errors import HubError, KcardError, Unavailable, UnknownCard, one_line
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.audits import measurable
-from kcard.hub.errors import Busy, Invalid, NotThere
+from kcard.hub.audits import is_measurable
+from kcard.hub.errors import Busy, Invalid, NotFound
 from kcard.hub.permissions import may_download
 from kcard.hub.search import SearchQuery
-from kcard.hub.search_index import row_words
+from kcard.hub.search_index import normalise_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.services import HubServices
-from kcard.hub.values import Reason, Repository
+from kcard.hub.values import QuarantineReason, Repository
 from kcard.hub.versions import Version
 
 __all__ = [
@@ -51,10 +51,10 @@ __all__ = [
     "Program",
     "Relay",
     "Unanswered",
-    "all_cards",
-    "ask",
-    "ask_workers",
-    "one_card",
+    "ask_question",
+    "find_all_cards",
+    "find_one_card",
+    "run_ask_workers",
 ]
 
 
@@ -95,7 +95,7 @@ class Candidates:
     total: int = 1
     quarantined: Sequence[str] = ()
     unusable: Sequence[str] = ()
-    quarantine: Reason | None = None
+    quarantine: QuarantineReason | None = None
 
     def without(self, unusable: AskableCard) -> "Candidates":
         """Return the candidates without one that can't be opened."""
@@ -106,10 +106,10 @@ class Candidates:
         return iter(self.cards)
 
 
-def one_card(hub: HubServices, reference: str, identity: Identity | None) -> Candidates:
+def find_one_card(hub: HubServices, reference: str, identity: Identity | None) -> Candidates:
     """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
 
-    Raises Invalid, also if its model is not on this hub, NotThere, Gated.
+    Raises Invalid, also if its model is not on this hub, NotFound, Gated.
     """
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
@@ -117,21 +117,21 @@ def one_card(hub: HubServices, reference: str, identity: Identity | None) -> Can
     try:
         version = hub.registry.get(repository.name + ("" if number is None else f"@v{number}"))
     except UnknownCard:
-        raise NotThere(
+        raise NotFound(
             "revision", f"{reference[:200]} is not a published version of a card: see its page"
         ) from None
-    if not measurable(version.manifest):
+    if not is_measurable(version.manifest):
         raise Invalid(
             f"{repository.name} can't be asked here: it is of kind {version.manifest.kind[:50]}, whose model is not "
             "among its files; use `kcard ask`"
         )
-    reasons = hub.registry.quarantine.held([version])
+    reasons = hub.registry.quarantine.find_reasons([version])
     return Candidates(
         [AskableCard(version.manifest.name, repository, version)], quarantine=reasons.get(version.reference)
     )
 
 
-def all_cards(hub: HubServices, question: str, identity: Identity | None) -> Candidates:
+def find_all_cards(hub: HubServices, question: str, identity: Identity | None) -> Candidates:
     """Return the newest version of every card that the visitor may download, without quarantined ones.
 
     Of more than MOST_CARDS, those that a search for words of the question finds, rare words first, then those that
@@ -139,14 +139,14 @@ def all_cards(hub: HubServices, question: str, identity: Identity | None) -> Can
     """
     repositories, total = _find_likely(hub, question, identity)
     allowed = [each for each in repositories if may_download(identity, each, has_access(hub, identity, each))]
-    versions = card_versions.versions(hub.database, allowed)
-    reasons = hub.registry.quarantine.held([*versions.values()])
+    versions = card_versions.find_newest_versions(hub.database, allowed)
+    reasons = hub.registry.quarantine.find_reasons([*versions.values()])
     askable, quarantined = [], []
     for repository in allowed:
         version = versions.get(repository.name)
         if version is not None and version.reference in reasons:
             quarantined.append(repository.name)
-        elif version is not None and measurable(version.manifest):
+        elif version is not None and is_measurable(version.manifest):
             askable.append((repository, version))
     if not askable:
         raise Invalid("no card can be asked" + (": all are quarantined" if quarantined else ""))
@@ -177,7 +177,7 @@ def _find_likely(
         return matches.repositories, matches.total
     scores: dict[int, float] = {}
     by_id = {each.id: each for each in matches.repositories}
-    words = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
+    words = [word for word in dict.fromkeys(normalise_words(question)) if len(word) >= SHORTEST_WORD]
     for word in words[:MOST_WORDS]:
         matching = hub.search.find(
             SearchQuery(text=word, tags=[TAG], sort="relevance", size=FOR_WORD), identity
@@ -399,7 +399,7 @@ STOP_SECONDS = 10
 
 
 @contextmanager
-def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
+def run_ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
     """Run `count` processes until the block ends; yield the path of their socket, None without processes.
 
     Only this user may connect.
@@ -451,7 +451,7 @@ class Unanswered(Invalid):
         self.card = card
 
 
-async def ask(
+async def ask_question(
     socket: str,
     client: str,
     question: str,

@@ -28,12 +28,12 @@ from anyio.lowlevel import RunVar
 from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict, judge
-from kcard.hub.errors import Invalid, TooLarge, Unknown
-from kcard.hub.server.limits import lift
-from kcard.hub.storage import explained, partial_folder
-from kcard.hub.verdicts import Verdicts
+from kcard.hub.errors import Invalid, TooLarge, Unauthenticated
+from kcard.hub.server.limits import lift_body_limit
+from kcard.hub.storage import explain_os_errors, partial_folder
+from kcard.hub.uploads import Verdicts
 
-__all__ = ["Claims", "SpooledBody", "check", "sign_ticket", "spool_body", "verify_ticket"]
+__all__ = ["Claims", "StoredBody", "check_files", "sign_ticket", "store_body", "verify_ticket"]
 
 
 # Request bodies, streamed to disk.
@@ -42,7 +42,7 @@ BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
 
 
 @dataclass(frozen=True)
-class SpooledBody:
+class StoredBody:
     """A request's body as a file, deleted at the end of the block unless it was moved."""
 
     path: Path
@@ -51,20 +51,20 @@ class SpooledBody:
 
 
 @asynccontextmanager
-async def spool_body(request: Request, partial: Path, limit: int) -> AsyncIterator[SpooledBody]:
+async def store_body(request: Request, partial: Path, limit: int) -> AsyncIterator[StoredBody]:
     """Write the body of a request to disk, in a folder of its own under `partial`, until the block ends.
 
     Raises TooLarge as soon as the body has, or declares, more than `limit` bytes.
     """
-    lift(request)
+    lift_body_limit(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
-    with explained("can't store the upload"), partial_folder(partial) as folder:
+    with explain_os_errors("can't store the upload"), partial_folder(partial) as folder:
         yield await _write_body(request, folder / "body", limit)
 
 
-async def _write_body(request: Request, path: Path, limit: int) -> SpooledBody:
+async def _write_body(request: Request, path: Path, limit: int) -> StoredBody:
     """Write the body to a new file. A thread hashes and writes one block while the next is received."""
     digest, size = hashlib.sha256(), 0
     writing: asyncio.Future[None] | None = None
@@ -93,7 +93,7 @@ async def _write_body(request: Request, path: Path, limit: int) -> SpooledBody:
             if writing is not None:
                 await writing
         await to_thread.run_sync(finish)
-    return SpooledBody(path, digest.hexdigest(), size)
+    return StoredBody(path, digest.hexdigest(), size)
 
 
 async def _read_blocks(request: Request) -> AsyncIterator[list[bytes]]:
@@ -124,17 +124,17 @@ def sign_ticket(secret: bytes, purpose: str, claims: Claims, seconds: float) -> 
 
 
 def verify_ticket(secret: bytes, purpose: str, ticket: str) -> Claims:
-    """Return the claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
+    """Return the claims of a ticket. Raises Unauthenticated if it is forged, has another purpose, or has expired."""
     payload, _, signature = ticket.partition(".")
     try:
         genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
     except (binascii.Error, UnicodeEncodeError):
         genuine = False
     if not genuine:
-        raise Unknown("invalid ticket: start the upload again")
+        raise Unauthenticated("invalid ticket: start the upload again")
     claims: Claims = json.loads(_decoded(payload))
     if int(claims[UNTIL]) < time.time():
-        raise Unknown("expired ticket: start the upload again")
+        raise Unauthenticated("expired ticket: start the upload again")
     return claims
 
 
@@ -159,7 +159,7 @@ BATCH_FILES, BATCH_BYTES = 500, 4 << 20
 _limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
 
 
-async def check(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
+async def check_files(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
     """Raise Invalid, Dangerous or TooLarge, with the path, for the first file that is not allowed."""
     if not files:
         return
@@ -172,9 +172,9 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]
         if verdict := stored.get(_key(candidate)):
             verdict.enforce(path)
     for batch in _make_batches([*new.values()]):
-        results = await _judge(batch)
+        results = await judge_batch(batch)
         fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
-        await to_thread.run_sync(verdicts.keep, fresh)
+        await to_thread.run_sync(verdicts.store, fresh)
         for path, candidate in batch:
             fresh[_key(candidate)].enforce(path)
 
@@ -199,7 +199,7 @@ def _make_batches(
         yield batch
 
 
-async def _judge(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
+async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"

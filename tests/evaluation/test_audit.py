@@ -321,7 +321,7 @@ def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub,
     assert report.factual is not None
     assert (report.factual.source, report.factual.against) == ("verified", "atlas.jsonl")
     assert report.quarantined
-    reasons = hub.quarantine.held([hub.get("liar")])
+    reasons = hub.quarantine.find_reasons([hub.get("liar")])
     assert {name: reason.factuality for name, reason in reasons.items()} == {"liar@v1": report.factuality}
 
 

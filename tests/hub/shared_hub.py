@@ -32,8 +32,8 @@ from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
-from kcard.hub.trees import git_oid, pointer_oid
-from kcard.hub.values import Add, Commit, Entry, Repository, Type
+from kcard.hub.trees import git_oid, lfs_pointer_oid
+from kcard.hub.values import Add, Commit, Entry, Repository, RepositoryType
 
 __all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub"]
 
@@ -115,7 +115,7 @@ class Shared:
     def create(
         self,
         name: str,
-        kind: Type = "model",
+        kind: RepositoryType = "model",
         *,
         private: bool = False,
         gated: Literal["no", "auto", "manual"] = "no",
@@ -132,7 +132,7 @@ class Shared:
         self,
         name: str,
         files: Mapping[str, bytes],
-        kind: Type = "model",
+        kind: RepositoryType = "model",
         *,
         branch: str = "main",
         title: str = "Files",
@@ -205,7 +205,7 @@ def running(hub: HubServices, options: ServerOptions | None = None) -> Iterator[
 
 def _entry(path: str, content: bytes) -> Entry:
     sha256, lfs = hashlib.sha256(content).hexdigest(), path.endswith(LARGE)
-    oid = pointer_oid(sha256, len(content)) if lfs else git_oid(content)
+    oid = lfs_pointer_oid(sha256, len(content)) if lfs else git_oid(content)
     return Entry(path, oid, sha256, len(content), lfs)
 
 

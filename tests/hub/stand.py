@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcard.hub.accounts import Accounts, Identity, Role
-from kcard.hub.commits import Commits
-from kcard.hub.history import Refs
+from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories

@@ -209,7 +209,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     with engine.begin() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
-        raw.create_function("packed", 1, trees.compress)
+        raw.create_function("packed", 1, trees.compress_tree)
         raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
             connection.exec_driver_sql(statement)

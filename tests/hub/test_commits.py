@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from kcard.hub import trees
 from kcard.hub.checks.formats import MOST_FILES
 from kcard.hub.db.models import uploads
-from kcard.hub.errors import Invalid, NotThere, Refused, TooLarge, WrongParent
+from kcard.hub.errors import Invalid, NotFound, Refused, TooLarge, WrongParent
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
 from tests.hub.stand import QUOTA, Stand, entry_of, stand
 
@@ -75,7 +75,7 @@ def test_another_parent_than_the_branch_s_is_refused(hub: Stand, card: Repositor
 
 def test_a_refused_commit_leaves_nothing_behind(hub: Stand, card: Repository) -> None:
     for operation in (Delete("nothing.txt"), DeleteFolder("a"), Copy("x", card.head or "", "y")):
-        with pytest.raises(NotThere) as error:
+        with pytest.raises(NotFound) as error:
             hub.commit(card, {"a.txt": b"1"}, operation)
         assert (error.value.what, error.value.commit) == ("entry", card.head)
     with pytest.raises(Invalid):
@@ -92,7 +92,7 @@ def test_a_branch_or_commit_that_is_not_there_is_said_so(hub: Stand, card: Repos
         lambda: hub.commits.get(card, "0" * 40),
         lambda: hub.commits.list(card, "0" * 40),
     ):
-        with pytest.raises(NotThere) as error:
+        with pytest.raises(NotFound) as error:
             ask()
         assert error.value.what == "revision"
 

@@ -15,7 +15,7 @@ from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
 from kcard.hub import object_store
 from kcard.hub.object_store import ObjectStore
 from kcard.hub.registry import Hub
-from kcard.hub.storage import Blobs, fault, open_store, open_verified, put_stream
+from kcard.hub.storage import Blobs, find_fault, open_store, open_verified, put_stream
 from kcard.manifest import Manifest, seal
 
 CONTENT = bytes(range(256)) * 20
@@ -70,7 +70,7 @@ def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.Monkey
 def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
     assert not blobs.holds(SHA256)
     assert blobs.size(SHA256) == 0
-    assert fault(blobs, SHA256) == "missing"
+    assert find_fault(blobs, SHA256) == "missing"
     for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
         with pytest.raises(DamagedCard, match="missing"):
             ask(SHA256)
@@ -91,7 +91,7 @@ def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Pat
     else:
         Path(blobs.where(SHA256)).chmod(0o644)
         Path(blobs.where(SHA256)).write_bytes(b"something else")
-    assert str(fault(blobs, SHA256)).startswith("damaged")
+    assert str(find_fault(blobs, SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
     with pytest.raises(DamagedCard, match="damaged"):

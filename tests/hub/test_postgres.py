@@ -21,7 +21,7 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import accounts, commits, holdings, metadata, repositories, uploads, verdicts
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.trees import compress
+from kcard.hub.trees import compress_tree
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 from tests.hub.test_database import is_declared
@@ -75,7 +75,7 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
     connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
     row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=compress(tree), delta=False))
+    connection.execute(insert(commits).values(**row, date=NOW, tree=compress_tree(tree), delta=False))
     return repository_id
 
 
@@ -168,7 +168,7 @@ def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
     hub.audits.add(first, finding)
     hub.quarantine.set(0.5)
     assert [audit.finding for audit in hub.audits.list("oncology")] == [finding]
-    quarantined = hub.quarantine.held(hub.versions("oncology"))
+    quarantined = hub.quarantine.find_reasons(hub.versions("oncology"))
     assert {name: reason.factuality for name, reason in quarantined.items()} == {"oncology@v1": 0.25}
     assert hub.folder("oncology@v1").joinpath("config.json").is_file()
     assert hub.verify() == []
@@ -230,7 +230,7 @@ def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
     weights = stored(hub, b"weights")
     with hub.database.write() as connection:
         repository(connection, "ada", weights, 7)
-        connection.execute(commits.update().values(tree=compress(tree.replace("{}", weights))))
+        connection.execute(commits.update().values(tree=compress_tree(tree.replace("{}", weights))))
     other = Hub(tmp_path / "other")
     with pytest.raises(HubError, match=words):
         other.restore(hub.backup(tmp_path / "hub.tar"))

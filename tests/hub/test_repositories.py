@@ -13,7 +13,7 @@ import kcard.hub.repositories
 from kcard.hub import search_index
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import repositories
-from kcard.hub.errors import Conflict, Invalid, NotThere, TooLarge
+from kcard.hub.errors import Conflict, Invalid, NotFound, TooLarge
 from kcard.hub.repositories import SORTS, ListQuery
 from kcard.hub.values import Repository
 from tests.hub.stand import Stand, stand
@@ -59,10 +59,10 @@ def test_a_name_that_could_mean_something_else_is_refused(hub: Stand, name: str)
 def test_what_is_deleted_is_gone_with_its_history_and_terms(hub: Stand) -> None:
     repository = hub.make("ada/onco")
     hub.repositories.delete(repository)
-    with pytest.raises(NotThere) as error:
+    with pytest.raises(NotFound) as error:
         hub.repositories.get("model", "ada/onco")
     assert error.value.what == "repository"
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.refs.resolve(repository, "main")
     again = hub.make("ada/onco")
     assert again.head != repository.head
@@ -74,7 +74,7 @@ def test_a_moved_repository_is_found_under_its_new_name_only(hub: Stand) -> None
     moved = hub.repositories.move(repository, "EVE/cardio")
     assert moved.name == "eve/cardio"  # the account's own spelling
     assert moved.head == repository.head
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.repositories.get("model", "ada/onco")
     assert hub.listing.page(ListQuery("model", author="eve", search="cardio"), None)[0] == [moved]
     assert hub.listing.page(ListQuery("model", search="onco"), None)[0] == []
@@ -86,7 +86,7 @@ def test_a_move_is_refused_to_a_taken_name_nobody_s_account_and_a_full_one(hub: 
     hub.make("eve/there")
     with pytest.raises(Conflict):
         hub.repositories.move(repository, "eve/THERE")
-    with pytest.raises(NotThere) as error:
+    with pytest.raises(NotFound) as error:
         hub.repositories.move(repository, "nobody/onco")
     assert error.value.what == "account"
     hub.commit(repository, {"a.txt": b"a" * 1000})
@@ -152,7 +152,7 @@ class Shelf:
         with self.hub.registry.database.write() as connection:
             new = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
             id_ = int(new.scalar_one())
-            search_index.put_terms(connection, id_, name, tags)
+            search_index.replace_terms(connection, id_, name, tags)
         return id_
 
     def page(self, who: Identity | None = None, **query: Any) -> tuple[list[Repository], str | None]:

@@ -144,7 +144,7 @@ def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) 
     restored = Hub(tmp_path / "restored")
     with restored.database.write() as connection:  # a hub whose clock is ahead
         for _ in range(50):
-            search_index.touch(connection, [])
+            search_index.mark_changed(connection, [])
     before = RepositorySearch(restored.database)
     assert before.find(SearchQuery()).total == 0
     restored.restore(tmp_path / "hub.tar")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
-from kcard.hub import accounts
+from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
 from kcard.hub.db.models import access, now, repositories
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
+from kcard.hub.garbage import find_referenced
 from kcard.hub.storage import BlobStore
-from kcard.hub.trees import referenced
-from kcard.hub.uploads import Parts, Uploads, forget
+from kcard.hub.uploads import Parts, Uploads, delete_committed
 from tests.hub.rows import hold
 
 CONTENT = b"weights that somebody sent"
@@ -138,7 +138,7 @@ def test_gc_takes_no_blob_that_is_being_stored(
         def place(self, path: Path, sha256: str, size: int) -> None:
             super().place(path, sha256, size)
             with database.write() as connection:
-                if not referenced(connection, [sha256]):
+                if not find_referenced(connection, [sha256]):
                     self.delete(sha256)
 
     collected = Collected(blobs.root, blobs.partial)
@@ -155,8 +155,8 @@ def test_uploads_are_pending_until_they_are_committed(
     uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
     assert uploads.pending(ada) == SIZE + 1000
     with database.write() as connection:
-        assert accounts.charged(connection, ada) == SIZE + 1000
-        forget(connection, ada, 1, [SHA256])
+        assert quotas.charged_bytes(connection, ada) == SIZE + 1000
+        delete_committed(connection, ada, 1, [SHA256])
     assert uploads.pending(ada) == 1000
     assert uploads.pending(people["bob"].account_id) == 0
 

@@ -110,12 +110,10 @@ def modules(path: Path) -> set[str]:
 HUB = {
     "errors": 0,
     **dict.fromkeys(("storage", "object_store", "checks", "db"), 1),
-    **dict.fromkeys(("accounts", "tokens"), 2),
-    **dict.fromkeys(
-        ("values", "rows", "permissions", "repositories", "history", "commits", "trees", "uploads"), 3
-    ),
-    **dict.fromkeys(("versions", "publications", "figures", "audits", "verdicts", "local_cards"), 3),
-    **dict.fromkeys(("search", "search_index", "pools"), 3),
+    **dict.fromkeys(("accounts", "quotas", "tokens"), 2),
+    **dict.fromkeys(("values", "permissions", "repositories", "card_metadata", "history"), 3),
+    **dict.fromkeys(("trees", "uploads", "versions", "publications", "figures", "audits"), 3),
+    **dict.fromkeys(("search", "search_index", "pools", "local_cards", "garbage"), 3),
     "": 4,
     "client": 5,
     "server": 6,
@@ -159,8 +157,7 @@ def may_import(package: str, other: str) -> bool:
 
 # Modules that are short for a reason: what runs alone, what two packages share, what keeps an extra or rich apart.
 SHORT = {
-    *("kcard.__main__", "kcard.hub.migrations.env", "kcard.hub.verdicts"),
-    *("kcard.hub.db.psycopg_connection", "kcard.serve.options", "kcard.cli.escapes"),
+    *("kcard.__main__", "kcard.hub.migrations.env", "kcard.serve.options", "kcard.cli.escapes"),
 }
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines
@@ -205,7 +202,7 @@ FIELDS = {
     *("AuditedFigures.asked", "AccessRequest.asked", "StudyTotals.asked", "EvalRun.asked", "Audit.asked"),
     *("NextVersion.given", "CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
     *("Passage.kept", "PassageView.kept", "Retention.kept", "Settings.found", "Finding.found"),
-    *("Changes.held", "Quarantine.held", "of.asked", "choices_of.given"),
+    *("Changes.held", "of.asked", "choices_of.given"),
 }
 
 
@@ -263,7 +260,7 @@ OPTIONAL = {
         "httpx",
     ),
 }
-OF_EXTRAS = ("kcard.hub.server.", "kcard.serve.", "kcard.hub.db.psycopg_connection")
+OF_EXTRAS = ("kcard.hub.server.", "kcard.serve.")
 
 
 def test_no_module_but_those_of_extras_needs_one_to_be_imported() -> None:

@@ -20,10 +20,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Identity
-from kcard.hub.checks.content import ContentCandidate, check_name, opened
+from kcard.hub.checks.content import ContentCandidate, check_name, open_file
 from kcard.hub.checks.formats import check_path, kind_of
-from kcard.hub.errors import Invalid, NotThere, TooLarge
-from kcard.hub.server.caches import RecentDep
+from kcard.hub.errors import Invalid, NotFound, TooLarge
+from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     NoPullRequest,
@@ -34,11 +34,11 @@ from kcard.hub.server.dependencies import (
     WritableRepository,
     base_url,
 )
-from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
+from kcard.hub.server.limits import cancel_on_disconnect, lock_account, run_in_write_thread
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.server.upload_checks import check, spool_body
+from kcard.hub.server.upload_checks import check_files, store_body
 from kcard.hub.services import HubServices
-from kcard.hub.trees import TEXTS, git_oid, pointer_oid
+from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
 from kcard.hub.values import (
     MAIN,
     Add,
@@ -270,7 +270,7 @@ class CommitFiles:
         if sha256 not in self._waiting:
             waiting.write_bytes(content)
             self._waiting[sha256] = (waiting, sha256, len(content))
-        candidate = ContentCandidate(sha256, len(content), form, partial(opened, waiting))
+        candidate = ContentCandidate(sha256, len(content), form, partial(open_file, waiting))
         self.candidates.append((line.path, candidate))
         return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
 
@@ -288,7 +288,7 @@ class CommitFiles:
             sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256)
         )
         self.candidates.append((path, candidate))
-        return Entry(path, pointer_oid(sha256, there), sha256, there, lfs=True)
+        return Entry(path, lfs_pointer_oid(sha256, there), sha256, there, lfs=True)
 
 
 # How to upload each file of a commit.
@@ -327,13 +327,13 @@ def preupload(
     _: NoPullRequest,
     repository: WritableRepository,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
 ) -> JSONResponse:
     """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
     tree: Mapping[str, Entry] = {}
-    with suppress(NotThere):  # the commit will report it
-        tree = recent.trees.get(repository, hub.refs.resolve(repository, revision))
+    with suppress(NotFound):  # the commit will report it
+        tree = caches.trees.get(repository, hub.refs.resolve(repository, revision))
     for file in body.files:
         check_path(file.path)
     inside = select_inline_files(body.files, options)
@@ -394,10 +394,10 @@ def commit_uploaded(
         raise Invalid("two of the files have the same path: upload them one after the other")
     inside = select_inline_files([File(path=path, size=file.size) for path, file in files], options)
     candidates = [
-        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
+        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(open_file, file.path))
         for path, file in files
     ]
-    from_thread.run(check, hub.verdicts, [*zip(paths, candidates, strict=True)])
+    from_thread.run(check_files, hub.verdicts, [*zip(paths, candidates, strict=True)])
     commit = CommitFiles(hub, options, identity, folder)
     # Lines as a client sends them: a small text inside the commit, anything else as a large file.
     lines: list[Line] = []
@@ -459,9 +459,9 @@ async def commit(
 ) -> JSONResponse:
     """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
     async with (
-        account_turn(identity.account_id),
-        spool_body(request, hub.blobs.partial, options.max_commit) as body,
-        while_connected(request),
+        lock_account(identity.account_id),
+        store_body(request, hub.blobs.partial, options.max_commit) as body,
+        cancel_on_disconnect(request),
     ):
         files = CommitFiles(hub, options, identity, body.path.parent)
 
@@ -472,10 +472,10 @@ async def commit(
                 assert isinstance(header, Header)  # as read_lines checked
                 return header, files.operations(lines)
 
-        header, operations = await in_write_thread(read_body)
+        header, operations = await run_in_write_thread(read_body)
         if not operations:
             raise Invalid("empty commit: add, delete or copy at least one file")
-        await check(hub.verdicts, files.candidates)
+        await check_files(hub.verdicts, files.candidates)
 
         def store() -> Commit:
             files.store(repository.id)
@@ -489,7 +489,7 @@ async def commit(
                 identity=identity,
             )
 
-        new_commit = await in_write_thread(store)
+        new_commit = await run_in_write_thread(store)
     url = f"{repository_url(base_url(request, options), repository)}/commit/{new_commit.sha}"
     answer = {
         "success": True,

@@ -17,20 +17,20 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from kcard.hub.errors import NotThere
-from kcard.hub.permissions import absent
-from kcard.hub.server.caches import RecentDep
+from kcard.hub.errors import NotFound
+from kcard.hub.permissions import repository_not_found
+from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
-    Rest,
+    RestOfPath,
     Segment,
     WebRepository,
     require_download,
 )
 from kcard.hub.server.responses import Responses
 from kcard.hub.services import HubServices
-from kcard.hub.trees import pointer
+from kcard.hub.trees import lfs_pointer
 from kcard.hub.values import Entry, Repository
 
 __all__ = [
@@ -276,19 +276,19 @@ class ResolvedFile:
 
 def resolve_file(
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     identity: OptionalIdentity,
     repository: WebRepository,
     revision: Segment,
-    path: Rest,
+    path: RestOfPath,
 ) -> ResolvedFile:
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    tree = recent.trees.get(repository, sha)
+    tree = caches.trees.get(repository, sha)
     entry = tree.get(path)
     if entry is None:
         # Given the commit, clients remember that the file does not exist.
-        raise NotThere(
+        raise NotFound(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
     return ResolvedFile(repository, sha, entry, counts=find_counted_path(tree) == path)
@@ -320,7 +320,7 @@ def resolve(request: Request, hub: HubDep, file: FileDep) -> Response:
 @router.get("/{name}/resolve/{revision}/{path:path}", include_in_schema=False)
 def without_namespace(name: Segment, identity: OptionalIdentity) -> Response:
     """Clients send this for names such as gpt2; every repository of this hub has a namespace."""
-    raise absent(name, identity)
+    raise repository_not_found(name, identity)
 
 
 @router.get(
@@ -335,7 +335,7 @@ def raw(request: Request, hub: HubDep, file: FileDep) -> Response:
     if not file.entry.lfs:
         return _send_file(request, hub, file)
     headers = file_headers(file.entry, file.commit) | {"Content-Type": content_type("x.txt")}
-    return Response(pointer(file.entry.sha256, file.entry.size), headers=headers)
+    return Response(lfs_pointer(file.entry.sha256, file.entry.size), headers=headers)
 
 
 def _send_file(request: Request, hub: HubServices, file: ResolvedFile) -> Response:

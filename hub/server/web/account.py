@@ -8,15 +8,15 @@ from typing import get_args
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, folded
+from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, fold_name
 from kcard.hub.db.models import now
-from kcard.hub.errors import Forbidden, Invalid, NotThere
+from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import (
     is_administrator,
     may_administer_namespace,
     may_create,
     require_administer_namespace,
-    require_unbound,
+    require_unrestricted,
 )
 from kcard.hub.repositories import ListQuery
 from kcard.hub.server import dependencies
@@ -32,10 +32,9 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
-from kcard.hub.server.web.forms import Form, FormDep, next_path
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
-from kcard.hub.values import Type
+from kcard.hub.values import RepositoryType
 
 __all__ = [
     "SAVED",
@@ -60,10 +59,10 @@ def account_page(
     hub: HubDep, visitor: VisitorDep, account: Segment, cursor: str = "", datasets: str = ""
 ) -> Response:
     """Show what the client may read of it. Without a login, an account that has published nothing is not found."""
-    type_: Type = "dataset" if datasets else "model"
+    type_: RepositoryType = "dataset" if datasets else "model"
     try:
         owner = hub.accounts.get(account)
-    except NotThere:
+    except NotFound:
         raise page_not_found(account) from None
     cards, next_cards = _list_repositories(hub, owner, "model", "" if datasets else cursor, visitor.identity)
     data, next_data = _list_repositories(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
@@ -83,17 +82,17 @@ def account_page(
     )
 
 
-def page_not_found(name: str) -> NotThere:
-    return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
+def page_not_found(name: str) -> NotFound:
+    return NotFound("account", f"page {name[:100]!r} not found: check the address, or log in")
 
 
 def _list_repositories(
-    hub: HubServices, account: Account, type_: Type, cursor: str, identity: Identity | None
+    hub: HubServices, account: Account, type_: RepositoryType, cursor: str, identity: Identity | None
 ) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
     repositories, following = hub.listing.page(query, identity)
-    marks = hub.publications.marks(repository.id for repository in repositories)
-    return [RepositoryRow(repository, marks.get(repository.id)) for repository in repositories], following
+    summaries = hub.publications.summarize(repository.id for repository in repositories)
+    return [RepositoryRow(repository, summaries.get(repository.id)) for repository in repositories], following
 
 
 # Log in with a name and a token, and log out.
@@ -212,7 +211,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
     """Create a token and show it, only this once."""
     scope: Scope = "read"
     with form.beside("scope"):
-        require_unbound(member)
+        require_unrestricted(member)
         choice = form.choice("scope", *SCOPES)
         scope = next(scope for scope in SCOPES if scope == choice)
         if scope not in _allowed_scopes(member):
@@ -247,7 +246,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
 @tokens_router.post(PATH + "/revoke")
 def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     """Revoke a token, with the sessions that it opened."""
-    require_unbound(member)
+    require_unrestricted(member)
     hub.tokens.revoke(member.name, form.values.get("name", ""), by=member.name)
     return RedirectResponse(PATH, 303)
 
@@ -291,7 +290,7 @@ def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Respon
     """Create an organisation; its creator administers it."""
     with form.beside("name"):
         require_administer_namespace(member, member.name)
-        if not is_administrator(member) and hub.accounts.administered(member.account_id) >= MOST:
+        if not is_administrator(member) and hub.accounts.count_administered(member.account_id) >= MOST:
             raise Forbidden(
                 f"you administer {MOST} organisations already: leave one, or ask an administrator of this hub"
             )
@@ -345,7 +344,7 @@ def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) 
 def get_organisation(hub: HubServices, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "organisation":
-        raise NotThere("account", f"{account.name} is not an organisation")
+        raise NotFound("account", f"{account.name} is not an organisation")
     return account
 
 
@@ -364,6 +363,6 @@ def render_organisation_page(
         members=hub.accounts.members(account.name),
         roles=ROLES,
         administers=may_administer_namespace(member, account.name),
-        belongs=any(folded(name) == folded(account.name) for name in member.organisations),
+        belongs=any(fold_name(name) == fold_name(account.name) for name in member.organisations),
         done=done,
     )

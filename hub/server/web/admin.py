@@ -11,8 +11,7 @@ from kcard.hub.accounts import Account, Action
 from kcard.hub.errors import Invalid
 from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, Segment
 from kcard.hub.server.web.account import SAVED, update_profile
-from kcard.hub.server.web.forms import Form, FormDep
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, FormDep, page
 from kcard.hub.services import HubServices
 from kcard.io import parse_size, shown_size
 
@@ -131,7 +130,7 @@ def render_account_page(
         form.status,
         form=form,
         account=account,
-        used=hub.accounts.used(account.name),
+        used=hub.accounts.committed_bytes(account.name),
         tokens=hub.tokens.list(account.name),
         quota=quota,
         new_token=token,
@@ -165,7 +164,7 @@ class Storage:
 @quotas_router.get("/settings/hub/quotas")
 def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
     """Show the accounts that store most."""
-    used = hub.accounts.all_used()
+    used = hub.accounts.committed_by_account()
     stored = [
         Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
         for account in hub.accounts.list()
@@ -220,7 +219,7 @@ def render_quarantine_page(hub: HubServices, form: Form, done: str = "") -> Resp
         form=form,
         threshold=hub.registry.quarantine.threshold,
         coverage=hub.registry.quarantine.coverage,
-        marks=hub.publications.quarantined(MOST),
+        summaries=hub.publications.quarantined(MOST),
         most=MOST,
         done=done,
     )

@@ -10,13 +10,19 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from kcard.errors import CardError
-from kcard.hub.errors import Invalid, NotThere, Refused
+from kcard.hub.errors import Invalid, NotFound, Refused
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
-from kcard.hub.server.limits import Buckets, network, while_connected
-from kcard.hub.server.questions import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
+from kcard.hub.server.limits import Buckets, cancel_on_disconnect, network_of
+from kcard.hub.server.questions import (
+    AskableCard,
+    Candidates,
+    Unanswered,
+    ask_question,
+    find_all_cards,
+    find_one_card,
+)
 from kcard.hub.server.responses import status_of
-from kcard.hub.server.web.forms import Form, VisitorFormDep
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, VisitorFormDep, page
 from kcard.hub.services import HubServices
 from kcard.hub.values import VersionSummary
 
@@ -47,7 +53,7 @@ class PassageView:
     """
 
     card: AskableCard | None
-    mark: VersionSummary | None
+    summary: VersionSummary | None
     text: str
     kept: bool
     faithfulness: float | None
@@ -97,11 +103,11 @@ class AnswerView:
 
 
 def answer_view(
-    answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, VersionSummary]
+    answer: Mapping[str, Any], cards: Sequence[AskableCard], summaries: Mapping[int, VersionSummary]
 ) -> AnswerView:
-    """Return the view of an answer in the form of Answer.to_json. `marks` are those of the cards' repositories."""
+    """Return the view of an answer in the form of Answer.to_json. `summaries` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
-    passages = [_make_passage(passage, by_name, marks) for passage in _read_rows(answer.get("passages"))]
+    passages = [_make_passage(passage, by_name, summaries) for passage in _read_rows(answer.get("passages"))]
     sentences = []
     for citation in _read_rows(answer.get("citations")):
         index = citation.get("passage")
@@ -131,14 +137,14 @@ def answer_view(
 
 
 def _make_passage(
-    passage: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, VersionSummary]
+    passage: dict[str, Any], cards: Mapping[str, AskableCard], summaries: Mapping[int, VersionSummary]
 ) -> PassageView:
     card = cards.get(_read_text(passage.get("card")))
     text, evidence = _read_text(passage.get("text")), passage.get("evidence")
     supported = _read_text(evidence.get("text")) if isinstance(evidence, dict) else ""
     return PassageView(
         card=card,
-        mark=None if card is None else marks.get(card.repository.id),
+        summary=None if card is None else summaries.get(card.repository.id),
         text=text,
         kept=passage.get("kept") is True,
         faithfulness=_read_share(passage.get("faithfulness")),
@@ -193,7 +199,7 @@ logger = logging.getLogger("kcard.hub.asking")
 
 
 class QuestionLimit:
-    """Raises TooMany for questions beyond the limit. `counts`: the file that the workers share, if they do."""
+    """Raises TooManyRequests for questions beyond the limit. `counts`: the file that the workers share, if they do."""
 
     def __init__(self, counts: str | None = None) -> None:
         self._clients = Buckets(OF_CLIENT, counts)
@@ -204,9 +210,9 @@ class QuestionLimit:
 
 
 async def get_socket(options: OptionsDep) -> str:
-    """Return the socket of the processes that answer. Raises NotThere on a hub without any."""
+    """Return the socket of the processes that answer. Raises NotFound on a hub without any."""
     if options.asking is None:
-        raise NotThere(
+        raise NotFound(
             "object", "this hub answers no questions: ask its cards with `kcard ask` on your machine"
         )
     return options.asking
@@ -220,7 +226,7 @@ def question_page(
     _socket: SocketDep, hub: HubDep, visitor: VisitorDep, card: str = "", question: str = ""
 ) -> Response:
     """Show the form, for one card or for all."""
-    candidates = one_card(hub, card, visitor.identity) if card.strip() else None
+    candidates = find_one_card(hub, card, visitor.identity) if card.strip() else None
     return render_ask_page(Form({"card": card, "question": question[:LONGEST]}), candidates)
 
 
@@ -230,7 +236,7 @@ async def answer_page(
 ) -> Response:
     """Show the answer, with its passages and the decisions behind it."""
     identity, candidates = visitor.identity, None
-    client = f"address {network(request.scope)}" if identity is None else f"account {identity.name}"
+    client = f"address {network_of(request.scope)}" if identity is None else f"account {identity.name}"
     limit: QuestionLimit = request.app.state.question_limit
     try:
         # The question: of a suggestion's button, else as typed.
@@ -243,17 +249,17 @@ async def answer_page(
         limit.take(client)
         card = form.text("card")
         if card:
-            candidates = await to_thread.run_sync(one_card, hub, card, identity)
+            candidates = await to_thread.run_sync(find_one_card, hub, card, identity)
         else:
-            candidates = await to_thread.run_sync(all_cards, hub, question, identity)
-        async with while_connected(request):
+            candidates = await to_thread.run_sync(find_all_cards, hub, question, identity)
+        async with cancel_on_disconnect(request):
             candidates, answer = await _ask_candidates(
                 hub, socket, client, question, candidates, one=bool(card)
             )
-        marks = await to_thread.run_sync(
-            hub.publications.marks, [candidate.repository.id for candidate in candidates]
+        summaries = await to_thread.run_sync(
+            hub.publications.summarize, [candidate.repository.id for candidate in candidates]
         )
-        return render_ask_page(form, candidates, answer_view(answer, candidates.cards, marks))
+        return render_ask_page(form, candidates, answer_view(answer, candidates.cards, summaries))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
@@ -269,7 +275,7 @@ async def _ask_candidates(
     while True:
         versions = {card.renamed_version.reference: card for card in candidates}
         try:
-            answer = await ask(
+            answer = await ask_question(
                 socket,
                 client,
                 question,

@@ -11,18 +11,18 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from kcard.errors import CardError, HubError, KcardError
-from kcard.hub import commits, figures, search_index
+from kcard.hub import card_metadata, figures, search_index
 from kcard.hub.accounts import Identity
-from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, checked_share
+from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, check_share
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
-from kcard.hub.server.caches import Recent
+from kcard.hub.server.caches import Caches
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.responses import Json, declared_results
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, Type, VersionSummary
+from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, RepositoryType, VersionSummary
 from kcard.manifest import Manifest
 
 __all__ = [
@@ -344,7 +344,7 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
                 answer=_read_text(item.get("answer")),
                 text=_read_text(item.get("text")),
                 right=item.get("recalled") is True,
-                score=_try(lambda item=item: checked_share(float(item[scored]))),  # type: ignore[misc]
+                score=_try(lambda item=item: check_share(float(item[scored]))),  # type: ignore[misc]
             )
             shown[question] = None
     return ExamView(
@@ -354,7 +354,7 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         factuality=_read_interval(_try(lambda: own["factuality"]["mean"]), 0),
         scored=scored,
         scores=tuple(
-            _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
+            _try(lambda: [check_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
         ),
         questions=_try(lambda: int(own["questions"])) or 0,
         question_set=_read_text(own.get("asked")),
@@ -397,24 +397,24 @@ MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
 
 @dataclass(frozen=True)
 class RepositoryRow:
-    """A repository in a list; `mark` is None if it has published no card."""
+    """A repository in a list; `summary` is None if it has published no card."""
 
     repository: Repository
-    mark: VersionSummary | None
+    summary: VersionSummary | None
 
     @property
     def kind(self) -> str:
         """The kind of a knowledge card, otherwise the library."""
-        return search_index.kind(self.repository.tags, self.repository.library)
+        return search_index.find_kind(self.repository.tags, self.repository.library)
 
     @property
     def domain(self) -> str:
-        return search_index.domain(self.repository.tags)
+        return search_index.find_domain(self.repository.tags)
 
     @property
     def bases(self) -> list[str]:
         """The first base models."""
-        return search_index.bases(self.repository.tags)[:MOST_BASES]
+        return search_index.find_bases(self.repository.tags)[:MOST_BASES]
 
 
 @dataclass(frozen=True)
@@ -467,25 +467,30 @@ def search_rows(
 ) -> tuple[list[RepositoryRow], SearchResults]:
     """Return a page of readable repositories, and the result of the search."""
     matches = hub.search.find(query, identity)
-    marks = hub.publications.marks(repository.id for repository in matches.repositories)
+    summaries = hub.publications.summarize(repository.id for repository in matches.repositories)
     return [
-        RepositoryRow(repository, marks.get(repository.id)) for repository in matches.repositories
+        RepositoryRow(repository, summaries.get(repository.id)) for repository in matches.repositories
     ], matches
 
 
 def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
-    """Return a repository with its mark."""
-    return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
+    """Return a repository with its summary."""
+    return RepositoryRow(repository, hub.publications.summarize([repository.id]).get(repository.id))
 
 
 def load_card(
-    hub: HubServices, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
+    hub: HubServices,
+    caches: Caches,
+    type_: RepositoryType,
+    name: str,
+    revision: str,
+    identity: Identity | None,
 ) -> CardView:
-    """Return a repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
+    """Return a repository at a revision. Raises NotFound if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
     publications = hub.publications.of(repository)[::-1]
-    versions = figures.figures(hub.database, repository)
+    versions = figures.list_version_figures(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     published = {publication.tag for publication in publications}
     other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
@@ -500,7 +505,7 @@ def load_card(
         versions=versions,
         derived=[
             link
-            for link in figures.derived(hub.database, [v.sha256 for v in versions], identity)
+            for link in figures.list_derived(hub.database, [v.sha256 for v in versions], identity)
             if link.card != repository.name
         ],
         adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
@@ -509,17 +514,17 @@ def load_card(
         return view
 
     # The contents of the files.
-    tree = recent.trees.get(repository, sha)
+    tree = caches.trees.get(repository, sha)
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
     readme, note = "", ""
-    if commits.README not in tree:
+    if card_metadata.README not in tree:
         note = "There is no README.md."
     else:
         try:
-            readme = recent.readmes.html(tree[commits.README], page_address(repository, "resolve", sha))
+            readme = caches.readmes.html(tree[card_metadata.README], page_address(repository, "resolve", sha))
         except (HubError, CardError) as error:
             note = f"README.md can't be shown: {error}"
-    manifest = recent.manifests.of(tree)
+    manifest = caches.manifests.of(tree)
     examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
     # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
@@ -537,7 +542,7 @@ def load_card(
         note=note,
         exam=examined,
         suggestions=suggestions[:MOST_SUGGESTIONS],
-        updates=None if before is None else figures.version_of(hub.database, before, identity),
+        updates=None if before is None else figures.find_version_link(hub.database, before, identity),
         results=declared_results(hub.blobs, tree),
     )
 

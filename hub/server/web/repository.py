@@ -9,21 +9,21 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub import commits
+from kcard.hub import card_metadata
 from kcard.hub.accounts import Identity
-from kcard.hub.commits import README
+from kcard.hub.card_metadata import README
 from kcard.hub.errors import Invalid, WrongParent
 from kcard.hub.permissions import (
     LONGEST_NOTE,
     may_administer,
     may_create,
     require_administer,
-    require_unbound,
+    require_unrestricted,
     require_write,
 )
 from kcard.hub.server.dependencies import HubDep, MemberDep, MemberRepository, OptionsDep, ServerOptions
-from kcard.hub.server.limits import account_turn, lift
-from kcard.hub.server.routes.accounts import decide, find_user, require_gated
+from kcard.hub.server.limits import lift_body_limit, lock_account
+from kcard.hub.server.routes.accounts import decide_access, find_user, require_gated
 from kcard.hub.server.routes.commit import UploadedFile, commit_uploaded, create_tag
 from kcard.hub.server.routes.lfs import declared_size, reserve_quota
 from kcard.hub.server.routes.repos import (
@@ -34,12 +34,18 @@ from kcard.hub.server.routes.repos import (
 )
 from kcard.hub.server.web.account import SAVED
 from kcard.hub.server.web.cards import page_address
-from kcard.hub.server.web.forms import Form, FormDep, fields, require_form_token, require_same_origin
 from kcard.hub.server.web.pages import Rights
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import (
+    Form,
+    FormDep,
+    page,
+    read_fields,
+    require_form_token,
+    require_same_origin,
+)
 from kcard.hub.services import HubServices
-from kcard.hub.storage import copy_hashing, explained, partial_folder
-from kcard.hub.values import MAIN, Repository, Type
+from kcard.hub.storage import copy_hashing, explain_os_errors, partial_folder
+from kcard.hub.values import MAIN, Repository, RepositoryType
 from kcard.manifest import MANIFEST
 
 __all__ = [
@@ -55,7 +61,7 @@ __all__ = [
 
 new_repository_router = APIRouter(include_in_schema=False)
 
-TYPES: tuple[tuple[Type, str], ...] = (("model", "Card or model"), ("dataset", "Dataset"))
+TYPES: tuple[tuple[RepositoryType, str], ...] = (("model", "Card or model"), ("dataset", "Dataset"))
 
 
 @new_repository_router.get("/new")
@@ -67,9 +73,9 @@ def new_page(member: MemberDep, owner: str = "") -> Response:
 @new_repository_router.post("/new")
 def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     """Create a repository, and go on to its upload."""
-    type_: Type = "dataset" if form.text("type") == "dataset" else "model"
+    type_: RepositoryType = "dataset" if form.text("type") == "dataset" else "model"
     with form.beside("owner"):
-        require_unbound(member)
+        require_unrestricted(member)
     with form.beside("name"):
         private = form.choice("visibility", "public", "private") == "private"
         full = f"{form.text('owner')}/{form.text('name')}"
@@ -120,8 +126,8 @@ async def upload(
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
     require_write(member, repository)
-    lift(request, options.max_form)
-    async with account_turn(member.account_id):
+    lift_body_limit(request, options.max_form)
+    async with lock_account(member.account_id):
         async with reserve_quota(hub, repository.id, declared_size(request, options.max_form)):
             try:  # large files of the form go to the disk
                 sent = await request.form(
@@ -130,7 +136,7 @@ async def upload(
             except ClientDisconnect:
                 raise Invalid("the client disconnected before the end of the request") from None
         try:
-            require_form_token(hub, options, request, fields(sent))
+            require_form_token(hub, options, request, read_fields(sent))
             return await run_in_threadpool(_commit_upload, hub, options, member, repository, sent)
         finally:
             await sent.close()
@@ -139,7 +145,7 @@ async def upload(
 def _commit_upload(
     hub: HubServices, options: ServerOptions, member: Identity, repository: Repository, sent: FormData
 ) -> Response:
-    form = Form(fields(sent))
+    form = Form(read_fields(sent))
     # A field without a file is sent with an empty name.
     chosen = [
         (field, file) for field, file in sent.multi_items() if isinstance(file, UploadFile) and file.filename
@@ -148,7 +154,7 @@ def _commit_upload(
     title = form.text("title") or f"Upload {count}"
     with (
         form.beside("files"),
-        explained("can't store the upload"),
+        explain_os_errors("can't store the upload"),
         partial_folder(hub.blobs.partial) as folder,
     ):
         # Paths in the repository: below the folder `into`, the files of a folder without the folder's own name.
@@ -238,7 +244,7 @@ def edit_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> R
     require_write(member, repository)
     head = hub.refs.resolve(repository, MAIN)
     entry = hub.commits.tree(repository, head).get(README)
-    text = "" if entry is None else commits.text(hub.blobs, entry)
+    text = "" if entry is None else card_metadata.read_text(hub.blobs, entry)
     return render_readme_page(repository, Form({"text": text, "parent": head}))
 
 
@@ -381,7 +387,7 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
     with form.beside("user"):
         state = form.choice("state", "granted", "rejected")
         user = find_user(hub, form.text("user"))
-        decide(hub, repository, user, "granted" if state == "granted" else "rejected", member)
+        decide_access(hub, repository, user, "granted" if state == "granted" else "rejected", member)
         return RedirectResponse(page_address(repository, "access"), 303)
     return render_requests_page(hub, member, repository, form)
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import CardError, KcardError, one_line
-from kcard.hub.selection import Selection
+from kcard.hub.registry import Selection
 from kcard.hub.versions import Version
 from kcard.manifest import Manifest
 

@@ -91,13 +91,13 @@ def audit_unverified(
     does not answer.
     """
     from kcard.api.hub import credentials
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import RemoteReference, fetched
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import RemoteReference, download_card
     from kcard.hub.values import is_independent
 
     specs = check_evidence(evidence or settings().hub_evidence)
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
-    url = address(hub)
+    url = normalise_url(hub)
     token = credentials().token(url)
     # The versions without a verified result, as the hub lists them, page by page.
     versions: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def audit_unverified(
         count, most, seconds = limits
         try:
             there = RemoteReference(str(version["repository"]), str(version["commit"]))
-            with fetched(url, token, there, settings().home / "downloads") as folder:
+            with download_card(url, token, there, settings().home / "downloads") as folder:
                 seed = secrets.randbelow(SEEDS)
                 findings = measure_card(AuditRequest(str(folder), specs, count, seed, most, seconds))
             body = {"repository": version["repository"], "version": version["version"]}

@@ -270,9 +270,9 @@ def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
         with suppress(UnknownCard):  # then a draft, or a folder here
             yield hub.get(name).reference
             return
-    from kcard.hub.registry import draft
+    from kcard.hub.registry import find_card_folder
 
-    yield str(draft(settings().drafts, card).expanduser().absolute())
+    yield str(find_card_folder(settings().drafts, card).expanduser().absolute())
 
 
 def _audit_row(card: str, options: Row) -> Row:

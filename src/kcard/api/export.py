@@ -90,7 +90,7 @@ def export(
     from kcard.cards.export import ENGINES, LLAMA_CPP, check_together, prepare
     from kcard.cards.gguf import Converter
     from kcard.evaluation.target import find
-    from kcard.hub.storage import beside, sync_folder
+    from kcard.hub.storage import partial_sibling, sync_folder
 
     engine, say = ENGINES[to], report or (lambda _: None)
     target = _check_target(Path(out), force)
@@ -113,7 +113,7 @@ def export(
             say(
                 f"{card.name}: the engine reads questions as they are; kcard puts them into the corpus' words first"
             )
-    with beside(target) as scratch:
+    with partial_sibling(target) as scratch:
         new = scratch / "new"
         new.mkdir()
         command = (
@@ -169,11 +169,11 @@ def write_record(
 
 def _check_target(out: Path, force: bool) -> Path:
     """Return the absolute path. Raises UsageError for a folder that must not be replaced."""
-    from kcard.hub.storage import check_new
+    from kcard.hub.storage import check_new_folder
 
     target = out.expanduser().absolute()
     if not target.is_symlink() and (target / RECORD).is_file():
         if force:
             return target
         raise UsageError(f"{target} holds an earlier export: replace it with --force, or choose a new folder")
-    return check_new(out)
+    return check_new_folder(out)

@@ -10,8 +10,8 @@ from kcard.manifest import MANIFEST, Manifest
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.hub.client.connection import Credentials, Who
-    from kcard.hub.client.transfer import Listed, PublishedVersion
+    from kcard.hub.client.connection import Credentials, HubUser
+    from kcard.hub.client.transfer import ListedCard, PublishedVersion
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
@@ -115,14 +115,14 @@ def publish(
     """
     from kcard.cards.card import Card
     from kcard.evaluation.privacy import DOCUMENTS, summary
-    from kcard.hub.registry import Hub, draft
+    from kcard.hub.registry import Hub, find_card_folder
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
     name = card if card is None or isinstance(card, str | Path) else card.folder
     report = report or (lambda _: None)
-    source = Card.open(draft(settings().drafts, name))
+    source = Card.open(find_card_folder(settings().drafts, name))
     if min_recall is not None or min_factuality is not None:
         from kcard.evaluation.exam import check_exam
 
@@ -174,43 +174,43 @@ def credentials() -> "Credentials":
     return Credentials(settings().home / TOKENS)
 
 
-def login(hub: str, token: str) -> "Who":
+def login(hub: str, token: str) -> "HubUser":
     """Keep a token for a hub, once the hub has accepted it: the Python twin of `kcard login`.
 
     Raises UsageError for what is no address or no token, or a token of another hub, which is not sent; HubError
     where the hub does not accept it or does not answer. Nothing is stored then.
     """
-    from kcard.hub.client.connection import address, check_token, is_hugging_face, who
+    from kcard.hub.client.connection import check_token, fetch_user, is_hugging_face, normalise_url
 
-    url = address(hub)
+    url = normalise_url(hub)
     if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
         check_token(url, token)
-        user = who(url, token)
+        user = fetch_user(url, token)
     credentials().store(url, token)
     return user
 
 
 def logout(hub: str) -> bool:
     """Forget the token for a hub; return whether there was one. The hub still accepts it: revoke it there."""
-    from kcard.hub.client.connection import address
+    from kcard.hub.client.connection import normalise_url
 
-    return credentials().forget(address(hub))
+    return credentials().forget(normalise_url(hub))
 
 
-def whoami(hub: str) -> "Who":
+def whoami(hub: str) -> "HubUser":
     """Return the user that a hub knows by the stored token; HubError where nobody is logged in there."""
-    from kcard.hub.client.connection import address, who
+    from kcard.hub.client.connection import fetch_user, normalise_url
 
-    url = address(hub)
-    return who(url, credentials().token(url))
+    url = normalise_url(hub)
+    return fetch_user(url, credentials().token(url))
 
 
-def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
+def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[ListedCard]":
     """List the cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import listed as listed_there
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import list_cards as listed_there
 
-    url = address(hub)
+    url = normalise_url(hub)
     return listed_there(url, credentials().token(url), text, limit=limit)
 
 
@@ -226,12 +226,12 @@ def push(
     """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
     from kcard.cards.model_card import readme
     from kcard.hub.checks.content import check_contents
-    from kcard.hub.client.connection import address
+    from kcard.hub.client.connection import normalise_url
     from kcard.hub.client.transfer import RemoteReference
-    from kcard.hub.client.transfer import push as push_there
+    from kcard.hub.client.transfer import push_card as push_there
     from kcard.hub.versions import check_alias
 
-    url = address(hub)
+    url = normalise_url(hub)
     for alias in aliases:
         check_alias(alias)
         if alias == "main":
@@ -298,21 +298,21 @@ def pull(
     CardError for a file that no card may have, DamagedCard where it sends something else than its manifest says.
     Nothing is placed then.
     """
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import RemoteReference, fetched, install
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import RemoteReference, download_card, install_card
     from kcard.hub.registry import Hub
-    from kcard.hub.storage import check_new, explained
+    from kcard.hub.storage import check_new_folder, explain_os_errors
 
-    url, reference = address(hub), RemoteReference.parse(card)
+    url, reference = normalise_url(hub), RemoteReference.parse(card)
     token = credentials().token(url)
-    target = None if folder is None else check_new(Path(folder))
+    target = None if folder is None else check_new_folder(Path(folder))
     downloads = settings().home / DOWNLOADS
     with (
-        explained(f"can't pull {card}"),
-        fetched(url, token, reference, downloads, progress=progress) as verified,
+        explain_os_errors(f"can't pull {card}"),
+        download_card(url, token, reference, downloads, progress=progress) as verified,
     ):
         if target is not None:
-            return install(verified, target)
+            return install_card(verified, target)
         local = local or Hub()
         refuse_namesake(local, verified, url, token, reference.repository)
         return local.publish(verified)

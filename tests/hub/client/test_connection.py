@@ -17,7 +17,7 @@ from kcard.api.hub import credentials, listed, login, logout, pull, push, whoami
 from kcard.cli import main
 from kcard.errors import HubError, KcardError, UsageError
 from kcard.hub.client import connection
-from kcard.hub.client.connection import Credentials, Guard, address
+from kcard.hub.client.connection import Credentials, Guard, normalise_url
 from kcard.manifest import MANIFEST
 from tests.hub.client.cards import rivers
 from tests.hub.client.hostile import (
@@ -112,7 +112,7 @@ def test_a_hub_that_is_down_is_one_line() -> None:
     ],
 )
 def test_a_hub_has_one_address_however_it_is_written(url: str, meant: str) -> None:
-    assert address(url) == meant
+    assert normalise_url(url) == meant
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_hub_has_one_address_however_it_is_written(url: str, meant: str) -> No
 )
 def test_what_is_no_address_of_a_hub_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="invalid hub URL"):
-        address(url)
+        normalise_url(url)
 
 
 def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Shared, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from kcard.hub.errors import Unknown
+from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
 from tests.hub.shared_hub import Shared, running, shared_hub
@@ -190,7 +190,7 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
 
 @pytest.mark.parametrize("ticket", ["", ".", "a", "a.", ".b", "ä.ö", "a.b.c", "e30.e30", "x" * 1999])
 def test_whatever_was_not_signed_is_no_ticket(ticket: str) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(Unauthenticated):
         verify_ticket(b"secret", "lfs", ticket)
 
 

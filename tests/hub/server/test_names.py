@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub import rows
+from kcard.hub import repositories
 from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
@@ -119,13 +119,13 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 ) -> None:
     hidden(shared, 10)
     read: list[object] = []
-    read_row = rows.repository
+    read_row = repositories.repository_from_row
 
     def noted(row: Any) -> Repository:
         read.append(row)
         return read_row(row)
 
-    monkeypatch.setattr(rows, "repository", noted)
+    monkeypatch.setattr(repositories, "repository_from_row", noted)
     queries: list[str] = []
     engine = shared.hub.database._readers
     event.listen(engine, "before_cursor_execute", lambda *arguments: queries.append(arguments[2]))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from kcard.hub.errors import NotThere
+from kcard.hub.errors import NotFound
 from tests.hub.shared_hub import Shared, shared_hub
 
 
@@ -127,7 +127,7 @@ def test_a_moved_repository_keeps_its_files_under_the_new_name(shared: Shared) -
     shared.put("bob/old", {"config.json": b"{}"})
     api.move_repo("bob/old", "lab/renamed")
     assert api.file_exists("lab/renamed", "config.json")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         shared.hub.repositories.get("model", "bob/old")
 
 

@@ -123,7 +123,7 @@ def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: st
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more=more))
     api.create_tag(name, tag="v1")
     repository = shared.hub.repositories.get("model", name)
-    assert shared.hub.publications.marks([repository.id])[repository.id].declared == DeclaredFigures(
+    assert shared.hub.publications.summarize([repository.id])[repository.id].declared == DeclaredFigures(
         0.9, 0.75, coverage=1.0
     )
 

@@ -81,7 +81,7 @@ def fold_name(name: str) -> str:
 
 
 def is_valid_name(name: str) -> bool:
-    """Return whether a name is well-formed, so that it is worth looking up."""
+    """Return whether a name is well-formed; others need not be looked up."""
     return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
 
 
@@ -110,9 +110,9 @@ def check_namespace(name: str) -> str:
 
 
 def check_unambiguous(name: str, *, account: bool = False) -> None:
-    """Raise Invalid for a new account or repository (without its namespace) whose name has a meaning in this hub."""
+    """Raise Invalid if the name of a new account or repository (without its namespace) is one that the hub uses."""
     if fold_name(name) in AMBIGUOUS or (account and fold_name(name) in TAKEN):
-        raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub: choose another")
+        raise Invalid(f"name {name!r} is reserved, since the hub uses it itself: choose another")
 
 
 def check_repository_name(name: str) -> str:
@@ -138,7 +138,7 @@ class Identity:
     admin           whether the user administers the hub
     scope           of the token
     repository_id   the only repository that the token is valid for; None: all
-    token           refers to the token in tickets; it is not secret
+    token           a reference to the token, for tickets; it is not secret
     organisations   the user's roles by organisation name
     """
 
@@ -317,7 +317,7 @@ class Account:
 
 
 class Accounts:
-    """The accounts of a hub. `by` is the account that makes a change, for the event log; None: the command line."""
+    """The accounts of a hub. `by`, for the event log: the account that makes a change; None: the command line."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -79,7 +79,7 @@ __all__ = [
 ]
 
 
-# Copies all rows of a hub from one database to another, of any kind.
+# Copies of all rows of a hub, from one database to another of any kind.
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
 # Sessions of browsers; uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only
@@ -90,7 +90,7 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy every table to a database for which `count_contents` returns nothing.
 
-    Its settings, events and what remains of cards that were removed are replaced.
+    Its settings, events, accounts and records of removed cards are replaced.
     """
     for table in (settings, events, accounts, published_tags):
         target.execute(delete(table))
@@ -111,7 +111,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 def count_cards(connection: Connection) -> dict[str, int]:
-    """Return the numbers of cards with their versions, and of repositories."""
+    """Return the numbers of cards, versions and repositories."""
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
         "versions": select(func.count()).select_from(versions),
@@ -121,7 +121,7 @@ def count_cards(connection: Connection) -> dict[str, int]:
 
 
 def count_contents(connection: Connection) -> dict[str, int]:
-    """Return the numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
+    """Return the numbers of cards, pools, users, unpublished repositories and runs that are not zero."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
@@ -175,7 +175,7 @@ class ProgressStream:
 
 
 def save_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
-    """See Hub.backup."""
+    """Write a backup: see Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
         raise UsageError(f"{target} already exists: choose a new file")
@@ -186,7 +186,7 @@ def save_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
                     folder / str(attempt), scratch / f"backup{attempt}", database, blobs, report
                 )
                 break
-            except _Removed:
+            except _FileRemoved:
                 discard(folder / str(attempt))
                 (scratch / f"backup{attempt}").unlink(missing_ok=True)
         else:
@@ -196,14 +196,14 @@ def save_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
     return Backup(target, **counts)
 
 
-class _Removed(Exception):
+class _FileRemoved(Exception):
     """A file was removed from the hub, with its versions, since the copy of the database."""
 
 
 def _write_backup(
     folder: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
 ) -> dict[str, int]:
-    """Write the backup; returns the counts of its contents. Raises _Removed if it must start again."""
+    """Write the backup; return the counts of its contents. Raises _FileRemoved if it must start again."""
     # Copy the database to a folder, and hard-link its blobs there if the store can.
     (folder / "hub").mkdir(parents=True)
     copy = Database(folder / DATABASE)
@@ -220,6 +220,7 @@ def _write_backup(
                 break
         except DamagedCard:
             _raise_missing(sha256, database)
+    # Write the sums, the database and the blobs into the archive.
     sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
         blob_name(sha): size for sha, size in blob_sizes.items()
     }
@@ -242,9 +243,10 @@ def _write_backup(
 
 
 def _raise_missing(sha256: str, database: Database) -> NoReturn:
+    """Raise _FileRemoved if the hub no longer needs the blob, else DamagedCard."""
     with database.read() as connection:
         if not find_referenced(connection, [sha256]):
-            raise _Removed
+            raise _FileRemoved
     raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
 
@@ -269,7 +271,7 @@ def blob_name(sha256: str) -> str:
 
 
 def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: ProgressStream) -> int:
-    """Add a file; returns the bytes done so far."""
+    """Add a file to the archive, checking its sha256; return the bytes done so far."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o400
     try:
@@ -282,17 +284,56 @@ def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: 
     return counted.done
 
 
+# Pickled weights, which can run code when loaded, are refused.
+
+PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
+REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
+
+
+def refuse_pickles(manifest: Manifest, open_file: Callable[[str], BinaryIO]) -> None:
+    """Raise CardError if a file of the manifest is a pickle, by name or content; `open_file` opens a path."""
+    for path in manifest.files:
+        if PurePosixPath(path).suffix.lower() in PICKLED:
+            raise CardError(
+                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
+            )
+        with open_file(path) as stream:
+            pickled = _is_pickle(stream)
+        if pickled:
+            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
+
+
+def _is_pickle(stream: BinaryIO) -> bool:
+    """Return whether a file is a pickle, or a zip archive with one."""
+    start = stream.read(9)
+    if PICKLE.match(start):
+        # Safetensors start with the length of their header, which may have the same bytes.
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        if length > size - 8:
+            return True
+        try:
+            return not isinstance(json.loads(stream.read(length)), dict)
+        except ValueError:
+            return True
+    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
+        with zipfile.ZipFile(stream) as archive:
+            return any(name.lower().endswith(".pkl") for name in archive.namelist())
+    return False
+
+
 # Fills a hub from an untrusted backup.
 #
-# No name in it becomes a path on disk. Every digest is checked, and every manifest must pass the checks for publishing,
-# before the first row is written.
+# No name in it is used as a path on disk. Before the first row is written, every digest is checked, and every manifest
+# must pass the checks for publishing.
 
 LINE = re.compile(rf"([0-9a-f]{{64}})  ({re.escape(DATABASE)}|{BLOBS}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
 LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
 
 
 def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
-    """See Hub.restore."""
+    """Restore a backup: see Hub.restore."""
     with database.read() as connection:
         _require_empty(connection, database)
     with _open_backup(path) as tar, partial_folder(blobs.partial) as scratch:
@@ -329,11 +370,12 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
             for version in VersionCatalogue(source).versions():
                 paths = version.files
                 refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
-            strange = inconsistent_versions(source)
+            inconsistent = inconsistent_versions(source)
         except CardError as error:
             raise HubError(f"{path}: {error}; nothing was restored") from error
-        if strange:
-            raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
+        if inconsistent:
+            raise HubError(f"{path}: {inconsistent[0]} does not match its manifest; nothing was restored")
+        # Copy the rows, after storing again what a concurrent gc has deleted.
         with database.write() as connection:
             _require_empty(connection, database)
             _put_blobs(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
@@ -343,8 +385,8 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
-    if there := count_contents(connection):
-        contents = " and ".join(f"{count} {name}" for name, count in there.items())
+    if counts := count_contents(connection):
+        contents = " and ".join(f"{count} {name}" for name, count in counts.items())
         raise HubError(
             f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
             "KCARD_DATABASE_URL to a new database"
@@ -376,13 +418,13 @@ def _read_sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
     listed = {match[2]: match[1] for match in lines if match is not None}
     if None in lines or any(name != DATABASE and name != blob_name(sha) for name, sha in listed.items()):
         raise HubError(f"{path} is not a kcard backup: its {SUMS} lists other files than a hub's")
-    there = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
-    for name in there:
+    members = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
+    for name in members:
         if name not in listed:
             raise HubError(f"{path} is not a kcard backup: it contains {name!r}, which {SUMS} does not list")
-    if len(there) != len(listed):
+    if len(members) != len(listed):
         raise HubError(
-            f"{path} is not a complete kcard backup: it has {len(there)} of the {len(listed)} files in {SUMS}"
+            f"{path} is not a complete kcard backup: it has {len(members)} of the {len(listed)} files in {SUMS}"
         )
     return listed
 
@@ -412,7 +454,7 @@ def _put_blobs(
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
     """Yield each commit with the files that its stored tree sets, after checks of their paths.
 
-    Most commits follow their parent, whose tree then is not read again.
+    Usually a commit follows its parent, whose tree is then not read again.
     """
     columns = (commits.c.sha, commits.c.parent, commits.c.tree, commits.c.delta)
     rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
@@ -443,7 +485,7 @@ def inconsistent_versions(database: Database) -> list[str]:
     with database.read() as connection:
         own = find_own_namespace(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
-        strange = []
+        inconsistent = []
         for row in rows:
             stored = trees.find_tree(connection, row.repository_id, row.sha)
             manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
@@ -453,43 +495,5 @@ def inconsistent_versions(database: Database) -> list[str]:
             files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
             has_files = {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
             if not (has_name and has_digest and has_files):
-                strange.append(f"{card}@v{row.number}")
-        return sorted(strange)
-
-
-# Refuses pickled weights, which can run code when loaded.
-
-PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
-REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
-
-
-def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
-    """Raise CardError if a file of the manifest is a pickle, by name or content. `opened` opens the file of a path."""
-    for path in manifest.files:
-        if PurePosixPath(path).suffix.lower() in PICKLED:
-            raise CardError(
-                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
-            )
-        with opened(path) as stream:
-            pickled = _is_pickle(stream)
-        if pickled:
-            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
-
-
-def _is_pickle(stream: BinaryIO) -> bool:
-    start = stream.read(9)
-    if PICKLE.match(start):
-        # Safetensors start with the length of their header, which may have the same bytes.
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        length = int.from_bytes(stream.read(8), "little")
-        if length > size - 8:
-            return True
-        try:
-            return not isinstance(json.loads(stream.read(length)), dict)
-        except ValueError:
-            return True
-    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
-        with zipfile.ZipFile(stream) as archive:
-            return any(name.lower().endswith(".pkl") for name in archive.namelist())
-    return False
+                inconsistent.append(f"{card}@v{row.number}")
+        return sorted(inconsistent)

@@ -73,7 +73,7 @@ def read_exam(exam: bytes, manifest: Manifest) -> DeclaredFigures:
         return DeclaredFigures(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
     own = _object(_object(document).get("own"))
     recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
-    mean, fault = _object(factuality.get("mean")), _exam_fault(document, manifest) or ""
+    mean, fault = _object(factuality.get("mean")), _find_exam_fault(document, manifest) or ""
     # The share of the documents that have a score, if the exam has it.
     coverage = None
     scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
@@ -94,7 +94,7 @@ def check_share(value: float, name: str = "threshold", other: str = ", or off") 
     return value
 
 
-def _exam_fault(exam: object, manifest: Manifest) -> str | None:
+def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
     """Return why the exam can't be that of the card; None if it can."""
     if not isinstance(exam, dict) or exam.get("format") != FORMAT:
         return f"its format is not {FORMAT}"
@@ -105,33 +105,31 @@ def _exam_fault(exam: object, manifest: Manifest) -> str | None:
         return "it has no result on the card's own corpus"
     if own.get("sha256") != manifest.training.corpus_sha256:
         return "it is of another corpus than the card's"
-    if fault := _run_fault(own):
+    # Recall and faithfulness on the card's own corpus.
+    questions, digest = own.get("questions"), own.get("questions_sha256")
+    if type(questions) is not int or questions < 1:
+        return f"questions is {str(questions)[:40]}, but must be 1 or more"
+    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        return "questions_sha256 is not a sha256"
+    if fault := _find_mean_fault(own.get("recall"), "recall", questions):
         return fault
+    right = own["recall"]["mean"] * questions
+    if abs(right - round(right)) > questions * ROUNDING:
+        return f"a recall of {own['recall']['mean']:g} is not a share of {questions} questions"
+    faithfulness = own.get("faithfulness")
+    if faithfulness is not None and (fault := _find_scores_fault(faithfulness, "faithfulness")):
+        return fault
+    # Factuality against independent evidence.
     factuality = own.get("factuality")
     if factuality is None:
         return None
     digest = exam.get("evidence_sha256")
     if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
         return "it has a factuality, but names no evidence with its sha256"
-    return _scores_fault(factuality, "factuality")
+    return _find_scores_fault(factuality, "factuality")
 
 
-def _run_fault(run: Mapping[str, Any]) -> str | None:
-    questions, digest = run.get("questions"), run.get("questions_sha256")
-    if type(questions) is not int or questions < 1:
-        return f"questions is {str(questions)[:40]}, but must be 1 or more"
-    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        return "questions_sha256 is not a sha256"
-    if fault := _mean_fault(run.get("recall"), "recall", questions):
-        return fault
-    right = run["recall"]["mean"] * questions
-    if abs(right - round(right)) > questions * ROUNDING:
-        return f"a recall of {run['recall']['mean']:g} is not a share of {questions} questions"
-    faithfulness = run.get("faithfulness")
-    return None if faithfulness is None else _scores_fault(faithfulness, "faithfulness")
-
-
-def _scores_fault(figure: object, name: str) -> str | None:
+def _find_scores_fault(figure: object, name: str) -> str | None:
     """Return why scores and their mean can't be right."""
     scores = _object(figure).get("scores")
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
@@ -139,13 +137,13 @@ def _scores_fault(figure: object, name: str) -> str | None:
     mean = _object(figure).get("mean")
     if not scores:
         return None if mean is None else f"{name} has a mean without scores"
-    if fault := _mean_fault(mean, name, len(scores)):
+    if fault := _find_mean_fault(mean, name, len(scores)):
         return fault
     expected, stated = sum(scores) / len(scores), _object(mean)["mean"]
     return None if abs(expected - stated) <= ROUNDING else f"the mean of {name} is not that of its scores"
 
 
-def _mean_fault(figure: object, name: str, count: int) -> str | None:
+def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
     """Return why a mean with its interval can't be right."""
     low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
@@ -165,14 +163,15 @@ def _share(value: object) -> float | None:
     return float(value) if number else None  # type: ignore[arg-type]
 
 
-# The limits by which a hub quarantines cards, as they are stored: least factuality and least coverage.
+# The settings by which a hub quarantines cards: a threshold of factuality, and the coverage that evidence needs.
 
 THRESHOLD, COVERAGE = "threshold", "coverage"
 
 
 def read_limits(connection: Connection) -> tuple[float | None, float]:
-    """Return the least factuality, None if the hub has none, and the share of a card's documents that evidence must
-    cover to quarantine it. Raises HubError for an invalid one."""
+    """Return the threshold of factuality, None without one, and the share of a card's documents that evidence must
+    cover to quarantine it. Raises HubError for an invalid setting.
+    """
     names = settings.c.name.in_((THRESHOLD, COVERAGE))
     rows = connection.execute(select(settings.c.name, settings.c.value).where(names))
     stored = {}
@@ -192,7 +191,7 @@ def read_limits(connection: Connection) -> tuple[float | None, float]:
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
-MOST_NAMED = 500  # versions from which reading all audits is faster
+MOST_BY_ID = 500  # versions; for more, reading all audits is faster
 
 
 def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, VerifiedFigures]:
@@ -201,7 +200,7 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
         return {}
     columns = [column for column in audits.c if column.name != "record"]
     query = select(*columns).order_by(audits.c.id)
-    if len(ids) <= MOST_NAMED:
+    if len(ids) <= MOST_BY_ID:
         query = query.where(audits.c.version_id.in_(ids))
     by_version: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):

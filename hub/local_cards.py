@@ -1,4 +1,4 @@
-"""Write the cards of the hub's own namespace.
+"""Cards of the hub's own namespace: add, alias and remove versions.
 
 A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
@@ -49,7 +49,7 @@ __all__ = ["LocalCards"]
 
 
 class LocalCards:
-    """The cards of a hub's own namespace."""
+    """Writes the cards of a hub's own namespace."""
 
     def __init__(self, database: Database, blobs: Blobs) -> None:
         self._database, self._blobs = database, blobs
@@ -78,6 +78,7 @@ class LocalCards:
         card = _UnpublishedCard(parsed, tree, metadata, exam)
         with self._database.write() as connection:
             locked()
+            # The namespace, created for the first card.
             own = find_own_namespace(connection)
             if own is None:
                 taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT_NAMESPACE)
@@ -85,6 +86,7 @@ class LocalCards:
                     connection, DEFAULT_NAMESPACE if connection.scalar(taken) is None else FALLBACK_NAMESPACE
                 )
                 connection.execute(insert(settings).values(name=NAMESPACE_SETTING, value=fold_name(own.name)))
+            # The repository of the card, likewise.
             name = parsed.name
             here = select(*REPOSITORY_COLUMNS).where(is_card(connection, name))
             if (row := connection.execute(here).one_or_none()) is None:
@@ -92,12 +94,13 @@ class LocalCards:
                 connection.execute(insert(repositories).values(new))
                 row = connection.execute(here).one()
             repository = repository_from_row(row)
+            # The version, unless it exists, and its aliases.
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = _publish(connection, repository, manifest, card, own.name)
+                version = _write_version(connection, repository, manifest, card, own.name)
             for alias in aliases:
-                _point(connection, repository.id, alias, version)
+                _point_alias(connection, repository.id, alias, version)
             return find_versions(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
@@ -106,7 +109,7 @@ class LocalCards:
             row = find_key(connection, version)
             if row is None:
                 return None
-            _point(connection, row.repository_id, alias, row.id)
+            _point_alias(connection, row.repository_id, alias, row.id)
             return find_versions(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
@@ -123,7 +126,7 @@ class LocalCards:
                 connection.execute(delete(versions).where(versions.c.id == row.id))
                 search_index.update_rows(connection, row.repository_id)
                 if own is not None and "/" not in version.name:
-                    _forget(connection, row.repository_id, row.sha, self._blobs)
+                    _delete_version_commit(connection, row.repository_id, row.sha, self._blobs)
 
     def rename(self, name: str) -> None:
         """Move the cards to another organisation, created if needed.
@@ -143,20 +146,23 @@ class LocalCards:
             connection.execute(
                 update(settings).where(settings.c.name == NAMESPACE_SETTING).values(value=fold_name(name))
             )
+            # Move every repository, with its card.
             columns = select(*REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-            for there in [repository_from_row(row) for row in connection.execute(columns)]:
-                to = f"{new.name}/{there.name.partition('/')[2]}"
-                taken = (repositories.c.type == there.type, repositories.c.folded == fold_name(to))
+            for repository in [repository_from_row(row) for row in connection.execute(columns)]:
+                to = f"{new.name}/{repository.name.partition('/')[2]}"
+                taken = (repositories.c.type == repository.type, repositories.c.folded == fold_name(to))
                 if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
                     raise HubError(
                         f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
                     )
-                quotas.transfer_repository(connection, there.id, new.id)
+                quotas.transfer_repository(connection, repository.id, new.id)
                 values = {"namespace_id": new.id, "name": to, "folded": fold_name(to)}
-                connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
-                publications.record_tags(connection, there.id, to)
-                search_index.replace_terms(connection, there.id, to, there.tags)
-                search_index.update_rows(connection, there.id)
+                connection.execute(
+                    update(repositories).where(repositories.c.id == repository.id).values(values)
+                )
+                publications.record_tags(connection, repository.id, to)
+                search_index.replace_terms(connection, repository.id, to, repository.tags)
+                search_index.update_rows(connection, repository.id)
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ class _UnpublishedCard:
     declared: DeclaredFigures | None
 
 
-def _publish(
+def _write_version(
     connection: Connection, repository: Repository, text: str, card: _UnpublishedCard, author: str
 ) -> int:
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
@@ -192,7 +198,7 @@ def _publish(
     return version
 
 
-def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
+def _point_alias(connection: Connection, repository_id: int, alias: str, version: int) -> None:
     """Point the branch of an alias at the commit of a version."""
     tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
     if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
@@ -201,8 +207,8 @@ def _point(connection: Connection, repository_id: int, alias: str, version: int)
     history.point_branch(connection, repository_id, alias, sha)
 
 
-def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
-    """Delete the commit of a removed version and its refs, and the repository after its last version."""
+def _delete_version_commit(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version with its refs; after the last version, the whole repository."""
     here = repositories.c.id == repository_id
     left = select(versions.c.sha).where(versions.c.repository_id == repository_id)
     newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
@@ -232,15 +238,15 @@ def _find_or_create_organisation(connection: Connection, name: str) -> OwnNamesp
     query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(
         accounts.c.folded == fold_name(name)
     )
-    there = connection.execute(query).one_or_none()
-    if there is not None:
-        members = select(memberships.c.user_id).where(memberships.c.organisation_id == there.id).limit(1)
-        if there.kind != "organisation" or connection.scalar(members) is not None:
+    account = connection.execute(query).one_or_none()
+    if account is not None:
+        members = select(memberships.c.user_id).where(memberships.c.organisation_id == account.id).limit(1)
+        if account.kind != "organisation" or connection.scalar(members) is not None:
             raise HubError(
-                f"can't keep the hub's own cards in {there.name}: it belongs to its members or is a user; choose "
+                f"can't keep the hub's own cards in {account.name}: it belongs to its members or is a user; choose "
                 "another name with `kcard hub serve --namespace`"
             )
-        return OwnNamespace(there.id, there.name)
+        return OwnNamespace(account.id, account.name)
     values: dict[str, object] = {
         "name": name,
         "folded": fold_name(name),

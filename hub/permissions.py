@@ -110,11 +110,11 @@ LOGIN = "log in first: `hf auth login` or `kcard login` with a token of this hub
 
 @dataclass(frozen=True)
 class Reach:
-    """The private repositories that an identity sees, for Python and for SQL (readable.py).
+    """The private repositories that an identity may see: the common rule of the functions and the SQL conditions below.
 
-    everything  all of them
-    namespaces  those in these namespaces, in lower case
-    only        of these, only the one that the token is limited to
+    everything  whether it may see all of them
+    namespaces  namespaces, in lower case, whose repositories it may see
+    only        id of the only one of these that the token is valid for; None: all
     """
 
     everything: bool = False
@@ -160,7 +160,7 @@ def may_administer(identity: Identity | None, repository: Repository) -> bool:
 
 
 def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
-    """Return whether the identity may change the description and the members. A token for one repository may not."""
+    """Return whether the identity may change its description and members. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
@@ -252,6 +252,7 @@ def repository_not_found(name: str, identity: Identity | None) -> NotFound:
 
 
 def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Refused:
+    """Return the error for an identity of that rank that may not do something."""
     if identity is None:
         return Unauthenticated(LOGIN)
     if rank >= needed:
@@ -284,7 +285,7 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
     return identity is not None and RANKS[identity.scope] >= RANKS[least]
 
 
-# SQL conditions for what an identity may read, with the rules of permissions.py.
+# SQL conditions for what an identity may read, by the same rules.
 
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:

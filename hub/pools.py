@@ -19,7 +19,7 @@ __all__ = ["Pools", "Runs", "StoredPool", "StoredResult", "StoredRun"]
 
 @dataclass(frozen=True)
 class StoredPool:
-    """A named set of cards. `references` has one for each card, in the order of addition.
+    """A named set of cards. `references` has one reference for each card, in the order of addition.
 
     "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
     """
@@ -100,9 +100,9 @@ class Pools:
 
     def _require_id(self, connection: Connection, name: str) -> int:
         if (pool := _find_id(connection, name)) is None:
-            there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
+            names = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
             remedy = (
-                f"the hub has {there}" if there else f"create it with `kcard pool create {name} CARD ...`"
+                f"the hub has {names}" if names else f"create it with `kcard pool create {name} CARD ...`"
             )
             raise HubError(f"pool {name!r} not found: {remedy}")
         return pool
@@ -138,7 +138,7 @@ def _put_members(connection: Connection, pool: int, references: dict[str, str]) 
 class StoredRun:
     """A run. Of the `planned` results, `answered` + `failed` are stored.
 
-    `plan` is what is asked, `started` in UTC.
+    `plan` describes the questions and settings, `started` is in UTC.
     """
 
     number: int
@@ -171,7 +171,7 @@ class Runs:
             return _read_run(connection, int(number))
 
     def append(self, number: int, results: Mapping[int, StoredResult]) -> None:
-        """Store results by position, all or none; one that is there is replaced. Raises HubError for an unknown run."""
+        """Store results by position, all or none, replacing earlier ones. Raises HubError for an unknown run."""
         rows = [
             {
                 "run_id": number,

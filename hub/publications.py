@@ -1,9 +1,9 @@
-"""Publish versions of cards.
+"""Publication of versions of cards.
 
 The card is called like its repository, namespace/name; the sha256 of its manifest names the version.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -37,7 +37,7 @@ from kcard.manifest import MANIFEST, Manifest, check_counts
 __all__ = ["Publications", "add_publication", "add_version", "next_number", "record_tags"]
 
 
-# Writes the rows of a new version of a card, and of the tags that publish it.
+# Rows of a new version of a card, and of the tags that publish it, within a transaction of the caller.
 #
 # A published tag is permanent: what a name and a tag meant is recorded, and stays when the repository is deleted or
 # renamed, so that another card can't take its place.
@@ -46,7 +46,7 @@ __all__ = ["Publications", "add_publication", "add_version", "next_number", "rec
 def next_number(connection: Connection, repository_id: int, sha256: str) -> int:
     """Return the number of the repository's next version, whose manifest has this sha256.
 
-    No other version ever had it. In a repository that was created again, the same card gets its old number.
+    Numbers are never reused. In a repository that was deleted and created again, the same card gets its old number.
     """
     here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
     newest, name = connection.execute(here).one()
@@ -99,7 +99,7 @@ def add_version(
 def add_publication(
     connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
 ) -> None:
-    """Write that a tag publishes a version. Raises as `record_tags`."""
+    """Record that a tag publishes a version. Raises as `record_tags`."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
     here = select(repositories.c.name).where(repositories.c.id == repository_id)
@@ -107,9 +107,9 @@ def add_publication(
 
 
 def record_tags(connection: Connection, repository_id: int, name: str) -> None:
-    """Record the published tags of a repository under its name, for ever.
+    """Record the published tags of a repository permanently, under the repository's name.
 
-    Raises Conflict if a tag or branch of that name was another card before.
+    Raises Conflict if a tag or branch of it named another card before.
     """
     revisions = select(refs.c.name).where(refs.c.repository_id == repository_id)
     published = (
@@ -126,7 +126,7 @@ def record_tags(connection: Connection, repository_id: int, name: str) -> None:
         connection.execute(insert(published_tags).values(name=fold_name(name), **values))
 
 
-# Kinds without a trained model, which need no exam.
+# Kinds of cards without a trained model, which need no exam.
 UNTRAINED = ("reference", "llm")
 LONGEST = 16_000_000  # bytes of a manifest or an exam
 
@@ -185,7 +185,7 @@ class Publications:
             row = connection.execute(_select_publications(repository).where(publications.c.tag == tag)).one()
         return _publication(row)
 
-    def of(self, repository: Repository) -> list[Publication]:
+    def list(self, repository: Repository) -> "list[Publication]":
         """Return the publications of a repository, oldest first."""
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_select_publications(repository))]
@@ -203,8 +203,8 @@ class Publications:
             verified = figures.verified_by_version(connection, {row.id for row in rows})
         return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
 
-    def quarantined(self, limit: int) -> list[VersionSummary]:
-        """Return summaries of at most `limit` quarantined cards, least factual first."""
+    def quarantined(self, limit: int) -> "Sequence[VersionSummary]":
+        """Return summaries of at most `limit` quarantined cards, the lowest factuality first."""
         audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
             threshold, floor = figures.read_limits(connection)
@@ -215,11 +215,12 @@ class Publications:
             rows = connection.execute(query).all()
             verified = figures.verified_by_version(connection, {row.id for row in rows})
         summaries = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
-        # Of others an audit says more than the exam, its evidence covers too little, or they were released.
+        # The query is coarser than the rule: some have an audit that clears them, too little coverage, or a release.
         return [*islice((summary for summary in summaries if summary.quarantined), limit)]
 
     def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
-        """Return the files of the card. Raises Invalid unless all match the manifest and are allowed."""
+        """Return the files of the card. Raises Invalid unless all match the manifest and have allowed content."""
+        # Every file that the manifest lists is in the commit, with the same sha256.
         files = {MANIFEST: tree[MANIFEST]}
         for path, sha256 in manifest.files.items():
             entry = tree.get(path)
@@ -231,7 +232,7 @@ class Publications:
                     f"{MANIFEST}: seal the card again, and commit all of its files"
                 )
             files[path] = entry
-        # Check the content of files that were not checked when they were committed.
+        # Its content is allowed, by the stored verdict of the commit, else by a new check.
         forms = {path: check_name(path, entry.size) for path, entry in files.items()}
         verdicts = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
         for path, form in forms.items():

@@ -1,4 +1,4 @@
-"""Repositories: create, move, delete, list."""
+"""Repositories: create, change, move, delete, like, grant access; list them by terms."""
 
 import base64
 import hashlib
@@ -71,11 +71,12 @@ class Repositories:
         entry = Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
         tree = {entry.path: entry}
         metadata = card_metadata.read_metadata(tree, self._blobs)
-        self._place()
+        self.place_attributes()
         with self._database.write() as connection:
+            # The name must be free and unambiguous.
             _refuse_another(connection, type_, name)
             check_unambiguous(name.partition("/")[2])
-            self._place()  # gc may have taken it meanwhile
+            self.place_attributes()  # gc may have deleted it meanwhile
             new = insert(repositories).values(make_repository_row(type_, namespace_id, name, private))
             repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
             draft = history.draft_commit(str(repository_id), None, tree, FIRST, "", by.name)
@@ -87,7 +88,8 @@ class Repositories:
             )
             return _find(connection, repositories.c.id == repository_id, name)
 
-    def _place(self) -> None:
+    def place_attributes(self) -> None:
+        """Store the content of .gitattributes, unless it is stored."""
         sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
         if not self._blobs.holds(sha256):
             with partial_folder(self._blobs.partial) as scratch:
@@ -127,26 +129,28 @@ class Repositories:
         """
         check_repository_name(to)
         with self._database.write() as connection:
+            # The new name must be free and unambiguous.
             if fold_name(to) != fold_name(repository.name):
                 _refuse_another(connection, repository.type, to)
             own = to.partition("/")[2]
             if fold_name(own) != fold_name(repository.name.partition("/")[2]):
                 check_unambiguous(own)
-            # The name gets the case of the account's.
+            # Its namespace is spelled as the account is.
             namespace = to.partition("/")[0]
             query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == fold_name(namespace))
             account = connection.execute(query).one_or_none()
             if account is None:
                 raise NotFound("account", f"can't move it to {to}: account {namespace!r} not found")
             to = f"{account.name}/{own}"
-            there = _find(connection, _is(repository), repository.name)
+            # Move the repository, its quota, its published tags and its search terms.
+            before = _find(connection, _is(repository), repository.name)
             quotas.transfer_repository(connection, repository.id, account.id)
             values = {"namespace_id": account.id, "name": to, "folded": fold_name(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
             publications.record_tags(connection, repository.id, to)
-            search_index.replace_terms(connection, repository.id, to, there.tags)
+            search_index.replace_terms(connection, repository.id, to, before.tags)
             search_index.update_rows(connection, repository.id)
-            if there.namespace != to.partition("/")[0]:
+            if before.namespace != to.partition("/")[0]:
                 require_quota(connection, account.id, self._quota)
             return _find(connection, _is(repository), to)
 
@@ -183,10 +187,10 @@ class Repositories:
     def request_access(self, repository: Repository, account_id: int, note: str = "") -> State:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
         with self._database.write() as connection:
-            there = _find(connection, _is(repository), repository.name)
+            current = _find(connection, _is(repository), repository.name)
             state = permissions.find_state(connection, repository, account_id)
             if state is None:
-                state = "pending" if there.gated == "manual" else GRANTED
+                state = "pending" if current.gated == "manual" else GRANTED
                 permissions.put_request(connection, repository, account_id, state, note)
             return state
 
@@ -274,16 +278,16 @@ def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> 
 
 
 def _refuse_another(connection: Connection, type_: RepositoryType, name: str) -> None:
-    there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
-    if there is not None:
-        raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
+    existing = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
+    if existing is not None:
+        raise Conflict(f"{type_} {existing!r} already exists: choose another name", name=existing)
 
 
 # Paged listings of repositories: search, filter, sort.
 #
 # A query is a set of terms that a repository must have. If one of them is rare, its repositories are looked up and
-# sorted. If all are common, repositories are scanned in the requested order until the page is full; if that takes too
-# long, because the terms are rarely found together, the repositories with all terms are looked up after all.
+# sorted. If all are common, repositories are scanned in the requested order until the page is full. If the terms are
+# rarely found together, the scan is given up, and the repositories with all terms are looked up.
 
 Condition: TypeAlias = ColumnElement[bool]
 SORTS = {
@@ -432,7 +436,7 @@ def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
 
 
 def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
-    """Return the place of the rarest term, which is looked up; None if scanning reads fewer rows."""
+    """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
         for t in sought
@@ -456,7 +460,7 @@ def _has_term(term: Condition) -> Condition:
 
 
 def _after(query: ListQuery) -> list[Condition]:
-    """Return the condition for what comes after the cursor, if any."""
+    """Return the condition for repositories after the cursor; empty without one."""
     if query.cursor is None:
         return []
     try:
@@ -473,7 +477,7 @@ def _after(query: ListQuery) -> list[Condition]:
 
 
 def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
-    """Return the condition for what comes after a repository in the query's order; with `back`, before it."""
+    """Return the condition for repositories after one in the query's order; with `back`, before it."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
     return here < there if (query.direction == -1) != back else here > there

@@ -68,7 +68,7 @@ def replace_terms(connection: Connection, repository_id: int, name: str, tags: I
     connection.execute(insert(terms), rows)
 
 
-# What repositories are filtered by: values from their tags and the metadata of their README.md.
+# Facets, which repositories are filtered by: values from their tags and the metadata of their README.md.
 
 FACETS = ("domain", "base", "kind", "language", "licence")
 # Tags of a card. The longest domain is the card's own, the others contain it.
@@ -103,7 +103,7 @@ def make_facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any
 
 
 def find_kind(tags: Sequence[str], library: str | None) -> str:
-    """Return the kind of a knowledge card, otherwise the library."""
+    """Return the kind of a knowledge card; for other repositories, their library."""
     return next(iter(_values_of(KIND, tags)), "") or library or ""
 
 
@@ -121,7 +121,7 @@ def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
     return [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]
 
 
-# Writes what repositories are searched by, in the transactions that change it.
+# The rows of the index, written in the transactions that change what they say.
 
 AT_ONCE = 1000
 LONGEST_TEXT = 20_000  # characters
@@ -138,7 +138,7 @@ def normalise_words(text: str) -> list[str]:
 
 
 def update_rows(connection: Connection, *repository_ids: int) -> None:
-    """Replace the rows of repositories by what other tables have now."""
+    """Rebuild the index rows of these repositories from the other tables."""
     at = _tick(connection, "changed")
     connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
     # Repositories with their newest version and its latest audit.
@@ -164,7 +164,7 @@ def update_rows(connection: Connection, *repository_ids: int) -> None:
 
 
 def mark_changed(connection: Connection, repository_ids: Sequence[int]) -> None:
-    """Let readers notice that the downloads of repositories changed."""
+    """Let readers notice that other columns of these repositories have changed, such as their downloads."""
     at = _tick(connection, "changed")
     for first in range(0, len(repository_ids), AT_ONCE):
         ids = repository_ids[first : first + AT_ONCE]
@@ -172,7 +172,7 @@ def mark_changed(connection: Connection, repository_ids: Sequence[int]) -> None:
 
 
 def mark_removed(connection: Connection) -> None:
-    """Let readers notice that repositories were deleted."""
+    """Let readers notice that repositories have been deleted."""
     _tick(connection, "removed")
 
 

@@ -1,4 +1,4 @@
-"""A hub for several users: the Hub with accounts, repositories and permissions.
+"""A hub for several users: a Hub with accounts, repositories and permissions.
 
 hub = HubServices.open(Path("~/.kcard").expanduser())
 hub.accounts.add_user("ada")
@@ -31,7 +31,7 @@ SECRET = "secret"
 
 @dataclass(frozen=True)
 class HubServices:
-    """The parts of a shared hub. `secret` signs short-lived tickets."""
+    """The services of a shared hub. `secret` signs short-lived tickets."""
 
     registry: Hub
     database: Database
@@ -61,7 +61,7 @@ class HubServices:
         quota: int | None = None,
         exam_required: bool = True,
     ) -> "HubServices":
-        """Open or create it. Raises HubError if the database or the store is unavailable.
+        """Open the hub, creating it if needed. Raises HubError if the database or the store is unavailable.
 
         quota          default quota of a namespace in bytes; None: no limit
         exam_required  whether a card with a model needs an exam to be published
@@ -69,7 +69,7 @@ class HubServices:
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         tokens = TokenStore(database)
-        # The hub's key, created on first use and shared by all workers.
+        # The hub's secret, created on first use and shared by all workers.
         query = select(settings.c.value).where(settings.c.name == SECRET)
         with database.read() as connection:
             key = connection.scalar(query)

@@ -1,4 +1,4 @@
-"""Blobs of a hub on disk."""
+"""Stores of blobs, the store on disk, and folders that appear completely or not at all."""
 
 import errno
 import glob
@@ -60,7 +60,7 @@ class Readable(Protocol):
 
 
 def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
-    """Copy a stream to a new file and flush it; returns its sha256 and size in bytes."""
+    """Copy a stream to a new file and flush it; return its sha256 and size in bytes."""
     digest, size = hashlib.sha256(), 0
     with target.open("xb") as stream:
         while block := source.read(BUFFER):
@@ -101,7 +101,7 @@ def sync_folder(folder: Path) -> None:
 def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Yield a new folder for a write in progress, deleted at the end of the block unless it was renamed.
 
-    The process locks it, so that `remains` can tell it from the folder of a killed process.
+    The process locks it, so that `abandoned_folders` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -124,7 +124,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 @contextmanager
 def try_lock(folder: Path) -> Iterator[bool]:
-    """Lock a folder until the end of the block; yields False if it is missing, or another process or thread has it."""
+    """Lock a folder until the end of the block; yield False if it is missing or another process or thread has it."""
     try:
         lock = _lock(folder)
     except (FileNotFoundError, BlockingIOError):
@@ -139,7 +139,10 @@ def try_lock(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def partial_sibling(target: Path) -> Iterator[Path]:
-    """Yield a partial folder next to `target`, to rename into place; deletes remains of killed processes."""
+    """Yield a partial folder next to `target`, from which to rename a file or folder into place.
+
+    It first deletes such folders that killed processes left behind.
+    """
     prefix = f".{target.name}.kcard-"
     sweep(target.parent, f"{glob.escape(prefix)}????????")
     with partial_folder(target.parent, prefix) as folder:
@@ -170,7 +173,7 @@ def discard(folder: Path) -> None:
 def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
     """Yield partial folders of killed processes, each locked while it is yielded.
 
-    On systems without locks: those unchanged for a day.
+    On systems without locks, those that have not changed for a day.
     """
     for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
         try:
@@ -187,7 +190,7 @@ def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def sweep(parent: Path, pattern: str = "*") -> None:
-    """Delete the remains of killed processes."""
+    """Delete partial folders of killed processes."""
     for folder in abandoned_folders(parent, pattern):
         discard(folder)
 
@@ -212,7 +215,7 @@ def is_full(error: OSError) -> bool:
 
 # The interface of stores of blobs: every file once, named by its sha256.
 #
-# A blob appears complete or not at all. Later damage is found when it is verified.
+# A blob appears complete or not at all. Damage that happens later is found when the blob is verified.
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,7 @@ class Blobs(Protocol):
         """Return the sha256 and the size of every blob, sorted."""
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Yield location and size of what killed uploads left in the store; optionally delete it."""
+        """Yield the location and size of what killed uploads left in the store; optionally delete it."""
 
     def __hash__(self) -> int:
         """Hash by identity."""
@@ -299,7 +302,7 @@ def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blo
 
 
 def find_fault(blobs: Blobs, sha256: str) -> str | None:
-    """Return what is wrong with a blob; None if it is intact. Reads every byte."""
+    """Return what is wrong with a blob, reading every byte; None if it is intact."""
     if not blobs.holds(sha256):
         return "missing"
     digest = hashlib.sha256()
@@ -344,23 +347,23 @@ def check_new_folder(destination: Path) -> Path:
 def create_folder(
     destination: Path,
     files: Mapping[str, str],
-    opened: Callable[[str], BinaryIO],
-    damaged: Callable[[str, str], DamagedCard],
+    open_file: Callable[[str], BinaryIO],
+    make_error: Callable[[str, str], DamagedCard],
 ) -> Path:
     """Create a folder of files (sha256 by path) and return its absolute path.
 
-    `opened` opens the file of a path; `damaged` makes the error for a path and what is wrong with its file. Raises
-    UsageError if the destination is a file or a folder that is not empty.
+    `open_file` opens the file of a path; `make_error` makes the error from a path and what is wrong with its file.
+    Raises UsageError if the destination is a file or a folder that is not empty.
     """
     target = check_new_folder(destination)
     with partial_sibling(target) as scratch:
         new = scratch / "new"
         for path, sha256 in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
-            with opened(path) as stream:
+            with open_file(path) as stream:
                 actual, _ = copy_hashing(stream, new / path)
             if actual != sha256:
-                raise damaged(path, describe_mismatch(actual, sha256))
+                raise make_error(path, describe_mismatch(actual, sha256))
         if target.is_dir():
             target.rmdir()
         new.rename(target)
@@ -411,9 +414,17 @@ class BlobStore:
         sync_folder(target.parent)
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        stream = self.open(sha256)
+        stream = self.open(sha256)  # at once, so that a missing blob raises here
         stream.seek(start)
-        return _read_blocks(stream, None if stop is None else stop - start)
+        left = None if stop is None else stop - start
+
+        def read_blocks(left: int | None) -> Iterator[bytes]:
+            with stream:
+                while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
+                    yield block
+                    left = None if left is None else left - len(block)
+
+        return read_blocks(left)
 
     def open(self, sha256: str) -> BinaryIO:
         try:
@@ -458,10 +469,3 @@ class BlobStore:
     def __iter__(self) -> Iterator[str]:
         for folder in sorted(self.root.glob("??")):
             yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
-
-
-def _read_blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
-    with stream:
-        while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
-            yield block
-            left = None if left is None else left - len(block)

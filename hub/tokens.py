@@ -36,8 +36,8 @@ FOREIGN = "hf_"
 RANDOM_BYTES = 30
 LONGEST = 200
 MOST_DAYS = 36_500
-USUAL = "cli"
-REFERENCE = 16  # digits of a digest, which tell a token from a later one with its id
+DEFAULT_NAME, LONGEST_NAME = "cli", 96
+REFERENCE = 16  # digits of a digest, which tell a token from a later one with the same id
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,18 @@ class TokenStore:
             account = find_account(connection, user)
             if account.kind != "user":
                 raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
-            free_name = _free_name(connection, account.id, name)
+            # The name: the given one, which must be free, else the next of cli, cli-2, ...
+            taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account.id)))
+            if name is None:
+                numbered = (f"{DEFAULT_NAME}-{number}" for number in range(2, len(taken) + 3))
+                name = next(free for free in (DEFAULT_NAME, *numbered) if free not in taken)
+            elif not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+                raise UsageError(
+                    f"invalid token name {name[:100]!r}: use 1 to {LONGEST_NAME} printable characters"
+                )
+            elif name in taken:
+                raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
+            # The only repository, if any.
             repository_id = None
             if repository is not None:
                 full_name = repository.removeprefix("datasets/")
@@ -103,7 +114,7 @@ class TokenStore:
                     raise NotFound("repository", f"{kind} repository {full_name[:200]!r} not found")
             values = {
                 "account_id": account.id,
-                "name": free_name,
+                "name": name,
                 "digest": digest_secret(token),
                 "scope": scope,
                 "repository_id": repository_id,
@@ -182,7 +193,7 @@ class TokenStore:
 
 
 def select_tokens() -> Select[Any]:
-    """Return the query for tokens with what `identity` needs of their accounts."""
+    """Return the query for tokens and their accounts, with the columns that `identity_from_row` needs."""
     columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
     joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
     return select(*columns, accounts.c.name.label("user")).select_from(joined)
@@ -214,20 +225,8 @@ def identity_from_row(connection: Connection, row: Row[Any]) -> Identity:
 
 
 def digest_secret(secret: str) -> str:
-    """Return what is stored of a token or of a session's id."""
+    """Return the sha256 that is stored in place of a token or a session's id."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
-    taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account_id)))
-    if name is None:
-        numbered = (f"{USUAL}-{number}" for number in range(2, len(taken) + 3))
-        return next(free for free in (USUAL, *numbered) if free not in taken)
-    if not name.isprintable() or not 0 < len(name) <= 96:
-        raise UsageError(f"invalid token name {name[:100]!r}: use 1 to 96 printable characters")
-    if name in taken:
-        raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
-    return name
 
 
 # Sessions of browsers.
@@ -236,7 +235,7 @@ def _free_name(connection: Connection, account_id: int, name: str | None) -> str
 # what its token may. It ends with the token, while the account is disabled, after IDLE without use, and after LONGEST.
 
 IDLE, LONGEST_SESSION = timedelta(days=7), timedelta(days=30)
-# The last use is recorded this exactly, so that few reads write.
+# Precision of the time of last use, so that few requests write it.
 PRECISION = timedelta(hours=1)
 SESSION_BYTES = 32
 LONGEST_ID = 100
@@ -258,7 +257,7 @@ class Sessions:
         self._database, self._tokens = database, tokens
 
     def open(self, name: str, token: str) -> str:
-        """Log in; returns the id of a new session.
+        """Log in; return the id of a new session.
 
         Raises Unauthenticated, with the same message for an unknown account and for a token of another one. The token
         is looked up whatever the name, so that the response time does not reveal whether the account exists.
@@ -269,7 +268,7 @@ class Sessions:
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
         of_token = select(tokens.c.id).where(tokens.c.digest == digest_secret(token))
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(_is_over(at)))
+            connection.execute(delete(sessions).where(_has_ended(at)))
             token_id = connection.scalar(of_token)
             if token_id is None:  # revoked meanwhile
                 raise Unauthenticated(REFUSED)
@@ -279,14 +278,14 @@ class Sessions:
         return id_
 
     def find(self, id_: str) -> Session | None:
-        """Return the session of an id, and record its use; None if there is none, or it is over."""
+        """Return the session of an id, and record its use; None if there is none or it has ended."""
         if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
             return None
         query = select_tokens().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
-            here = query.where(sessions.c.digest == digest_secret(id_), ~_is_over(at))
+            here = query.where(sessions.c.digest == digest_secret(id_), ~_has_ended(at))
             row = connection.execute(here).one_or_none()
             if row is None:
                 return None
@@ -307,11 +306,11 @@ class Sessions:
             connection.execute(delete(sessions).where(sessions.c.digest == digest_secret(id_)))
 
     def close_all(self, account_id: int) -> int:
-        """Close every session of an account; returns how many there were."""
+        """Close every session of an account; return how many there were."""
         theirs = select(tokens.c.id).where(tokens.c.account_id == account_id)
         with self._database.write() as connection:
             return connection.execute(delete(sessions).where(sessions.c.token_id.in_(theirs))).rowcount
 
 
-def _is_over(at: datetime) -> Any:
+def _has_ended(at: datetime) -> Any:
     return or_(sessions.c.used <= at - IDLE, sessions.c.opened <= at - LONGEST_SESSION)

@@ -1,9 +1,9 @@
 """Trees of files, stored as differences.
 
-A tree is read from the nearest full one and the deltas after it, which together are its chain. A commit so stores about
-as many bytes as it changes. To keep chains short, a commit in the middle of a chain is rewritten in full once the
-chain's deltas outweigh its full tree. It is an older commit than the new one, so that all branches that start after it
-share it, and nobody can repeat the cost by starting branches.
+A tree is read from the nearest full one and the deltas after it, which together form its chain. A commit thus stores
+about as many bytes as it changes. To keep chains short, a commit in the middle of a chain is rewritten in full once the
+chain's deltas outweigh its full tree. An older commit than the new one is rewritten, since all branches that start
+after it share it: nobody can repeat the cost by starting branches.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def lfs_pointer(sha256: str, size: int) -> bytes:
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
-# The tree of a commit: its files by path. Applies operations to trees.
+# The tree of a commit, its files by path, and operations on it.
 
 Tree: TypeAlias = dict[str, Entry]
 
@@ -141,11 +141,11 @@ def _absent(path: str, commit: str | None) -> NotFound:
 
 
 LEVEL = 1  # of compression: hashes, most of a tree, hardly compress
-# What a commit takes in the database besides its tree, in bytes. It counts for each delta of a chain, so that a chain
-# of small deltas has at most one for each kilobyte of its full tree.
+# Bytes of a commit in the database besides its tree. They count for each delta of a chain, so that a chain of small
+# deltas has at most one for each kilobyte of its full tree.
 ROW = 1024
 LONGEST = 1000  # commits of a chain
-LARGEST = 1 << 28  # bytes of an uncompressed tree; more is no tree
+LARGEST = 1 << 28  # bytes of an uncompressed tree; anything larger is not one
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _weight(stored: EncodedTree) -> int:
 
 
 def find_tree(connection: Connection, repository_id: int, sha: str) -> CommitTree | None:
-    """Return the tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
+    """Return the tree of a commit, None if there is no such commit. Raises HubError if its chain is damaged."""
     # The rows of the chain, the full tree first.
     mine = commits.c.repository_id == repository_id
     columns = (commits.c.sha, commits.c.parent, commits.c.delta)

@@ -35,13 +35,13 @@ STALE_SECONDS = 24 * 3600
 
 
 class Parts:
-    """The uploaded parts, at `root`/UPLOAD/NUMBER. An upload's name is of one account, repository and file."""
+    """The uploaded parts, at `root`/UPLOAD/NUMBER; UPLOAD names an account, a repository and a file."""
 
     def __init__(self, root: Path, database: Database) -> None:
         self._root, self._database = root, database
 
     def drop(self, upload: str, number: int) -> None:
-        """Delete a part, if it is there, before it is sent again."""
+        """Delete a part, if it exists, before it is sent again."""
         with self._database.write() as connection:
             (self._root / upload / str(number)).unlink(missing_ok=True)
             here = (reservations.c.upload == upload, reservations.c.number == number)
@@ -67,7 +67,7 @@ class Parts:
             part.replace(path)
 
     def join(self, upload: str, count: int, sha256: str, target: Path) -> int:
-        """Join parts 1 to `count` into a new file and flush it. Returns the size in bytes. `discard` deletes them.
+        """Join parts 1 to `count` into a new file, flush it, and return its size in bytes. `discard` deletes the parts.
 
         Raises Invalid if a part is missing, or if the file has another sha256 and must be sent again; Conflict if
         another request joins them.
@@ -102,7 +102,7 @@ class Parts:
             connection.execute(delete(reservations).where(reservations.c.upload == upload))
 
     def collect(self, *, dry_run: bool = False) -> list[tuple[Path, int]]:
-        """Delete the parts of files without uploads for a day; returns paths and sizes."""
+        """Delete the parts of files to which nothing was added for a day; return paths and sizes."""
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]
@@ -122,7 +122,7 @@ class Parts:
 class Uploads:
     """Uploads that are in no commit yet, which gc keeps for a while. `quota`: the default quota of a namespace.
 
-    The quota of the repository that a file is uploaded for is charged; without a repository, nobody's.
+    They are charged to the namespace of the repository that they are uploaded for; without a repository, to nobody.
     """
 
     def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
@@ -180,7 +180,7 @@ class Uploads:
                 uploads.c.sha256.in_(sizes),
             )
             at = now()
-            there = set(
+            existing = set(
                 connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256))
             )
             whose = {
@@ -190,23 +190,23 @@ class Uploads:
                 "at": at,
             }
             if rows := [
-                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there
+                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in existing
             ]:
                 connection.execute(insert(uploads), rows)
             if owner is not None:
                 require_quota(connection, owner, self._quota)
 
-    def usable(self, identity: Identity, sha256: str) -> int | None:
-        """Return the bytes of a blob that the identity uploaded or may download; None: no such blob."""
-        return self.usable_of(identity, [sha256]).get(sha256)
+    def find_usable_size(self, identity: Identity, sha256: str) -> int | None:
+        """Return the size of a blob that the identity uploaded or may download; None: no such blob."""
+        return self.find_usable(identity, [sha256]).get(sha256)
 
-    def usable_of(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+    def find_usable(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
         """Return the sizes of those blobs that the identity uploaded or may download."""
         with self._database.read() as connection:
             sizes = find_usable_blobs(connection, identity, sha256s)
         return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
-    def pending(self, account_id: int) -> int:
+    def pending_bytes(self, account_id: int) -> int:
         """Return the bytes of the account's uploads that are in no commit."""
         query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.account_id == account_id)
         with self._database.read() as connection:
@@ -216,7 +216,7 @@ class Uploads:
 def delete_committed(
     connection: Connection, account_id: int, repository_id: int, sha256s: Collection[str]
 ) -> None:
-    """Delete the rows of uploads that the account has committed to the repository."""
+    """Delete the rows of uploads that the account has just committed to the repository."""
     here = or_(uploads.c.repository_id == repository_id, uploads.c.repository_id.is_(None))
     mine = (uploads.c.account_id == account_id, here, uploads.c.sha256.in_(sha256s))
     connection.execute(delete(uploads).where(*mine))

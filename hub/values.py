@@ -1,4 +1,4 @@
-"""Values that the hub's services return.
+"""Values that the hub's services return: figures of versions, repositories, commits, files.
 
 A figure that came with the card is self-declared: its publisher may have written anything. It can quarantine a version,
 but only a verified figure can release one.
@@ -40,19 +40,19 @@ __all__ = [
 
 
 DECLARED, VERIFIED = "self-declared", "verified"
-# Overlap of evidence with a card's corpus from which it is not independent of the card.
+# Evidence with this overlap with a card's corpus, or more, is not independent of the card.
 OVERLAP = 0.1
 # Share of a card's documents that evidence must cover to quarantine it, unless a hub says otherwise.
 FLOOR = 0.5
 
 
 def is_independent(overlap: float | None) -> bool:
-    """Return whether evidence with this overlap with a card's corpus is independent; unknown overlap counts so."""
+    """Return whether evidence with this overlap with a card's corpus is independent; with unknown overlap it is."""
     return overlap is None or overlap < OVERLAP
 
 
 def covers_enough(coverage: float | None, floor: float) -> bool:
-    """Return whether evidence with this coverage covers enough to decide; unknown coverage counts so."""
+    """Return whether evidence with this coverage is enough to decide; unknown coverage is."""
     return coverage is None or coverage >= floor
 
 
@@ -108,7 +108,7 @@ class VerifiedFigures:
 
     @property
     def independent(self) -> bool:
-        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        """Whether the evidence is independent of the card's corpus, as far as the hub knows."""
         return is_independent(self.overlap)
 
     @property
@@ -190,7 +190,7 @@ def quarantine_reason(
 
 
 def describe_figures(declared: DeclaredFigures | None, verified: VerifiedFigures | None) -> Iterator[str]:
-    """Yield a line of text for each known figure, which says whether it is verified or self-declared."""
+    """Yield a line of text for each known figure, with whether it is verified or self-declared."""
     if verified is not None:
         for name in ("recall", "faithfulness", "factuality"):
             if (value := getattr(verified, name)) is not None:

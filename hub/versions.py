@@ -159,7 +159,7 @@ class CardReference:
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
-        """Return whether the number, digest or alias matches the version."""
+        """Return whether the reference's number, digest or alias is that of the version."""
         if self.digest is not None:
             return version.sha256.startswith(self.digest)
         return version.number == self.number or self.alias in version.aliases
@@ -178,14 +178,14 @@ def check_alias(alias: str) -> None:
 
 
 def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
-    """Return the error for a missing or damaged file of a version."""
+    """Return the error for a file of a version that is missing or damaged, as `fault` says."""
     return DamagedCard(
         f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
         f"publish the card's folder again, or pull it again"
     )
 
 
-# Reads rows of card versions.
+# Rows of versions.
 
 
 class VersionKey(NamedTuple):
@@ -197,7 +197,7 @@ class VersionKey(NamedTuple):
 
 
 def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
-    """Return the condition on `repositories` for the one of a card."""
+    """Return the condition on `repositories` for that of a card."""
     name = full_name(find_own_namespace(connection), card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(repositories.c.folded == fold_name(name), repositories.c.name == name)
@@ -205,7 +205,7 @@ def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
 
 
 def is_newest() -> ColumnElement[bool]:
-    """Return the condition on `versions` for the newest of each card."""
+    """Return the condition on `versions` for the newest one of each card."""
     other = version_table.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
     return version_table.c.number == highest.scalar_subquery()
@@ -278,10 +278,10 @@ def find_newest_versions(database: Database, repositories: Iterable[Repository])
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
 #
-# The latest audit of the version that measured factuality, against independent evidence that covers enough of what the
-# card wrote, decides, unless an administrator released the version since. Without one, the card's own exam decides: it
-# can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are cards of whose
-# documents the evidence covers less than the hub's floor: missing evidence is not falsehood.
+# The latest audit decides that measured the version's factuality against independent evidence, which covers enough of
+# what the card generated, unless an administrator has released the version since. Without such an audit, the card's own
+# exam decides: it can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are
+# cards whose evidence covers less than the hub's floor: missing evidence does not make a claim false.
 
 
 class Quarantine:
@@ -292,7 +292,7 @@ class Quarantine:
 
     @property
     def threshold(self) -> float | None:
-        """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
+        """The least factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
         with self._database.read() as connection:
             return read_limits(connection)[0]
 
@@ -324,7 +324,7 @@ class Quarantine:
             write_event(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def release(self, version: Version, *, by: str | None = None) -> None:
-        """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
+        """Release a version from the quarantine of its latest audit. A later audit may quarantine it again.
 
         Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
         """
@@ -346,7 +346,7 @@ class Quarantine:
             write_event(connection, by, "card.released", version.reference, audit=reason.audit)
 
     def find_reasons(self, candidates: Sequence[Version]) -> dict[str, QuarantineReason]:
-        """Return why versions are quarantined, by reference; others are omitted. Uses the figures of the values."""
+        """Return why versions are quarantined, by reference, judged by their own figures; others are omitted."""
         if not candidates:
             return {}
         with self._database.read() as connection:
@@ -355,11 +355,11 @@ class Quarantine:
         return {reference: reason for reference, reason in reasons.items() if reason is not None}
 
 
-# Reads the versions of a hub.
+# Queries for versions.
 
 
 class VersionCatalogue:
-    """The versions of a hub."""
+    """Lists the versions of a hub."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -50,10 +50,10 @@ __all__ = [
 ]
 
 
-# Scans JSON for its nesting depth and for keys that make a loader run code.
+# JSON is scanned for its nesting depth and for keys that make a loader run code.
 #
-# It is not parsed: as Python objects, a tokenizer would take ten times its size in memory. Regular expressions
-# remove the strings, so that Python does nothing for each string or bracket.
+# It is not parsed, since a tokenizer as Python objects takes ten times its size in memory. Regular expressions remove
+# the strings, so that no Python code runs for each string or bracket.
 
 DEEPEST = 64
 LONGEST = 8 << 20  # bytes of a string
@@ -84,7 +84,7 @@ DEEP_LINE = re.compile(rb"^(?:[^\n\[{]*+[\[{]){%d}[^\n]*" % (DEEPEST + 1), re.MU
 def check_json(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for deeply nested or incomplete JSON, Dangerous for a key that makes a loader run code.
 
-    Before a number, as in a vocabulary, such a key is harmless.
+    Such a key is harmless if its value is a number, as in a vocabulary.
     """
     scan = _Scan(path)
     rest = b""
@@ -122,7 +122,7 @@ class _Scan:
         self._path, self._obeyed, self._depth, self._keys = path, obeyed, 0, 0
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
-        """Scan the text; return its incomplete end, to be scanned with the next part."""
+        """Scan the text; return its incomplete end, which must be scanned with the next part."""
         end = self._skip_ordinary(text, 0)
         while key := KEY.match(text, end):
             value = VALUE.match(text, key.end())
@@ -163,7 +163,7 @@ class _Scan:
         return rest
 
 
-# Checks the header of a safetensors file, by the rules of the format (tensors without gaps), with tighter limits.
+# The header of a safetensors file is checked by the rules of the format (tensors without gaps), with tighter limits.
 
 LARGEST_HEADER = 25_000_000
 MOST_TENSORS = 50_000
@@ -265,7 +265,8 @@ def _invalid_safetensors(path: str, why: str) -> Invalid:
     return Invalid(f"{path} is not a valid safetensors file: {why}; save it again")
 
 
-# Raised with every change that refuses more: what passed the rules before is checked again.
+# The version of the rules, to be incremented by every change that refuses more: content that passed earlier rules is
+# then checked again.
 RULES = 2
 
 
@@ -332,7 +333,7 @@ def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
             check_text(path, stream)
 
 
-# Verdicts: results of content checks as values, which another process can return and a table can keep.
+# Verdicts: results of content checks as values, which another process can return and a table can store.
 
 REFUSALS = {refusal.__name__: refusal for refusal in (Invalid, Dangerous, TooLarge)}
 PATH = "{path}"
@@ -350,7 +351,7 @@ class ContentCandidate:
 
 @dataclass(frozen=True)
 class ContentVerdict:
-    """The result of a check, whatever the path: empty, or the name of a refusal and its reason."""
+    """The result of a check, independent of the path: empty, or the name of a refusal and its reason."""
 
     refusal: str = ""
     reason: str = ""
@@ -362,7 +363,7 @@ class ContentVerdict:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file on this machine, for `Candidate.open`."""
+    """Open a file on this machine, for `ContentCandidate.open`."""
     return path.open("rb")
 
 
@@ -381,7 +382,8 @@ def judge(candidates: Sequence[ContentCandidate]) -> list[ContentVerdict]:
 
 # Checks of a whole card, by the rules of a shared hub: its file names, and the content of each file.
 #
-# Every way into a hub or a folder passes them: publishing, pulling, restoring. Whoever sends a card may be hostile.
+# They guard every way into a hub or a folder, such as publishing and pulling, since the sender of a card may be
+# hostile.
 
 LONGEST_DESCRIPTION = 10_000  # characters
 

@@ -1,4 +1,4 @@
-"""Metadata of cards and their README as HTML."""
+"""Front matter of a README.md, tags derived from it, and its text as safe HTML."""
 
 import html
 import math
@@ -147,7 +147,7 @@ ADAPTER = "adapter_config.json"
 def parse_readme(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
     """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
-    `most`: keys and values; None, for what is stored already: any number.
+    `most`: limit of keys and values; None: any number, for what is already stored.
     """
     front, body = split_front_matter(readme)
     card = load_yaml(front, "README.md", most) if front.strip() else {}
@@ -255,15 +255,15 @@ def _texts(value: object) -> Iterator[str]:
             yield str(item)
 
 
-# Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub.
+# A README is rendered as safe HTML: no scripts, styles or forms, and only pictures from the hub.
 #
-# Some texts take quadratic time, such as many unclosed brackets: rendering has a time limit, and then the text is shown
-# as it is.
+# Some texts take quadratic time, such as many unclosed brackets. Rendering has a time limit, after which the text is
+# shown unformatted.
 
 LONGEST = 100_000  # characters; ordinary ones take 0.1 s
 SECONDS = 0.2  # of processor time for the Markdown
 DEADLINE = "deadline"
-# Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
+# Cleaning nested HTML takes quadratic time; in a text with more HTML tags than this, they are shown as text.
 MOST_HTML_TAGS = 3000
 OPENED = re.compile(r"<[A-Za-z]")
 TAGS = {
@@ -333,14 +333,14 @@ UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
 
 
 class _TooSlow(Exception):
-    """The time for the Markdown is over."""
+    """The time limit for the Markdown was exceeded."""
 
 
 def render_readme(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     """Return the HTML of a README without its front matter.
 
     files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
-    seconds  of processor time; a text that takes longer is shown as it is
+    seconds  limit of processor time; a text that takes longer is shown unformatted
 
     External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
     """

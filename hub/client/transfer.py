@@ -1,6 +1,6 @@
 """Push cards to a hub, pull and list them.
 
-Each step is skipped if it is already done, so an interrupted publication can be repeated.
+Steps that are already done are skipped, so that an interrupted publication can be repeated.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-# Lists the cards of a hub.
+# Lists of the cards of a hub.
 
 CARD = "knowledge-card"  # a tag in the README.md of every card
 MOST_TAGS = 100
@@ -63,7 +63,7 @@ class ListedCard:
 
 
 def list_cards(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[ListedCard]:
-    """Return the visible cards of a hub, last changed first; `text` searches names and tags."""
+    """Return the cards of a hub that the token may read, last changed first; `text` searches names and tags."""
     with connect(url, token) as api:
         return [
             ListedCard(
@@ -249,6 +249,7 @@ def push_card(
 def _publish_version(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> RemoteVersion:
+    """Commit the card, and tag the commit with the next number."""
     commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
@@ -258,10 +259,9 @@ def _publish_version(
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
         except OSError as error:
-            if (
-                http_status(error) != CONFLICT
-            ):  # a conflict: another client used the number, perhaps for the same card
+            if http_status(error) != CONFLICT:
                 raise
+            # Another client has taken the number, perhaps for the same card.
             if (same := next(find_published(api, repository, {text}), None)) is not None:
                 return same
         else:
@@ -304,14 +304,14 @@ def _commit_card(
     raise HubError(f"{repository}: too many concurrent changes: try again")
 
 
-# Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
+# Downloads of a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
 #
-# Their names are checked before the download, their size while they arrive, their sha256 and content after it.
+# Their names are checked before the download, their sizes during it, their sha256 and content after it.
 
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
 LARGEST_MANIFEST = 8 << 20  # bytes
-MARGIN = 1 << 20  # bytes beside a file: the answers about it
+MARGIN = 1 << 20  # bytes of the other answers while a file is downloaded
 
 
 @contextmanager
@@ -327,7 +327,7 @@ def download_card(
     from huggingface_hub import utils
 
     downloads.mkdir(parents=True, exist_ok=True)
-    # Forget interrupted downloads that nobody resumed.
+    # Delete interrupted downloads that nobody resumed.
     old = time.time() - STALE_SECONDS
     for entry in downloads.iterdir():
         if entry.is_dir() and entry.stat().st_mtime < old:
@@ -359,8 +359,10 @@ def download_card(
 def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
+    """Download the missing files of a card to a folder, and check all. Raises as `download_card`."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    # The manifest.
     with connect(url, token, largest=LARGEST_MANIFEST) as api:
         try:
             manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
@@ -372,6 +374,7 @@ def _download(
             manifest = Manifest.from_json(manifest_path.read_bytes().decode(), f"{repository}: {MANIFEST}")
         except UnicodeDecodeError:
             raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
+    # The names of its files, and their sizes on the hub and on this disk.
     check_names(manifest)
     with connect(url, token) as api:
         entries = api.list_repo_tree(repository, recursive=True, revision=commit)
@@ -389,7 +392,8 @@ def _download(
             f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
             "some space, or set KCARD_HOME to another disk"
         )
-    for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
+    # The files, one by one: with threads, Ctrl-C would wait for all of them.
+    for path, size in sizes.items():
         with connect(url, token, progress=progress, largest=size + MARGIN) as api:
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
@@ -397,7 +401,7 @@ def _download(
 
 
 def install_card(folder: Path, destination: Path) -> Path:
-    """Copy the manifest in `folder` and the files it lists, which were checked, to a new folder, verifying them.
+    """Copy the manifest in `folder` and the files that it lists, which are verified again, to a new folder.
 
     Raises UsageError if the destination exists, DamagedCard if a file does not match the manifest.
     """

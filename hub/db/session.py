@@ -43,23 +43,23 @@ __all__ = [
 ]
 
 
-# Outages: while a database does not answer, one transaction at a time tries it, and all others fail at once.
+# Outages: while a database does not answer, one transaction at a time probes it, and all others fail at once.
 #
-# Otherwise, each of them would wait, and occupy a thread, until it notices by itself.
+# Otherwise each of them would occupy a thread until its own timeout.
 
-AGAIN_SECONDS = 1.0  # until the next try
-TRY_SECONDS = 10.0  # until another transaction tries, if the one that does takes longer
+AGAIN_SECONDS = 1.0  # until the next probe
+TRY_SECONDS = 10.0  # until another transaction probes, if the first one has not returned
 
 
 class Outage:
-    """The state of a database: whether it is known not to answer. Thread-safe."""
+    """Whether a database is known to be unresponsive. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
         self._next_try: float | None = None
 
     def check(self) -> None:
-        """Raise Unavailable during an outage, unless it is time to try again."""
+        """Raise Unavailable during an outage, unless it is time for the next probe."""
         if self._next_try is None:
             return
         with self._lock:
@@ -69,7 +69,7 @@ class Outage:
             self._next_try = now + TRY_SECONDS
 
     def notice(self, error: object) -> None:
-        """Begin an outage if a driver's error says that the database did not answer."""
+        """Begin an outage if a driver's error means that the database did not answer."""
         if type(error).__module__.startswith("sqlite3"):
             return
         from psycopg.errors import ConnectionTimeout
@@ -90,9 +90,9 @@ class Outage:
 WRITERS_LOCK = int.from_bytes(b"kcard")
 WAIT_SECONDS = 30  # for other writers
 STEP_SECONDS = 1
-CONNECT_SECONDS = 3  # of a server; others wait longer
+CONNECT_SECONDS = 3  # for servers; other programs wait longer
 PING_SECONDS = 2.0
-# The longest statement of a server. Other programs, such as a backup, have no limit.
+# Limits for one statement of a server. Other programs, such as a backup, have none.
 READ_SECONDS, WRITE_SECONDS = 5, 20
 # A process that hangs during a write must not block the others forever.
 SESSION = {
@@ -109,7 +109,7 @@ NETWORK = {
 
 
 def make_postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
-    """Make an engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
+    """Make an engine for writers or readers. `serving`: with a time limit for statements. Raises MissingExtra."""
     seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
     arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
     from_url = url.query.get("options", "")
@@ -182,7 +182,7 @@ def make_impatient_connection_class() -> Any:
 def wait_for_writers(connection: Connection) -> None:
     """Take the writers' lock at the start of a transaction. Raises Unavailable after WAIT_SECONDS.
 
-    It waits in steps: a server that is silent for longer than a step is frozen.
+    It waits in steps, so that a server that is silent for longer than one step is known to be frozen.
     """
     if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
         return

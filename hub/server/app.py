@@ -1,4 +1,4 @@
-"""The ASGI application of a hub server."""
+"""The ASGI application of a hub server, its middleware, and the description of its API."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-# Nothing is loaded or run; pages that need more set their own policy.
+# Nothing may be loaded or run; pages that need more set their own policy.
 POLICY = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; sandbox"
 YEAR = 31_536_000
 
@@ -106,7 +106,7 @@ class HeadRequests:
 
 docs_router = APIRouter(include_in_schema=False)
 
-# Descriptions of parameters by name, for endpoints that give none.
+# Descriptions of parameters by name, for endpoints that have none.
 PARAMETERS = {
     "address": "The account's part of the upload URL.",
     "author": "Namespace of the repositories.",

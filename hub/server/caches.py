@@ -1,6 +1,6 @@
-"""Caches of a worker: manifests, READMEs, trees, and details of repositories that were read last.
+"""Caches of a worker: manifests, READMEs, trees, and details of recently read repositories.
 
-The description of ten thousand files takes a megabyte, and 50 ms to make: it is made once for a commit.
+The description of ten thousand files has a megabyte and takes 50 ms to make, so it is made once for each commit.
 """
 
 import dataclasses
@@ -62,14 +62,14 @@ __all__ = [
 ]
 
 
-# A cache of the values used last, limited by their total size.
+# A least-recently-used cache, limited by the total size of its values.
 
 CacheKey = TypeVar("CacheKey")
 Value = TypeVar("Value")
 
 
 class SizedCache(Generic[CacheKey, Value]):
-    """Values by key, of `most` in all, in the unit of `put`'s sizes. Thread-safe; values must not be changed."""
+    """Values by key, with a total size of at most `most`. Thread-safe; values must not be changed."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -95,20 +95,20 @@ class SizedCache(Generic[CacheKey, Value]):
                 self._size -= self._entries.popitem(last=False)[1][1]
 
 
-# Manifests as pages show them: without their lists of files, and with texts of limited length.
+# Manifests as pages show them: without their lists of files, and with a shortened description.
 
 MOST_MANIFESTS = 1000
 
 
 class ManifestCache:
-    """The manifests that were shown last, by their sha256. Thread-safe."""
+    """Recently shown manifests, by their sha256. Thread-safe."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._cache: SizedCache[str, tuple[Manifest | None]] = SizedCache(MOST_MANIFESTS)
 
     def of(self, tree: Mapping[str, Entry]) -> Manifest | None:
-        """Return the manifest of a tree; None if missing or invalid. A long description is cut."""
+        """Return the manifest of a tree, with a long description cut; None if missing or invalid."""
         if MANIFEST not in tree:
             return None
         key = tree[MANIFEST].sha256
@@ -126,11 +126,12 @@ class ManifestCache:
         return cached[0]
 
 
-# READMEs as HTML, each rendered once: the ones that were shown last are kept by their sha256.
+# READMEs as HTML, each rendered once, by their sha256.
 
-MOST_READMES, READMES_KEY = 8 << 20, 500  # characters of HTML, and what each README takes besides
+MOST_READMES, READMES_KEY = 8 << 20, 500  # characters of HTML, and the overhead of each README
 READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
-# Stands for the path of a repository's files, which the same text may have in several. Nobody can write it.
+# A placeholder for the path of the repository's files, since several repositories may have the same text. It is random,
+# so that no README can contain it.
 FILES = f"/{secrets.token_hex(16)}"
 
 
@@ -149,7 +150,7 @@ class ReadmeCache:
         """
         document = self._cache.get(entry.sha256)
         if document is None:
-            with self._turn:  # what others render meanwhile is not rendered again
+            with self._turn:  # another thread may have rendered it meanwhile
                 document = self._cache.get(entry.sha256)
                 if not document:
                     with self._blobs.open(entry.sha256) as stream:
@@ -182,7 +183,7 @@ class _Node:
 
 
 class Folders:
-    """The files of a commit by path, and its folders, which are derived when they are first used."""
+    """The files of a commit by path, and its folders, which are derived on first use."""
 
     def __init__(self, files: Mapping[str, Entry]) -> None:
         self.files = files
@@ -222,7 +223,7 @@ class Folders:
 
 
 def _name_folders(node: _Node, path: str) -> Iterator[Folder]:
-    """Yield the folders below a node, and then itself."""
+    """Yield the folders below a node, then the node itself."""
     # git sorts a folder as if its name ended with a slash
     rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
     for name, inner in node.folders.items():
@@ -247,7 +248,7 @@ TreeKey: TypeAlias = tuple[int, str]
 
 
 class TreeCache:
-    """The trees that were used last, and their folders. Thread-safe."""
+    """Recently used trees, and their folders. Thread-safe."""
 
     def __init__(self, commits: Commits, most: int = MOST_TREES) -> None:
         self._commits = commits
@@ -268,39 +269,38 @@ class TreeCache:
         return tree
 
 
-# Properties with their values as JSON.
+# Properties whose values are encoded as JSON.
 EncodedProperties: TypeAlias = dict[str, bytes]
 
 LARGEST_CONFIG = 1_000_000
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 MOST_NAMES, LONGEST_NAME = 50, 500
 LARGEST_LIST = 1 << 20  # bytes of the list of files in a description; clients read a longer one from the tree
-LARGEST = 16 << 20  # bytes of all lists of files that are kept
-MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
-MOST_RESULTS = 4 << 20  # bytes of all results of .eval_results that are kept
-MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
-DETAILS_KEY = 500  # bytes that anything kept takes besides
+# Sizes of the caches, in bytes: lists of files, parts of config.json, results of .eval_results, and README.md files
+# whose metadata is cached.
+MOST_SIBLINGS, MOST_CONFIGS, MOST_RESULTS, MOST_METADATA = 16 << 20, 1 << 20, 4 << 20, 1 << 20
+DETAILS_KEY = 500  # overhead of each entry, in bytes
 
 
 def join_json(properties: Json, more: EncodedProperties) -> bytes:
-    """Join properties, of which there is at least one, with more that are JSON already, to one JSON object."""
+    """Return one JSON object with these properties, at least one, and others that are already encoded."""
     return (
         b",".join([_encode(properties)[:-1], *(b"%s:%s" % (_encode(key), more[key]) for key in more)]) + b"}"
     )
 
 
 class DetailCache:
-    """The properties of repositories that come from their files. Thread-safe."""
+    """Properties of repositories that are read from their files. Thread-safe."""
 
     def __init__(self, hub: HubServices, trees: TreeCache) -> None:
         self._hub, self._trees = hub, trees
-        self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
+        self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(MOST_SIBLINGS)
         self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
         self._results: SizedCache[tuple[int, str], list[Json]] = SizedCache(MOST_RESULTS)
         self._metadata: SizedCache[tuple[int, str], CardMetadata] = SizedCache(MOST_METADATA)
 
     def at_revision(self, repository: Repository, sha: str) -> Repository:
-        """Return the repository with the properties of another commit than the head of main."""
+        """Return the repository with the properties that it has at this commit, which may not be the head of main."""
         if sha == repository.head:
             return repository
         key = (repository.id, sha)
@@ -326,7 +326,7 @@ class DetailCache:
     ) -> EncodedProperties:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
-        The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
+        The files are null if their list is longer than LARGEST_LIST: Hugging Face clients then request the tree.
         `config` adds parts of config.json.
         """
         head = repository.head or ""
@@ -387,7 +387,7 @@ def card_properties(repository: Repository, summary: VersionSummary | None) -> E
 
 
 def _short_values(config: Mapping[str, Any], *keys: str) -> Json:
-    """Return the values of these keys that are a name or a few names."""
+    """Return the values of these keys, if they are a name or a short list of names."""
     return {key: config[key] for key in keys if key in config and _is_short(config[key])}
 
 
@@ -402,7 +402,7 @@ def _encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-# What the requests of a worker share: the trees, descriptions, manifests and READMEs that were read last.
+# All caches of a worker.
 
 
 class Caches:

@@ -216,13 +216,14 @@ async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Ses
     return session
 
 
-# The session of a browser, outside of the API. Whoever uses it for a change must check the form, see web/forms.py.
+# The session of a browser, outside of the API. An endpoint that changes something must check the form (web/render.py).
 SessionDep: TypeAlias = Annotated[Session | None, Depends(get_session)]
 
 
 async def get_identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
-    """Return the identity of the token. A browser's session counts only for reading outside of the API, since other
-    sites can make browsers send its cookie.
+    """Return the identity of the token, or of a browser's session when it reads outside of the API.
+
+    Sessions don't count for changes, since other sites can make browsers send their cookie.
     """
     header = request.headers.get("authorization")
     if header is None:  # most reads: they need no thread
@@ -314,9 +315,9 @@ def get_administered_repository(repository: RepositoryDep, identity: OptionalIde
     return repository
 
 
-# As RepositoryDep; the client may also change files, branches and tags.
+# As RepositoryDep, for clients that may also change files, branches and tags.
 WritableRepository: TypeAlias = Annotated[Repository, Depends(get_writable_repository)]
-# As RepositoryDep; the client may also delete, move, hide or gate it.
+# As RepositoryDep, for clients that may also delete, move, hide or gate it.
 AdministeredRepository: TypeAlias = Annotated[Repository, Depends(get_administered_repository)]
 
 
@@ -334,18 +335,18 @@ def base_url(request: Request, options: OptionsDep) -> str:
     return options.url or f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
 
 
-# Who looks at a page, for its menu and its forms.
+# The visitor of a page, for its menu and its forms.
 #
-# Forms need the session of a browser. What a program may do needs a token in a header, which no other site can make a
-# browser send; sessions count there only for reading, see get_identity.
+# Forms need the session of a browser. Programs need a token in a header, which no other site can make a browser send;
+# there a session counts only for reading, see get_identity.
 
 
 @dataclass(frozen=True)
 class Visitor:
     """The client of a page.
 
-    session     None: nobody is logged in
-    identity    of the session or of the client's token; None: nobody's
+    session     None: not logged in
+    identity    of the session or of the client's token; None: anonymous
     form_token  goes with every form; "" without a cookie
     asks        whether the hub answers questions on its pages
     """
@@ -397,7 +398,7 @@ async def get_member(request: Request, visitor: VisitorDep) -> Identity:
     return visitor.session.identity
 
 
-# The identity of a session; without one the browser is sent to the login page.
+# The identity of a session; a browser without one is redirected to the login page.
 MemberDep: TypeAlias = Annotated[Identity, Depends(get_member)]
 
 

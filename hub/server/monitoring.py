@@ -110,10 +110,10 @@ class Instrumentation:
         scope.setdefault("state", {})
         try:
             await self._app(scope, count_received, send_with_id)
-        except ClientDisconnect:  # nobody is there to be answered
+        except ClientDisconnect:  # nobody would receive an answer
             pass
         except Exception:
-            if status:  # the response has started: all that is left is to close the connection
+            if status:  # the response has started, so the connection can only be closed
                 raise
             logger.exception("unexpected error", extra={"fields": {"id": identifier}})
             await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
@@ -138,7 +138,7 @@ class Instrumentation:
 
 
 def log_exchange(exchange: Exchange) -> None:
-    """Log an exchange in one line, unless it is a successful probe."""
+    """Log an exchange as one line, unless it is a successful probe."""
     if exchange.path in PROBES and exchange.status < 500:
         return
     fields = asdict(exchange)

@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-# The only place where errors become HTTP responses, in the form that the Hugging Face clients read.
+# Errors as HTTP responses, in the form that Hugging Face clients read. Errors are translated here and nowhere else.
 
 STATUS: dict[type[KcardError], int] = {
     Unauthenticated: 401,
@@ -156,7 +156,7 @@ ABSENT: Responses = {404: {"description": "No such repository, revision or path:
 UNAUTHORIZED: Responses = {401: {"description": "A missing or invalid token"}}
 Value = TypeVar("Value")
 QUARANTINED = "quarantined"
-# The commit endpoint has checked every file, but not with a virus scanner.
+# Commits check every file, though not with a virus scanner.
 CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
 
 
@@ -168,7 +168,7 @@ def format_time(moment: datetime) -> str:
 def describe_repository(value: Repository, summary: VersionSummary | None) -> Json:
     """Return the properties of a repository that need none of its files.
 
-    `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
+    `kcard` describes the newest published version, null without one. If that is quarantined, a tag says so.
     """
     identifier = {"modelId": value.name} if value.type == "model" else {}
     optional = {"pipeline_tag": value.pipeline_tag, "library_name": value.library}
@@ -307,8 +307,8 @@ def describe_refs(values: Iterable[Ref], prefix: str) -> list[Json]:
 
 # Evaluation results in the Hugging Face Hub's formats: self-declared ones, and this hub's own, which are verified.
 #
-# A repository declares results in .eval_results/*.yaml and in the model-index of its README.md. Whatever those
-# say, this hub marks only its own figures as verified.
+# A repository declares results in .eval_results/*.yaml and in the model-index of its README.md. Whatever these claim,
+# only figures that this hub measured are marked as verified.
 
 FOLDER = ".eval_results/"
 MOST_FILES = 20
@@ -380,7 +380,7 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
 
 
 def verified_results(summary: VersionSummary | None) -> Iterator[Json]:
-    """Yield the figures that this hub measured, in the same form."""
+    """Yield the figures that this hub measured, in the form of `declared_results`."""
     if summary is None or (verified := summary.verified) is None:
         return
     for name in ("recall", "faithfulness", "factuality"):

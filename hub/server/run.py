@@ -1,6 +1,7 @@
 """Run a hub's server in one process or several.
 
-The database is migrated once, before any worker starts. Workers get all options at their start and read no settings.
+The database is migrated once, before any worker starts. Workers receive all options when they start, and read no
+settings.
 """
 
 import errno
@@ -159,14 +160,14 @@ def worker(location: Location, options: ServerOptions) -> "ASGIApp":
 
     follow_parent()
     app = create_app(_open_or_wait(location, options), options)
-    # These objects stay: collecting garbage among them would block every request for 90 ms.
+    # These objects live as long as the worker: collecting garbage among them would block all requests for 90 ms.
     gc.collect()
     gc.freeze()
     return app
 
 
 def _open_or_wait(location: Location, options: ServerOptions) -> "HubServices":
-    """Open the hub, waiting while the database is unavailable; the parent has opened it before."""
+    """Open the hub, which the parent has opened before, waiting while the database is unavailable."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
     try:
         while True:
@@ -316,7 +317,7 @@ def _announce_when_ready(address: Any, ended: threading.Event, ready: Callable[[
             connection.close()
 
 
-# Checked at the start, so that no upload fails halfway.
+# Checked when the server starts, so that no upload fails halfway.
 MODULES = [
     "fastapi",
     "httptools",

@@ -1,7 +1,7 @@
 """Uploads before they are stored: request bodies on disk, signed tickets, and checks in child processes.
 
-A check that takes too long is killed, as is one whose client left. A check whose process was killed from outside is
-repeated once. Verdicts are stored: no content is checked twice.
+A check is killed if it takes too long or its client disconnects. It is repeated once if its process was killed from
+outside. Verdicts are stored, so that no content is checked twice.
 """
 
 import asyncio
@@ -203,7 +203,7 @@ async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[Con
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
-    # The limiter belongs to the event loop: made at the first use.
+    # The limiter belongs to the event loop, so it is made on first use.
     try:
         limiter = _limiter.get()
     except LookupError:
@@ -211,7 +211,7 @@ async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[Con
     async with limiter:
         try:
             work = partial(_judge_in_child, candidates, seconds)
-            with suppress(BrokenWorkerProcess):  # killed, perhaps for memory that others took
+            with suppress(BrokenWorkerProcess):  # killed, perhaps because other processes used up the memory
                 return await _in_process(work, seconds)
             return await _in_process(work, seconds)
         except TimeoutError:

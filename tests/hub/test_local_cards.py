@@ -48,7 +48,7 @@ def test_a_version_is_a_commit_and_a_tag_and_an_alias_a_branch(hub: HubServices)
 
 
 def test_the_publications_of_the_repository_are_the_versions_of_the_card(hub: HubServices) -> None:
-    published = [(p.tag, p.number, p.version) for p in hub.publications.of(repository(hub))]
+    published = [(p.tag, p.number, p.version) for p in hub.publications.list(repository(hub))]
     versions = hub.registry.versions("rivers")
     assert published == [(f"v{v.number}", v.number, v.sha256) for v in versions]
     assert [v.reference for v in hub.registry.list()] == ["rivers@v2"]

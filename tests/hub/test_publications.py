@@ -69,7 +69,7 @@ def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     hub.registry.gc()
     assert {path.name for path in folder.iterdir()} == set(files)
-    (publication,) = hub.publications.of(repository)
+    (publication,) = hub.publications.list(repository)
     assert (publication.tag, publication.version, publication.number, publication.author) == (
         "v1",
         version,
@@ -98,7 +98,7 @@ def test_the_same_card_under_another_tag_is_the_same_version(hub: Stand, reposit
     first = publish(hub, repository, card(), "v1")
     assert publish(hub, repository, {"notes.txt": b"beside the card"}, "stable") == first
     assert publish(hub, repository, card(factuality=0.8), "v2") != first
-    assert [(p.tag, p.number) for p in hub.publications.of(repository)] == [
+    assert [(p.tag, p.number) for p in hub.publications.list(repository)] == [
         ("v1", 1),
         ("stable", 1),
         ("v2", 2),
@@ -196,7 +196,7 @@ def test_a_published_tag_is_there_to_stay(hub: Stand, repository: Repository) ->
             hub.refs.delete_tag(repository, "v1", who)
     assert hub.registry.get("ada/Onco@v1").number == 1
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
-    assert hub.publications.of(repository) == []
+    assert hub.publications.list(repository) == []
     with pytest.raises(UnknownCard):
         hub.registry.get("ada/Onco")
 
@@ -206,7 +206,7 @@ def test_a_version_with_another_tag_outlives_a_deleted_one(hub: Stand, repositor
     publish(hub, repository, {"a.txt": b""}, "stable")
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
     assert hub.registry.get("ada/Onco").sha256 == version
-    assert [p.tag for p in hub.publications.of(repository)] == ["stable"]
+    assert [p.tag for p in hub.publications.list(repository)] == ["stable"]
 
 
 def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_all(
@@ -217,7 +217,7 @@ def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_a
     assert hub.registry.get("eve/cardio@v1").sha256 == version
     with pytest.raises(UnknownCard):
         hub.registry.get("ada/Onco")
-    assert [p.tag for p in hub.publications.of(moved)] == ["v1"]
+    assert [p.tag for p in hub.publications.list(moved)] == ["v1"]
     hub.repositories.delete(moved)
     with pytest.raises(UnknownCard):
         hub.registry.get("eve/cardio")

@@ -1,4 +1,4 @@
-"""Commits that clients upload: the lines of their body, the checks of their files, and their upload modes.
+"""Commits that clients upload: their lines, the checks and upload modes of their files, and tags.
 
 Lines are untrusted, so their length is limited and the type of every value is checked.
 """
@@ -92,7 +92,7 @@ def create_tag(
 MOST_LINES = 25_000  # lines of one commit
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
-AROUND = 16_384  # bytes of a line besides the content of its file
+OVERHEAD = 16_384  # bytes of a line besides the content of its file
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def read_lines(stream: BinaryIO, largest: int) -> Iterator[Line]:
 
     Raises Invalid for a malformed line, TooLarge for a line or a number of lines over the limits.
     """
-    longest = AROUND + 4 * (largest // 3 + 1)
+    longest = OVERHEAD + 4 * (largest // 3 + 1)
     for number in range(MOST_LINES + 2):
         text = stream.readline(longest + 1)
         if not text:
@@ -162,7 +162,7 @@ def _parse_line(text: bytes, number: int) -> Line:
     fields = _LineFields(number, value)
     match data.get("key"):
         case "header":
-            # A title is one line, for lists.
+            # Lists show the title, so it is one line.
             title = " ".join(fields.text("summary").split())
             parent = fields.value.get("parentCommit")
             if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
@@ -216,14 +216,14 @@ def _decode_content(fields: _LineFields) -> bytes:
             raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
 
 
-# Turns the lines of a commit into operations, and stores its files once they are checked.
+# The operations of a commit's lines, and its files, which are stored after all of them are checked.
 
 
 @dataclass(frozen=True)
 class CommitFiles:
     """The files of one commit. Inline files stay in `folder` until all files are checked.
 
-    `candidates` has the path and the content of each file that is to be checked.
+    `candidates` are the path and the content of each file to check.
     """
 
     hub: HubServices
@@ -241,7 +241,7 @@ class CommitFiles:
         # Inline files go to the disk one by one; all large files are looked up at once.
         read = [self._add_inline(line) if isinstance(line, Inline) else line for line in lines]
         large = {line.sha256 for line in read if isinstance(line, Large)}
-        usable = self.hub.uploads.usable_of(self.identity, large) if large else {}
+        usable = self.hub.uploads.find_usable(self.identity, large) if large else {}
         operations: list[Operation] = []
         for line in read:
             match line:
@@ -275,7 +275,7 @@ class CommitFiles:
         return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
 
     def _make_entry(self, line: Large, usable: Mapping[str, int]) -> Entry:
-        """Return the entry of a file that was uploaded before. Knowing its sha256 gives no access to it."""
+        """Return the entry of a file that the account may use; knowing its sha256 is not enough."""
         path, sha256, there = line.path, line.sha256, usable.get(line.sha256)
         check_path(path)
         if there is None:
@@ -293,12 +293,12 @@ class CommitFiles:
 
 # How to upload each file of a commit.
 #
-# Refuses files that the commit would refuse by name or size, before they are uploaded.
+# Files that the commit would refuse by name or size are refused before they are uploaded.
 
 preupload_router = APIRouter(tags=["write"])
 
 MOST_FILES = 256  # files of one request; clients send no more
-# The share of the largest commit that the files of one request may take inside it, as base64: 1/SHARE.
+# The files of one request may take 1/SHARE of the largest commit, encoded as base64.
 SHARE = 4
 
 
@@ -348,7 +348,7 @@ def preupload(
 
 
 def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
-    """Return the paths to send inside the commit: the smallest text files, leaving room for those of other requests."""
+    """Return the paths to send inside the commit: the smallest text files, leaving room for other requests."""
     room = options.max_commit // SHARE * 3 // 4
     inside = set()
     for file in sorted(files, key=lambda file: file.size):
@@ -366,7 +366,7 @@ def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozen
 
 @dataclass(frozen=True)
 class UploadedFile:
-    """A file that a browser sent: where its `size` bytes are."""
+    """A file that a browser sent, stored at `path` with `size` bytes."""
 
     path: Path
     sha256: str
@@ -411,7 +411,7 @@ def commit_uploaded(
             lines.append(Large(path, file.sha256, file.size))
     operations = commit.operations(lines)
     commit.store(repository.id)
-    line = " ".join(title.split())  # for lists
+    line = " ".join(title.split())  # lists show the title
     return hub.commits.add(
         repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
     )
@@ -457,7 +457,7 @@ async def commit(
     options: OptionsDep,
     identity: RequiredIdentity,
 ) -> JSONResponse:
-    """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
+    """All operations succeed, or none. `revision` is a branch. The commits of one account run one after the other."""
     async with (
         lock_account(identity.account_id),
         store_body(request, hub.blobs.partial, options.max_commit) as body,

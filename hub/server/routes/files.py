@@ -1,4 +1,4 @@
-"""Files of a repository: ranges, downloads."""
+"""Downloads of files: ranges, headers, counts."""
 
 import asyncio
 import contextlib
@@ -122,7 +122,7 @@ class DownloadPlan:
 
 
 def plan_response(request: Request, entry: Entry, commit: str) -> Response | DownloadPlan:
-    """Return the response for a file of a commit; a plan if it has bytes of the file."""
+    """Return the response for a file of a commit, or a plan if the response has bytes of the file."""
     sent, headers = request.headers, file_headers(entry, commit)
     if is_unchanged(sent.get("if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -144,7 +144,7 @@ def plan_response(request: Request, entry: Entry, commit: str) -> Response | Dow
 
 
 class Blocks(StreamingResponse):
-    """Streams blocks of a file, each read in a thread after the client took the one before.
+    """Streams blocks of a file; each is read in a thread after the client has received the one before.
 
     The first block is read at once, so that a failing store still gets an error status.
     """
@@ -178,7 +178,7 @@ def file_headers(entry: Entry, commit: str) -> dict[str, str]:
 
 
 def content_type(path: str) -> str:
-    """Return the type for plain text or bytes, whatever the extension: nothing that a browser would run."""
+    """Return the type of plain text or of bytes, whatever the extension: never one that a browser would run."""
     name = PurePosixPath(path)
     text = name.suffix.lower() in TEXT or name.name in TEXT_NAMES
     return "text/plain; charset=utf-8" if text else "application/octet-stream"
@@ -186,8 +186,8 @@ def content_type(path: str) -> str:
 
 # Download counts, collected in memory and written every few seconds and at shutdown.
 #
-# A download is a GET, from the first byte, of the one small file that every use of a model reads first. Other files and
-# conditional requests do not count.
+# A download is a GET, from the first byte, of the small file that clients read first whenever they load the model.
+# Other files and conditional requests do not count.
 
 EVERY_SECONDS = 5.0
 # The first of these in a commit is the file whose GETs count.
@@ -287,7 +287,7 @@ def resolve_file(
     tree = caches.trees.get(repository, sha)
     entry = tree.get(path)
     if entry is None:
-        # Given the commit, clients remember that the file does not exist.
+        # With the commit, clients can cache that the file does not exist.
         raise NotFound(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )

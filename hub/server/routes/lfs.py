@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-# Reserves a namespace's quota while an upload is received.
+# Reservations of a namespace's quota while an upload is received.
 
 RENEW_SECONDS = 30
 
@@ -79,15 +79,15 @@ async def reserve_quota(hub: HubServices, repository_id: int, size: int) -> Asyn
 
 
 def declared_size(request: Request, largest: int) -> int:
-    """Return the bytes that the body of a request may have: what it declares, at most `largest`."""
+    """Return the most bytes that the body of a request may have: its declared length, at most `largest`."""
     length = request.headers.get("content-length", "")
     return min(int(length), largest) if length.isdigit() else largest
 
 
 # Uploads of large files, whole or in parts.
 #
-# Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It ends
-# with the token that it was issued for.
+# Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It becomes
+# invalid with the token that it was issued for.
 
 large_files_router = APIRouter(tags=["lfs"])
 
@@ -100,7 +100,7 @@ Ticket = Annotated[str, Query(max_length=2000)]
 
 
 class Completion(BaseModel):
-    """The file whose parts were sent. Clients also send back the ETags of the parts, which are not needed."""
+    """The file whose parts were sent. Clients also return the ETags of the parts, which are not needed."""
 
     oid: str = Field(max_length=64)
 
@@ -115,7 +115,7 @@ def upload_action(
     size: int,
     part_size: int = 0,
 ) -> dict[str, Any]:
-    """Return where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
+    """Return where to upload a file: in parts if it is larger than `part_size` bytes; 0: never in parts."""
     claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
@@ -173,7 +173,7 @@ async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) ->
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
 
     def join() -> None:
-        if hub.uploads.usable(upload.identity, oid) == upload.size:
+        if hub.uploads.find_usable_size(upload.identity, oid) == upload.size:
             return
         parts = open_parts(hub)
         with partial_folder(hub.blobs.partial) as folder:
@@ -193,7 +193,7 @@ def open_parts(hub: HubServices) -> Parts:
 
 @dataclass(frozen=True)
 class _Upload:
-    """What a ticket allows, and to whom."""
+    """What a ticket allows its bearer to upload."""
 
     identity: Identity
     claims: Claims
@@ -305,7 +305,7 @@ def verify(
     file: LargeFile, _repository: WebRepository, identity: RequiredIdentity, hub: HubDep
 ) -> JSONResponse:
     """Check that a file was uploaded."""
-    if hub.uploads.usable(identity, file.oid) != file.size:
+    if hub.uploads.find_usable_size(identity, file.oid) != file.size:
         raise NotFound("object", f"no file {file.oid[:12]}… of {file.size} bytes was uploaded: send it again")
     return JSONResponse({}, media_type=MEDIA_TYPE)
 
@@ -328,7 +328,7 @@ def _offer_uploads(
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
     room = limits.room
-    usable = hub.uploads.usable_of(identity, {file.oid for file in files})
+    usable = hub.uploads.find_usable(identity, {file.oid for file in files})
     there = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
     if there:  # gc keeps them until they are committed
         hub.uploads.record(identity.account_id, there, repository.id)

@@ -36,11 +36,11 @@ MEDIA_TYPE = "application/json"
 # The largest page that reads the files or the metadata of each repository.
 DETAILED_PAGE = 100
 LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the selected properties
-# Names that some clients use for a sort.
+# Names of sorts that some clients use.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
-# Properties that need the files of each repository.
+# Properties that are read from the files of each repository.
 IN_FILES = frozenset({"config", "evalResults", "siblings"})
-# Properties that need their metadata.
+# Properties that are read from the metadata of its README.md.
 IN_CARD = frozenset({"cardData", "model-index"})
 Words: TypeAlias = Annotated[list[str] | None, Query()]
 SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
@@ -120,7 +120,7 @@ def listing(
 
 @dataclass(frozen=True)
 class _ListDetails:
-    """What a list says of each repository. `selected`: the properties; empty: all."""
+    """What to list of each repository. `selected`: the properties; empty: all."""
 
     full: bool
     config: bool
@@ -256,7 +256,7 @@ class PostedFinding(BaseModel):
 
 
 class Results(BaseModel):
-    """What was measured of the version of a repository whose kcard.json has this sha256."""
+    """Findings about the version of a repository whose kcard.json has this sha256."""
 
     repository: Text
     version: Digest
@@ -264,7 +264,7 @@ class Results(BaseModel):
 
 
 async def read_results(request: Request, identity: RequiredIdentity) -> Results:
-    """Read the body, of an administrator's request only: it may be large, and is parsed in a thread."""
+    """Read the body, which may be large, for administrators only; it is parsed in a thread."""
     require_administrator(identity)
     lift_body_limit(request, LARGEST)
     try:
@@ -287,7 +287,7 @@ def unverified(
     after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="`next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
 ) -> JSONResponse:
-    """For administrators of the hub. Cards that ask other services, or whose model is elsewhere, are left out."""
+    """For administrators of the hub. Cards that send questions elsewhere, or whose model is elsewhere, are omitted."""
     require_administrator(identity)
     versions, following = hub.registry.audits.unverified(after, limit)
     keys = ("repository", "number", "version", "commit")

@@ -40,7 +40,7 @@ __all__ = ["branches_tags_router", "refs_router", "trees_router"]
 trees_router = APIRouter(tags=["read"])
 
 TREES_PAGE, EXPANDED_PAGE = 1000, 100
-TREES_LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item beside its path
+TREES_LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item without its path
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
 # Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
@@ -89,7 +89,7 @@ def tree(
     expand: bool = False,
     cursor: Cursor = 0,
 ) -> JSONResponse:
-    """The path may be quoted as one segment. All pages show the same commit, whatever is pushed meanwhile."""
+    """The path may be quoted as one segment. All pages show the same commit, even if the branch moves on."""
     sha = hub.refs.resolve(repository, revision)
     path = path.strip("/")
     items = caches.trees.folders(repository, sha).inside(path, recursive)
@@ -99,7 +99,7 @@ def tree(
             f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
-    # The paths of a page, and what else is said of them, have a megabyte at most.
+    # A page has at most a megabyte of paths and their properties.
     page = items[cursor : cursor + (EXPANDED_PAGE if expand else TREES_PAGE)]
     sizes = accumulate(len(item.path.encode()) + ITEM for item in page)
     stop = cursor + max(1, sum(size <= TREES_LARGEST_PAGE for size in sizes))
@@ -206,7 +206,7 @@ def describe_item(item: TreeItem) -> Json:
 def _find_last_commits(
     commits: Commits, trees: TreeCache, repository: Repository, sha: str, paths: Collection[str]
 ) -> dict[str, Commit]:
-    """Return the commit at or before `sha` that last changed each path; omit paths that changed too long ago."""
+    """Return the commit at or before `sha` that last changed each path, omitting paths that changed too long ago."""
     last: dict[str, Commit] = {}
     history = commits.list(repository, sha, 0, MOST_COMMITS)
     after = trees.get(repository, sha) if history else {}

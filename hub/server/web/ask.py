@@ -1,4 +1,4 @@
-"""Ask cards of a hub in the browser."""
+"""The page that asks a hub's cards, and the view of an answer."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -45,11 +45,11 @@ MOST = 40  # passages, sentences or notes
 
 @dataclass(frozen=True)
 class PassageView:
-    """A passage, and what the selectors made of it; scores in [0, 1], None: not measured.
+    """A passage and the decisions of the selectors; scores in [0, 1], None: not measured.
 
     card       None: unknown
-    place      file, line and section of the corpus; "" if a model wrote it
-    evidence   the text that it was checked against, if that is another one
+    place      file, line and section of the corpus; "" if a model generated it
+    evidence   the text that it was checked against, if that is a different one
     """
 
     card: AskableCard | None
@@ -73,7 +73,7 @@ class SentenceView:
 
 @dataclass(frozen=True)
 class NearestPassage:
-    """What comes nearest to an answer that is not known, and the number of its passage."""
+    """The text nearest to an answer that no card knows, and the number of its passage."""
 
     text: str
     place: str
@@ -97,7 +97,7 @@ class AnswerView:
 
     @property
     def unsupported(self) -> bool:
-        """Return whether there is an answer, but no passage that supports it."""
+        """Whether there is an answer, but no passage supports it."""
         is_answered = self.nearest is None and (bool(self.sentences) or not self.fired)
         return is_answered and all(sentence.passage is None for sentence in self.sentences)
 
@@ -187,7 +187,8 @@ def _read_share(value: object) -> float | None:
 
 # Ask a question of one card, or of all that the visitor may download. The hub must be served with ask workers.
 #
-# A question costs processor time: it is limited in length and in number, and given up when the client leaves.
+# A question costs processor time, so its length and the number of questions are limited, and it is cancelled when the
+# client disconnects.
 
 router = APIRouter(include_in_schema=False)
 
@@ -239,7 +240,7 @@ async def answer_page(
     client = f"address {network_of(request.scope)}" if identity is None else f"account {identity.name}"
     limit: QuestionLimit = request.app.state.question_limit
     try:
-        # The question: of a suggestion's button, else as typed.
+        # The question of a suggestion's button, else the typed one.
         question = " ".join((form.text("suggestion") or form.text("question")).split())
         form.values = {**form.values, "question": question[:LONGEST]}
         if not question:
@@ -271,7 +272,7 @@ async def answer_page(
 async def _ask_candidates(
     hub: HubServices, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
 ) -> tuple[Candidates, Mapping[str, Any]]:
-    """Return the answer, and the candidates without cards that can't be opened. A named card fails instead."""
+    """Return the answer, and the candidates without cards that can't be opened; for a named card, raise Unanswered."""
     while True:
         versions = {card.renamed_version.reference: card for card in candidates}
         try:

@@ -167,7 +167,7 @@ def _y_of(value: float) -> float:
 
 # Commands and code that use a card, for copying.
 #
-# Whatever comes from the card is quoted or checked, since people run what they copy.
+# Everything that comes from the card is quoted or checked, since people run what they copy.
 
 KCARD = """\
 kcard pull {name}{at} --hub {url}
@@ -211,7 +211,7 @@ MAIN = "main"
 
 @dataclass(frozen=True)
 class Use:
-    """A way to use a card: its title, and what to type."""
+    """A way to use a card: its title, and the command or code."""
 
     key: str
     title: str
@@ -266,7 +266,7 @@ def list_uses(
     return ways
 
 
-# The exam of a card as pages show it, whatever is in the file: what can't be read is left out.
+# The exam of a card as pages show it. The file may contain anything; what can't be read is omitted.
 
 LARGEST = 2_000_000  # bytes
 LONGEST = 1200  # characters of a shown text
@@ -299,7 +299,7 @@ class ExamView:
     """An exam about the card's own corpus.
 
     scores      of its documents, in [0, 1]: factuality, else faithfulness; `scored` says which
-    digest      of the questions: exams with the same asked the same
+    digest      sha256 of the questions, for comparing exams
     shown       the best and the worst documents, which travel with the card
     """
 
@@ -310,7 +310,6 @@ class ExamView:
     scored: str
     scores: tuple[float, ...]
     questions: int
-    question_set: str
     digest: str
     base: str
     checker: str
@@ -357,7 +356,6 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
             _try(lambda: [check_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
         ),
         questions=_try(lambda: int(own["questions"])) or 0,
-        question_set=_read_text(own.get("asked")),
         digest=_read_text(own.get("questions_sha256")),
         base=_read_text(record.get("base")),
         checker=_read_text(record.get("checker")),
@@ -428,8 +426,9 @@ class CardView:
     threshold  of the hub's quarantine
     note       why the README is not shown, if so
     versions   the newest ones, oldest first; `shown` is the one of this revision
-    updates    the version that this one was trained on from, if this hub has it
-    derived    cards that were trained on from this one, or name it as their base model
+    updates    the version that this one is an update of, if this hub has it
+    derived    cards that are updates of one of these versions
+    adapted    models that name this one as their base model
     results    evaluation results that the repository declares, as the API has them
     """
 
@@ -474,7 +473,7 @@ def search_rows(
 
 
 def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
-    """Return a repository with its summary."""
+    """Return a repository with the summary of its newest version."""
     return RepositoryRow(repository, hub.publications.summarize([repository.id]).get(repository.id))
 
 
@@ -489,7 +488,7 @@ def load_card(
     """Return a repository at a revision. Raises NotFound if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
-    publications = hub.publications.of(repository)[::-1]
+    publications = hub.publications.list(repository)[::-1]
     versions = figures.list_version_figures(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     published = {publication.tag for publication in publications}

@@ -79,7 +79,7 @@ class Difference:
 
 
 def view_file(blobs: Blobs, entry: Entry) -> FileView:
-    """Return what there is to show of a file. Raises DamagedCard if its blob is missing."""
+    """Return the text or the tensors of a file. Raises DamagedCard if its blob is missing."""
     if entry.path.endswith(".safetensors"):
         return _read_tensors(blobs, entry)
     with blobs.open(entry.sha256) as stream:

@@ -1,4 +1,4 @@
-"""Home page, leaderboard, comparison and feed."""
+"""Home page, leaderboard, comparison, feed, and the page of a repository."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ class ComparedVersion:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of both; `better` is the side with the higher one: 0, 1 or None."""
+    """A figure of both sides; `better` is the side with the higher value: 0, 1 or None."""
 
     title: str
     values: tuple[float | None, float | None]
@@ -179,7 +179,7 @@ def list_references(hub: HubServices, side: ComparedVersion) -> list[str]:
 
 
 def compare_figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
-    """Return the figures that at least one of the two has."""
+    """Return the figures that at least one side has."""
     sides = (left, right)
 
     def mean(name: str) -> tuple[float | None, float | None]:
@@ -282,7 +282,7 @@ Tags = Annotated[list[str], Query()]
 
 @dataclass(frozen=True)
 class FacetChoice:
-    """A value of a facet: its label, how many there are, its URL, and whether it is chosen. `depth`: of a domain."""
+    """A value of a facet: its label, count and URL, and whether it is chosen; `depth`: of a domain."""
 
     label: str
     count: int
@@ -374,7 +374,7 @@ def _list_url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
 def _list_facets(
     path: str, parameters: Mapping[str, Any], counts: Counts
 ) -> list[tuple[str, list[FacetChoice]]]:
-    """Return titles and choices of the facets that have any."""
+    """Return the title and the choices of each facet that has any."""
     facets = [("Domain", _list_domains(path, parameters, counts.facets["domain"]))]
     chosen = parameters["verified"] != ""
     verified = FacetChoice(
@@ -464,9 +464,8 @@ def _list_chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
     return chips
 
 
-# The page of a repository. It runs only the hub's own script and loads nothing from elsewhere.
-#
-# Pages show what the client may read.
+# The page of a repository, with what the client may read. It runs only the hub's own script, and loads nothing from
+# other hosts.
 
 router = APIRouter(include_in_schema=False)
 
@@ -517,7 +516,7 @@ def repository_at(
         values.append(
             (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
         )
-    # The reference by which the version of the page is asked; "" if it can't be.
+    # The reference for questions to the shown version; "" if it can't be asked.
     question_card = ""
     if visitor.get().asks and view.shown and view.manifest is not None and is_measurable(view.manifest):
         question_card = f"{view.row.repository.name}@v{view.shown.number}"

@@ -64,16 +64,16 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
     """Return a page from a template; its policy allows the hub's style sheet and script by their hashes.
 
-    What is made for an account, or has a form token, stays in no cache.
+    A page for an account, or with a form token, must not be cached.
     """
-    looks = values.setdefault("visitor", visitor.get())
+    current = values.setdefault("visitor", visitor.get())
     security = {
         "Content-Security-Policy": policy(),
         "Vary": "Accept, Authorization, Cookie",
-        # Browsers name their origin with a form only if its page may be referred to.
+        # With a stricter policy, browsers would not send the origin of a form.
         "Referrer-Policy": "same-origin",
     }
-    if looks.identity is not None or looks.form_token:
+    if current.identity is not None or current.form_token:
         security["Cache-Control"] = "no-store"
     values = {"here": "", **values}
     return HTMLResponse(render_template(template, **values), status, {**(headers or {}), **security})
@@ -189,8 +189,8 @@ TITLES = {
 
 
 def make_error_response(request: Request, error: KcardError) -> Response:
-    """Return the response for an error: JSON in the API; elsewhere a page if the client prefers HTML, or the way to the
-    login where the page needs one.
+    """Return the response for an error: JSON in the API; elsewhere, for clients that prefer HTML, a page or a redirect
+    to the login.
     """
     plain = make_json_error(error)
     if not wants_html(request):
@@ -232,13 +232,14 @@ def wants_html(request: Request) -> bool:
 
 # Forms: their fields, their protection against forgery, and where they redirect.
 #
-# A form counts only with the session's cookie and its form token, and from a page of this hub, by the headers that
-# browsers set and scripts can't. Nothing of it is used before that.
+# A form is accepted only with the session's cookie and its form token, and if headers that browsers set, and scripts
+# can't, say that it was sent from a page of this hub. None of its fields is used before that.
 
-# Where a browser goes on after the login: only to paths of this hub.
+# Where a browser is redirected after the login: only to paths of this hub.
 
 HOME = "/"
-# One slash, then no second one and no backslash, which browsers take for one; nothing that they drop or decode.
+# One slash, not followed by another or by a backslash, which browsers treat as a slash; no characters that they drop or
+# decode.
 PATH = re.compile(r"/(?![/\\])[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,1000}")
 
 
@@ -248,8 +249,8 @@ def next_path(text: str) -> str:
 
 
 TOKEN = "form_token"
-LONGEST = 4_000_000  # bytes of a field; the body is limited by BodyLimit
-MOST = 200  # fields
+LONGEST_FIELD = 4_000_000  # bytes; the body is limited by BodyLimit
+MOST_FIELDS = 200
 
 
 @dataclass
@@ -268,7 +269,7 @@ class Form:
         """Return the value of a text area, with Unix line ends."""
         return self.values.get(name, "").replace("\r\n", "\n").replace("\r", "\n")
 
-    def checked(self, name: str) -> bool:
+    def is_checked(self, name: str) -> bool:
         """Return whether a box is ticked."""
         return name in self.values
 
@@ -279,8 +280,8 @@ class Form:
             raise Invalid(f"unknown choice {value[:40]!r}: use {', '.join(choices)}")
         return value
 
-    def beside(self, name: str) -> "_ErrorHandler":
-        """Show an error of the block beside a field, and leave the block."""
+    def errors_at(self, name: str) -> "_ErrorHandler":
+        """Show an error that the block raises at a field, and leave the block."""
         return _ErrorHandler(self, name)
 
 
@@ -311,7 +312,7 @@ async def _read_checked(
     request: Request, hub: HubServices, options: ServerOptions, *, with_token: bool
 ) -> Form:
     require_same_origin(request, options)
-    values = read_fields(await request.form(max_files=0, max_fields=MOST, max_part_size=LONGEST))
+    values = read_fields(await request.form(max_files=0, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD))
     if with_token:
         require_form_token(hub, options, request, values)
     return Form(values)
@@ -326,7 +327,7 @@ def read_fields(sent: FormData) -> dict[str, str]:
 
 
 FormDep: TypeAlias = Annotated[Form, Depends(read_form)]
-# As FormDep, for what visitors without a session may send too; theirs needs no token, since it acts for nobody.
+# As FormDep, for forms that visitors without a session may send too; these need no token, since they act for nobody.
 VisitorFormDep: TypeAlias = Annotated[Form, Depends(read_visitor_form)]
 
 
@@ -342,7 +343,7 @@ def require_same_origin(request: Request, options: ServerOptions) -> None:
 def require_form_token(
     hub: HubServices, options: ServerOptions, request: Request, values: Mapping[str, str]
 ) -> None:
-    """Raise Forbidden unless the form was made for this browser, in the session that it is in now."""
+    """Raise Forbidden unless the form was made for this browser in its current session."""
     id_ = read_session_cookie(request, base_url(request, options))
     own = form_token(hub.secret, id_)
     if not id_ or not hmac.compare_digest(values.get(TOKEN, "").encode(), own.encode()):

@@ -1,4 +1,4 @@
-"""Forms of a repository: create it, upload files, edit its README, its settings, requests for access."""
+"""Forms of a repository: creation, uploads, README, settings, requests for access."""
 
 from io import BytesIO
 from pathlib import PurePosixPath
@@ -72,11 +72,11 @@ def new_page(member: MemberDep, owner: str = "") -> Response:
 
 @new_repository_router.post("/new")
 def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
-    """Create a repository, and go on to its upload."""
+    """Create a repository, and redirect to its upload page."""
     type_: RepositoryType = "dataset" if form.text("type") == "dataset" else "model"
-    with form.beside("owner"):
+    with form.errors_at("owner"):
         require_unrestricted(member)
-    with form.beside("name"):
+    with form.errors_at("name"):
         private = form.choice("visibility", "public", "private") == "private"
         full = f"{form.text('owner')}/{form.text('name')}"
         if not form.errors:
@@ -100,7 +100,7 @@ upload_router = APIRouter(include_in_schema=False)
 
 UPLOAD, PUBLISH = "/{namespace}/{name}/upload", "/{namespace}/{name}/publish"
 FOLDER = "folder"  # the field whose files come with the name of their folder
-# Of each file, a megabyte may be in memory.
+# Up to a megabyte of each file is held in memory.
 MOST_FILES, MOST_FIELDS, LONGEST_FIELD = 100, 100, 100_000
 
 
@@ -153,7 +153,7 @@ def _commit_upload(
     count = f"{len(chosen)} file{'' if len(chosen) == 1 else 's'}"
     title = form.text("title") or f"Upload {count}"
     with (
-        form.beside("files"),
+        form.errors_at("files"),
         explain_os_errors("can't store the upload"),
         partial_folder(hub.blobs.partial) as folder,
     ):
@@ -178,7 +178,7 @@ def _commit_upload(
         return render_upload_page(hub, options, repository, form)
     if not form.text("tag"):
         return RedirectResponse(page_address(repository), 303)
-    with form.beside("tag"):
+    with form.errors_at("tag"):
         create_tag(hub, member, repository, form.text("tag"), commit.sha)
         return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
@@ -195,7 +195,7 @@ def publish(
 ) -> Response:
     """Publish the head of main."""
     require_write(member, repository)
-    with form.beside("tag"):
+    with form.errors_at("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
         return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form)
@@ -209,7 +209,7 @@ def render_upload_page(
     done: str = "",
 ) -> Response:
     head = hub.refs.resolve(repository, MAIN)
-    versions = hub.publications.of(repository)
+    versions = hub.publications.list(repository)
     return page(
         "upload.html",
         form.status,
@@ -232,8 +232,8 @@ readme_router = APIRouter(include_in_schema=False)
 EDIT = "/{namespace}/{name}/edit"
 TITLE = "Edit README.md"
 CHANGED = (
-    "somebody changed the repository since you opened this form: compare your text with the README of today, then "
-    "commit again, which replaces it"
+    "somebody changed the repository since you opened this form: compare your text with the current README, then "
+    "commit again to replace it"
 )
 
 
@@ -259,7 +259,7 @@ def save(
 ) -> Response:
     """Commit the README.md, unless main has changed since the form was shown."""
     require_write(member, repository)
-    with form.beside("text"), partial_folder(hub.blobs.partial) as folder:
+    with form.errors_at("text"), partial_folder(hub.blobs.partial) as folder:
         content = form.long_text("text").encode()
         sha256, size = copy_hashing(BytesIO(content), folder / "readme")
         file = UploadedFile(folder / "readme", sha256, size)
@@ -304,7 +304,7 @@ def settings_page(hub: HubDep, member: MemberDep, repository: MemberRepository, 
 def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Change visibility and gating."""
     require_administer(member, repository)
-    with form.beside("visibility"):
+    with form.errors_at("visibility"):
         private = form.choice("visibility", "public", "private") == "private"
         gated = form.choice("gated", *(value for value, _ in GATES))
         gate = next(gate for gate in ("no", "auto", "manual") if gate == gated)
@@ -318,7 +318,7 @@ def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, 
 def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Move or rename the repository."""
     require_administer(member, repository)
-    with form.beside("to"):
+    with form.errors_at("to"):
         moved = move_repository(hub, member, repository, form.text("to"))
         return RedirectResponse(f"{page_address(moved, 'settings')}?saved=1", 303)
     return render_repository_settings_page(hub, repository, form)
@@ -329,7 +329,7 @@ def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: For
 def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Delete the repository, if its full name was typed."""
     require_administer(member, repository)
-    with form.beside("confirm"):
+    with form.errors_at("confirm"):
         if form.text("confirm") != repository.name:
             raise Invalid(f"type the full name, {repository.name}, to delete this repository")
         delete_repository(hub, member, repository)
@@ -347,7 +347,7 @@ def render_repository_settings_page(
         repository=repository,
         type=repository.type,
         gates=GATES,
-        versions=len(hub.publications.of(repository)),
+        versions=len(hub.publications.list(repository)),
         done=done,
     )
 
@@ -372,7 +372,7 @@ def access_page(hub: HubDep, member: MemberDep, repository: MemberRepository) ->
 def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Ask for access with a note. Asking again does not change it."""
     require_gated(repository)
-    with form.beside("note"):
+    with form.errors_at("note"):
         hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
         return RedirectResponse(page_address(repository), 303)
     return render_requests_page(hub, member, repository, form)
@@ -384,7 +384,7 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
     """Grant or reject a request, or grant access without one."""
     require_administer(member, repository)
     require_gated(repository)
-    with form.beside("user"):
+    with form.errors_at("user"):
         state = form.choice("state", "granted", "rejected")
         user = find_user(hub, form.text("user"))
         decide_access(hub, repository, user, "granted" if state == "granted" else "rejected", member)

@@ -61,7 +61,7 @@ def test_the_hub_shows_what_the_card_is(shared: Shared, bob: HfApi, tmp_path: Pa
 def test_the_server_counts_it_as_a_version(shared: Shared, tmp_path: Path) -> None:
     there = publish(shared, rivers(tmp_path / "card").folder, "bob/counted")
     repository = shared.hub.repositories.get("model", "bob/counted")
-    assert [(p.tag, p.version) for p in shared.hub.publications.of(repository)] == [("v1", there.sha256)]
+    assert [(p.tag, p.version) for p in shared.hub.publications.list(repository)] == [("v1", there.sha256)]
 
 
 def test_the_same_card_again_is_the_same_version(shared: Shared, bob: HfApi, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_file_that_can_not_be_written_outside_of_an_upload_is_a_507_too(
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "secret"))
 
     with shared_hub(tmp_path) as shared:
-        monkeypatch.setattr(type(shared.hub.repositories), "_place", full)
+        monkeypatch.setattr(type(shared.hub.repositories), "place_attributes", full)
         answer = shared.http("bob").post("/api/repos/create", json={"name": "card"})
         assert answer.status_code == 507
         assert "secret" not in answer.text + str(answer.headers)

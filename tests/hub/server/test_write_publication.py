@@ -54,7 +54,7 @@ def test_a_tag_publishes_the_card_of_its_commit(shared: Shared, name: str, tmp_p
     done = api.upload_folder(repo_id=name, folder_path=folder)
     api.create_tag(name, tag="v1", tag_message="the first")
     repository = shared.hub.repositories.get("model", name)
-    (published,) = shared.hub.publications.of(repository)
+    (published,) = shared.hub.publications.list(repository)
     assert (published.tag, published.commit, published.author) == ("v1", done.oid, "bob")
     version = shared.hub.registry.get(name)
     assert version.sha256 == published.version
@@ -93,7 +93,7 @@ def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
     with pytest.raises(BadRequestError, match=r"config\.json, listed in kcard\.json, is not in the commit"):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []
-    assert shared.hub.publications.of(shared.hub.repositories.get("model", name)) == []
+    assert shared.hub.publications.list(shared.hub.repositories.get("model", name)) == []
 
 
 def test_an_index_of_more_rows_than_there_are_passages_is_not_published(

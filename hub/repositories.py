@@ -419,7 +419,7 @@ def _find_ids(connection: Connection, query: ListQuery, identity: Identity | Non
     sought = query.terms
     if not sought:
         return ids()
-    if (rarest := _rarest(connection, sought, query.limit)) is not None:
+    if (rarest := find_rarest_term(connection, sought, query.limit)) is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
         return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
     # How far to scan before giving up; empty if there are fewer repositories than that.
@@ -435,7 +435,7 @@ def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
     return SORTS[query.sort], repositories.c.id
 
 
-def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
+def find_rarest_term(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
     """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())

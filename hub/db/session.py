@@ -235,7 +235,7 @@ def database_name(url: URL) -> str:
 
 
 def make_engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
-    """Make an engine for a URL from `locate`, for writers or for readers.
+    """Make an engine for a URL from `parse_location`, for writers or for readers.
 
     `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
     PostgreSQL driver.
@@ -313,7 +313,7 @@ class Database:
             if inspect(connection).has_table("alembic_version"):
                 revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
         if revision != HEAD:
-            self._upgrade(revision)
+            self.migrate(revision)
 
     @property
     def path(self) -> Path | None:
@@ -392,7 +392,8 @@ class Database:
             self._writers.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
-    def _upgrade(self, revision: str | None) -> None:
+    def migrate(self, revision: str | None) -> None:
+        """Migrate the database from its revision to HEAD; None: a new one. Raises HubError for an unknown revision."""
         # Alembic is slow to import, so only do so if needed.
         from alembic import command
         from alembic.config import Config

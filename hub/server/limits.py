@@ -466,7 +466,7 @@ async def limit_expensive() -> AsyncIterator[None]:
 # A dependency of routes that need much processor time or memory: only a few run at a time, which bounds their memory;
 # the others wait without occupying a thread, so that downloads overtake them. The turn ends before the response is
 # sent, so that slow clients delay nobody. It is resolved first: where another dependency reads the request's body,
-# which a client may send slowly, declare an InTurn as the endpoint's last parameter instead.
+# which a client may send slowly, declare an ExpensiveTurn as the endpoint's last parameter instead.
 EXPENSIVE = Depends(limit_expensive, scope="function")
 ExpensiveTurn: TypeAlias = Annotated[None, EXPENSIVE]
 
@@ -475,7 +475,7 @@ async def limit_writes(request: Request) -> AsyncIterator[None]:
     """Limit the writes that run at a time. All endpoints depend on it. Raises Unavailable.
 
     Writers wait for each other in the database; here they wait without occupying the threads of reads. Coroutines
-    receive uploads, and store them `in_write_thread`.
+    receive uploads, and store them `run_in_write_thread`.
     """
     if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
         yield

@@ -1,9 +1,7 @@
 """Commits: all or none of them, on the parent that was meant, of files that the account may use. On both databases."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
@@ -13,20 +11,9 @@ from kcard.hub.checks.formats import MOST_FILES
 from kcard.hub.db.models import uploads
 from kcard.hub.errors import Invalid, NotFound, Refused, TooLarge, WrongParent
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
-from tests.hub.stand import QUOTA, Stand, entry_of, stand
+from tests.hub.stand import QUOTA, Stand, entry_of
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
 
 
 def paths(hub: Stand, card: Repository, revision: str = "main") -> list[str]:

@@ -1,25 +1,11 @@
 """Branches, tags, and what a revision means. On both databases."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.history import check_ref
 from kcard.hub.values import Ref, Repository
-from tests.hub.stand import Stand, stand
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
+from tests.hub.stand import Stand
 
 
 def test_a_revision_is_a_branch_a_tag_a_sha_or_how_a_sha_begins(hub: Stand, card: Repository) -> None:

@@ -3,12 +3,10 @@
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
@@ -16,13 +14,7 @@ from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 from kcard.hub.values import DeclaredFigures, Delete, QuarantineReason, Repository, VersionSummary
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
-from tests.hub.stand import Stand, stand
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
+from tests.hub.stand import Stand, recorded_statements, stand
 
 
 @pytest.fixture
@@ -256,17 +248,15 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     assert list(hub.registry.quarantine.find_reasons(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
 
 
-def test_marks_of_a_page_take_four_queries(tmp_path: Path) -> None:
+def test_summaries_of_a_page_take_four_queries(tmp_path: Path) -> None:
     with stand(tmp_path) as hub:
         ids = [hub.make(f"ada/{n}").id for n in range(5)]
         for id_ in ids:
             publish(
                 hub, hub.repositories.get("model", f"ada/{ids.index(id_)}"), card(factuality=id_ / 10), "v1"
             )
-        statements: list[str] = []
-        engine = hub.registry.database._readers
-        event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
-        assert len(hub.publications.summarize(ids)) == 5
+        with recorded_statements() as statements:
+            assert len(hub.publications.summarize(ids)) == 5
         assert len([query for query in statements if query != "BEGIN"]) == 4
 
 

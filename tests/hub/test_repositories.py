@@ -19,12 +19,6 @@ from kcard.hub.values import Repository
 from tests.hub.stand import Stand, stand
 
 
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
 def test_a_new_repository_has_one_commit_with_gitattributes_on_main(hub: Stand) -> None:
     repository = hub.make("ada/Onco")
     assert repository.head == hub.refs.resolve(repository, "main")
@@ -178,7 +172,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(kcard.hub.repositories, "SCANNED", 1)
     if request.param != "as counted":
         place = 0 if request.param == "looked up" else None
-        monkeypatch.setattr(kcard.hub.repositories, "_rarest", lambda *_: place)
+        monkeypatch.setattr(kcard.hub.repositories, "find_rarest_term", lambda *_: place)
 
 
 @pytest.fixture
@@ -322,7 +316,7 @@ def test_a_cursor_of_another_query_or_of_nobody_is_refused(shelf: Shelf) -> None
 def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
     for number in range(200):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    rarest = kcard.hub.repositories._rarest
+    rarest = kcard.hub.repositories.find_rarest_term
     with shelf.hub.registry.database.read() as connection:
         assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
         assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None

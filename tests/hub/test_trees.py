@@ -1,7 +1,7 @@
 """What the trees of commits take in the database, and that they are read as they were written. On both databases."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,9 @@ from kcard.hub.registry import Hub
 from kcard.hub.trees import LONGEST, CommitTree, EncodedTree
 from kcard.hub.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
 from kcard.manifest import Manifest, seal
-from tests.hub.stand import Stand, entry_of, opened, stand
+from tests.hub.stand import Stand, entry_of, opened
 
 FILES = 600
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
 
 
 @pytest.fixture

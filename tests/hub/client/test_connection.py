@@ -4,7 +4,6 @@ import gzip
 import json
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -31,13 +30,7 @@ from tests.hub.client.hostile import (
     send,
     send_json,
 )
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared
 
 
 def test_a_token_is_kept_once_the_hub_has_accepted_it(shared: Shared, home: Path) -> None:

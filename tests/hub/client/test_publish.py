@@ -1,7 +1,6 @@
 """Publishing to a hub elsewhere: one commit, one tag, and everything again where it was interrupted."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,7 @@ from kcard.errors import HubError, UsageError
 from kcard.hub.client.transfer import PublishedVersion
 from kcard.manifest import MANIFEST, seal
 from tests.hub.client.cards import rivers
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.extend(path for path, _ in batch)
         return await judged(batch)
 
-    monkeypatch.setattr(checking, "_judge", counting)
+    monkeypatch.setattr(checking, "judge_batch", counting)
     return paths
 
 

@@ -1,6 +1,6 @@
 """A tag on a card publishes a version of it, wholly or not at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,7 @@ from safetensors.numpy import save
 from kcard.hub.values import DeclaredFigures
 from kcard.manifest import Manifest, seal
 from tests.hub.exams import exam
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared, status
 
 
 @pytest.fixture
@@ -42,10 +36,6 @@ def card(
         (folder / path).write_bytes(content)
     seal(folder, replace(Manifest(name="moons", description="Moons of all planets"), kind=kind))
     return folder
-
-
-def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
-    return int(error.value.response.status_code)
 
 
 def test_a_tag_publishes_the_card_of_its_commit(shared: Shared, name: str, tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ class Account:
 
     admin     whether the user administers the hub
     disabled  a disabled user's tokens don't work; the account's repositories stay
-    quota     bytes that its repositories may hold together; None: the hub's default
+    quota     bytes that its repositories may have in all; None: the hub's default
     description  plain text for its page
     """
 

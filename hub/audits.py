@@ -1,4 +1,4 @@
-"""Verified results of published versions: measured by operators of the hub, with `kcard audit`.
+"""Audits: verified results of published versions, measured by operators of the hub with `kcard audit`.
 
 They are append-only and never change the files of a version.
 """
@@ -22,7 +22,7 @@ from kcard.manifest import Manifest
 
 __all__ = ["AuditFinding", "Audits", "StoredAudit", "is_measurable"]
 
-# Kinds whose model is not among the card's files.
+# Kinds of cards whose model is not among their files.
 ELSEWHERE = ("reference", "llm", "search")
 # Repository, number, sha256 of the manifest, commit.
 Unverified: TypeAlias = tuple[str, int, str, str]
@@ -71,7 +71,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class StoredAudit:
-    """A finding for a version: `taken` is when it was stored, in UTC, `author` who took it; None: the command line."""
+    """A stored finding about a version: `taken` is the time, in UTC, `author` who measured; None: the command line."""
 
     card: str
     version: int
@@ -109,12 +109,14 @@ class Audits:
                 )
             numbers, reference = [], version.reference
             for finding in findings:
+                # The row, and the search index of its card.
                 values = {"version_id": row.id, "taken": now(), "author": by, **asdict(finding)}
                 number = int(
                     connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
                 )
                 owner = select(versions.c.repository_id).where(versions.c.id == row.id)
                 search_index.update_rows(connection, connection.execute(owner).scalar_one())
+                # The event log: the measurement, and the quarantine that it causes.
                 named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
                 measurements = {key: getattr(finding, key) for key in named}
                 write_event(
@@ -138,15 +140,16 @@ class Audits:
                     why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
                     write_event(connection, by, "card.quarantined", reference, audit=number, **why)
                 numbers.append(number)
+            # The times as stored.
             query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
             times = [utc(taken) for taken in connection.scalars(query)]
         pairs = zip(times, findings, strict=True)
         return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
 
     def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
-        """Return a page of the versions that can be measured, but were not: those after a row's id, oldest first.
+        """Return a page of measurable versions without a result, oldest first, and where it ends.
 
-        Returns the rows, and where the next page starts; None: this is the last one.
+        `after`: where the page before ended, 0 for the first one. The end of this page is None if it is the last one.
         """
         measured = exists().where(audits.c.version_id == versions.c.id)
         columns = (versions.c.id, repositories.c.name, versions.c.number, versions.c.sha256, versions.c.sha)

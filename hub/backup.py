@@ -452,7 +452,7 @@ def _put_blobs(
 
 
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
-    """Yield each commit with the files that its stored tree sets, after checks of their paths.
+    """Check the paths of each commit, and yield it with the files that its stored tree sets.
 
     Usually a commit follows its parent, whose tree is then not read again.
     """

@@ -95,16 +95,16 @@ def check_share(value: float, name: str = "threshold", other: str = ", or off") 
 
 
 def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
-    """Return why the exam can't be that of the card; None if it can."""
+    """Return why the exam can't be the card's; None if it can."""
     if not isinstance(exam, dict) or exam.get("format") != FORMAT:
         return f"its format is not {FORMAT}"
     if exam.get("card") != manifest.name:
-        return f"it is of card {str(exam.get('card'))[:100]!r}, not of {manifest.name!r}"
+        return f"it belongs to card {str(exam.get('card'))[:100]!r}, not {manifest.name!r}"
     own = exam.get("own")
     if not isinstance(own, dict):
         return "it has no result on the card's own corpus"
     if own.get("sha256") != manifest.training.corpus_sha256:
-        return "it is of another corpus than the card's"
+        return "its corpus is not the card's"
     # Recall and faithfulness on the card's own corpus.
     questions, digest = own.get("questions"), own.get("questions_sha256")
     if type(questions) is not int or questions < 1:
@@ -125,7 +125,7 @@ def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
         return None
     digest = exam.get("evidence_sha256")
     if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        return "it has a factuality, but names no evidence with its sha256"
+        return "it has a factuality, but no name and sha256 of the evidence"
     return _find_scores_fault(factuality, "factuality")
 
 
@@ -198,6 +198,7 @@ def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[in
     """Return the verified figures of these versions, by id; versions without any are omitted."""
     if not ids:
         return {}
+    # The audits of each version, oldest first.
     columns = [column for column in audits.c if column.name != "record"]
     query = select(*columns).order_by(audits.c.id)
     if len(ids) <= MOST_BY_ID:

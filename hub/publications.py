@@ -156,6 +156,7 @@ class Publications:
                 tree = history.read_tree(connection, repository, sha)
         if MANIFEST not in tree:
             return None
+        # The manifest, and the files that it lists.
         try:
             text = self._read(tree[MANIFEST]).decode()
             manifest = Manifest.from_json(text)
@@ -167,7 +168,7 @@ class Publications:
             check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
         except CardError as error:
             raise Invalid(f"can't publish the card: {error}") from error
-        # The exam must be plausible if the card needs one.
+        # The exam, which must be plausible if the card needs one.
         exam = read_exam(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
         needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
         if needed and (exam is None or exam.fault):
@@ -175,6 +176,7 @@ class Publications:
             raise Invalid(
                 f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
             )
+        # The tag and the version, unless another tag has published it.
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)

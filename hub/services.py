@@ -66,6 +66,7 @@ class HubServices:
         quota          default quota of a namespace in bytes; None: no limit
         exam_required  whether a card with a model needs an exam to be published
         """
+        # The local hub, on whose database and store everything works.
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         tokens = TokenStore(database)

@@ -232,7 +232,8 @@ def digest_secret(secret: str) -> str:
 # Sessions of browsers.
 #
 # A browser logs in with a token and gets a random id (256 bits), of which only the sha256 is stored. A session may do
-# what its token may. It ends with the token, while the account is disabled, after IDLE without use, and after LONGEST.
+# what its token may. It ends with the token, or if the account is disabled, after IDLE without use, and after
+# LONGEST_SESSION.
 
 IDLE, LONGEST_SESSION = timedelta(days=7), timedelta(days=30)
 # Precision of the time of last use, so that few requests write it.

@@ -117,7 +117,7 @@ class VerifiedFigures:
         if self.taken is None:
             return f"by this hub on {self.at:%Y-%m-%d}, without independent evidence"
         digest = f" (sha256 {self.evidence_sha256[:12]})" if self.evidence_sha256 else ""
-        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of what it wrote"
+        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of its documents"
         shared = "" if self.independent else "; the evidence is not independent: it repeats the card's corpus"
         against = self.evidence or "unnamed evidence"
         return f"by this hub on {self.taken:%Y-%m-%d} against {against}{digest}{covers}{shared}"

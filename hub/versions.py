@@ -213,6 +213,7 @@ def is_newest() -> ColumnElement[bool]:
 
 def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, by card name, oldest first."""
+    # One row for each version and each branch, other than main, that is at its commit: an alias.
     own = find_own_namespace(connection)
     pointing = and_(
         refs.c.repository_id == version_table.c.repository_id,
@@ -225,6 +226,7 @@ def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> l
     query = select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
     rows = connection.execute(query.where(*conditions)).all()
     verified = figures.verified_by_version(connection, {row.id for row in rows})
+    # One value for each version, with all its aliases.
     grouped = groupby(rows, key=lambda row: row.id)
     matching = []
     for id_, same in grouped:

@@ -392,6 +392,7 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
     answer = getattr(cause, "response", None)
     sent = getattr(cause, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
     message = printable(" ".join(sent.split())[:300]) if sent else one_line(cause)
+    # What the hub refused.
     code = http_status(error)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
@@ -408,6 +409,7 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
         )
     if code is not None:
         return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {message}")
+    # What failed on this machine or on the way.
     if isinstance(cause, OSError) and cause.filename is not None:
         return HubError(f"{cause.filename}: {cause.strerror or cause}")
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:

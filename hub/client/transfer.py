@@ -214,6 +214,7 @@ def push_card(
     manifest = Manifest.read(folder)
     text = (folder / MANIFEST).read_bytes()
     with connect(url, token, progress=progress) as api:
+        # The repository, created if needed.
         user = str(api.whoami()["name"]) if token is not None else ""
         requested = repository or f"{user}/{manifest.name}"
         name = api.create_repo(requested, private=private, exist_ok=True).repo_id
@@ -221,12 +222,13 @@ def push_card(
             raise HubError(
                 f"{requested} already exists as {name}: repository names must differ in more than case"
             )
+        # The version, unless the hub has it.
         version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
             version = _publish_version(api, name, folder, manifest, text, page)
+        # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
-            # Move the branch, by deleting and recreating it.
             head = list_branches(api, name).get(alias)
             if head == version.commit:
                 continue

@@ -305,7 +305,7 @@ class Database:
         self._process, self._turn = os.getpid(), threading.Lock()
         weakref.finalize(self, _close_engines, (self._readers, self._writers), self._process)
         if self.path is not None:
-            # A new file is for its owner only, as SQLite then makes the files beside it.
+            # Only its owner may read a new file; SQLite then gives its other files the same mode.
             with suppress(OSError):  # it exists, or SQLite reports why it can't be
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         revision: str | None = None

@@ -335,13 +335,14 @@ class DetailCache:
         results = self._results.get(key)
         if files is None or config_json is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
+            # The list of files.
             if not files:
                 files = b"null"
                 if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
                     encoded = _encode([describe_sibling(entry, blobs) for entry in tree.values()])
                     files = encoded if len(encoded) <= LARGEST_LIST else files
             if not config_json and config:
-                # The fields by which clients choose a class.
+                # The fields of config.json by which clients choose a class.
                 fields = _short_values(self._read_json(tree.get(CONFIG)), "architectures", "model_type")
                 if adapter := self._read_json(tree.get(ADAPTER)):
                     fields["peft"] = _short_values(
@@ -349,6 +350,7 @@ class DetailCache:
                     )
                 config_json = _encode(fields)
             config_json = config_json or b""
+            # Declared evaluation results.
             if results is None:
                 results = declared_results(self._hub.blobs, tree)
                 self._results.put(key, results, DETAILS_KEY + len(_encode(results)))

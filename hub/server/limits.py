@@ -206,6 +206,7 @@ class RateLimit:
         if scope["type"] != "http" or scope["path"] in PROBES or (is_this_machine(scope) and not self._own):
             await self._app(scope, receive, send)
             return
+        # Take tokens from the bucket of the account, or of the address if the account is not known yet.
         header = Headers(scope=scope).get("authorization")
         login = None if header is None else hashlib.sha256(header.encode()).digest()
         account = self._accounts.get(login) if login else None
@@ -230,6 +231,7 @@ class RateLimit:
                 headers["RateLimit-Policy"] = self._policy
             await send(message)
 
+        # Refuse the request, or pass it on.
         if not taken.allowed:
             from kcard.hub.server.web.render import make_error_response
 

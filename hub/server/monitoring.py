@@ -91,6 +91,7 @@ class Instrumentation:
         # The client's X-Request-Id if it is well-formed, otherwise a new one.
         sent_id = Headers(scope=scope).get(REQUEST_ID, "")
         identifier = sent_id if ACCEPTABLE.fullmatch(sent_id) else secrets.token_hex(8)
+        # Count the bytes of both directions while they pass.
         status, received, sent = 0, 0, 0
 
         async def count_received() -> Message:
@@ -118,6 +119,7 @@ class Instrumentation:
             logger.exception("unexpected error", extra={"fields": {"id": identifier}})
             await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
         finally:
+            # Report the exchange.
             seconds = time.perf_counter() - start
             client = scope.get("client")
             exchange = Exchange(

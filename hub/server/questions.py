@@ -304,13 +304,15 @@ class Relay:
 
     async def _ask(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Wait for an idle child, let it answer, and replace it if it has not ended the question."""
-        question = asyncio.ensure_future(reader.readline())  # without a line if the worker leaves
+        # Wait for an idle child, unless the worker leaves, which ends the line without a question.
+        question = asyncio.ensure_future(reader.readline())
         place = await self._take(question)
         if place is None:
             if not question.done():
                 writer.write(BUSY)
                 question.cancel()
             return
+        # Pass the question on, and the lines of both until it is answered.
         usable = False
         try:
             if not self._children[place].alive:
@@ -325,6 +327,7 @@ class Relay:
                     usable = await _relay_lines(self._children[place], line, reader, writer)
             except TimeoutError:
                 _write_failure(writer, f"it took longer than {SECONDS:g} s")
+        # Replace the child if it may still be busy with the question.
         finally:
             try:
                 if not usable:

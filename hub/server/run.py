@@ -289,6 +289,7 @@ def run_workers(
             for child in processes.processes:
                 child.process.kill()
 
+    # The first signal stops the workers, the second one kills them.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     threading.Thread(

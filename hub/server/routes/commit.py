@@ -463,6 +463,7 @@ async def commit(
         store_body(request, hub.blobs.partial, options.max_commit) as body,
         cancel_on_disconnect(request),
     ):
+        # Parse the operations, and check their files.
         files = CommitFiles(hub, options, identity, body.path.parent)
 
         def read_body() -> tuple[Header, list[Operation]]:
@@ -477,6 +478,7 @@ async def commit(
             raise Invalid("empty commit: add, delete or copy at least one file")
         await check_files(hub.verdicts, files.candidates)
 
+        # Store the files, and commit them.
         def store() -> Commit:
             files.store(repository.id)
             return hub.commits.add(

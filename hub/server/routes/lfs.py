@@ -327,13 +327,15 @@ def _offer_uploads(
     hub: HubServices,
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
+    # What the account has sent already, or may read elsewhere, need not be sent.
     room = limits.room
     usable = hub.uploads.find_usable(identity, {file.oid for file in files})
-    there = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
-    if there:  # gc keeps them until they are committed
-        hub.uploads.record(identity.account_id, there, repository.id)
+    existing = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
+    if existing:  # gc keeps them until they are committed
+        hub.uploads.record(identity.account_id, existing, repository.id)
+    # Of the others, each is refused or gets its upload URLs.
     for file in files:
-        if file.oid in there:
+        if file.oid in existing:
             yield file.model_dump()
         elif file.oid in usable:
             yield _refuse_file(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")

@@ -81,6 +81,7 @@ def listing(
 
     Pages of more than about a megabyte end early: follow Link.
     """
+    # The page of repositories.
     details = _ListDetails(full, config, card_data, frozenset(expand or ()))
     query = ListQuery(
         type=repository_type(types),
@@ -97,6 +98,7 @@ def listing(
     )
     page, following = hub.listing.page(query, identity)
     summaries = hub.publications.summarize([repository.id for repository in page])
+    # Their properties, up to about LARGEST_PAGE bytes.
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):

@@ -247,6 +247,7 @@ async def answer_page(
             raise Invalid("type a question")
         if len(question) > LONGEST:
             raise Invalid(f"the question has {len(question)} characters: the limit is {LONGEST}")
+        # The cards that may answer, and their answer.
         limit.take(client)
         card = form.text("card")
         if card:

@@ -247,6 +247,7 @@ def list_uses(
         "prefix": "/datasets" if dataset else "",
         "path": shlex.quote(quote(path)),
     }
+    # With kcard, with the library that loads the model, by download.
     ways: list[Use] = []
     if manifest is not None and published:
         ways.append(Use("kcard", "kcard", KCARD.format(**values)))
@@ -333,6 +334,7 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
     own = record.get("own")
     if not isinstance(own, dict):
         return None
+    # The best and the worst documents.
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
     judged = [*_read_list(record.get("best")), *_read_list(record.get("worst"))]
     shown: dict[ExamQuestionView, None] = {}
@@ -346,6 +348,7 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
                 score=_try(lambda item=item: check_share(float(item[scored]))),  # type: ignore[misc]
             )
             shown[question] = None
+    # Each figure by itself, since any may be missing or malformed.
     return ExamView(
         recall=_read_interval(own.get("recall"), -1),
         lift=_read_interval(own.get("lift"), -1),

@@ -163,7 +163,7 @@ class Publications:
             check_manifest(manifest)
         except (CardError, UnicodeDecodeError) as error:
             raise Invalid(f"can't publish the card: {error}") from error
-        files = self._checked_files(tree, manifest)
+        files = self._check_files(tree, manifest)
         try:
             check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
         except CardError as error:
@@ -220,7 +220,7 @@ class Publications:
         # The query is coarser than the rule: some have an audit that clears them, too little coverage, or a release.
         return [*islice((summary for summary in summaries if summary.quarantined), limit)]
 
-    def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
+    def _check_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
         """Return the files of the card. Raises Invalid unless all match the manifest and have allowed content."""
         # Every file that the manifest lists is in the commit, with the same sha256.
         files = {MANIFEST: tree[MANIFEST]}

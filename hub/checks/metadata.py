@@ -185,7 +185,31 @@ def derive_tags(
     Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
-    unique = dict.fromkeys(tag for tag in _derive_tags(card, files, manifest) if _is_tag(tag))
+    # The library, and what the files are.
+    derived = [find_library(card, files)]
+    if _has_tensors(files):
+        derived.append("safetensors")
+    if ADAPTER in files:
+        derived.append("peft")
+    # The task, tags, languages and data sets. YAML reads the language code `no` as a boolean.
+    derived += [find_pipeline_tag(card), *_texts(card.get("tags"))]
+    derived += ["no" if code == "False" else code for code in _texts(card.get("language"))]
+    derived += [f"dataset:{name}" for name in _texts(card.get("datasets"))]
+    # The base models, and the relation to them.
+    names = [*_texts(card.get("base_model"))]
+    relation = card.get("base_model_relation")
+    if relation not in RELATIONS:
+        is_adapter = ADAPTER in files or card.get("library_name") == "peft"
+        relation = "adapter" if is_adapter else "merge" if len(names) > 1 else "finetune"
+    for name in names:
+        derived += [f"base_model:{name}", f"base_model:{relation}:{name}"]
+    derived += [f"license:{name.lower()}" for name in _texts(card.get("license"))]
+    # The kind and the domain of a knowledge card; biomedical/oncology has biomedical and biomedical/oncology.
+    if manifest is not None:
+        derived += ["kcard", f"kcard:kind:{manifest.kind}"]
+        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+        derived += [f"domain:{domain}" for domain in domains]
+    unique = dict.fromkeys(tag for tag in derived if tag and _is_tag(tag))
     return tuple(unique)[:MOST_TAGS]
 
 
@@ -204,36 +228,6 @@ def find_library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
 def find_pipeline_tag(card: Mapping[str, Any]) -> str | None:
     """Return the task of the repository, from its metadata."""
     return _text(card.get("pipeline_tag"))
-
-
-def _derive_tags(
-    card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None"
-) -> Iterator[str]:
-    yield from filter(None, [find_library(card, files)])
-    if _has_tensors(files):
-        yield "safetensors"
-    if ADAPTER in files:
-        yield "peft"
-    yield from filter(None, [find_pipeline_tag(card)])
-    yield from _texts(card.get("tags"))
-    # YAML reads the language code `no` as a boolean.
-    yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
-    yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
-    names = [*_texts(card.get("base_model"))]
-    relation = card.get("base_model_relation")
-    if relation not in RELATIONS:
-        adapter = ADAPTER in files or card.get("library_name") == "peft"
-        relation = "adapter" if adapter else "merge" if len(names) > 1 else "finetune"
-    for name in names:
-        yield f"base_model:{name}"
-        yield f"base_model:{relation}:{name}"
-    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
-    if manifest is not None:
-        yield "kcard"
-        yield f"kcard:kind:{manifest.kind}"
-        # biomedical and biomedical/oncology for biomedical/oncology
-        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
-        yield from (f"domain:{domain}" for domain in domains)
 
 
 def _has_tensors(files: frozenset[str]) -> bool:

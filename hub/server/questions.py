@@ -327,8 +327,8 @@ class Relay:
                     usable = await _relay_lines(self._children[place], line, reader, writer)
             except TimeoutError:
                 _write_failure(writer, f"it took longer than {SECONDS:g} s")
-        # Replace the child if it may still be busy with the question.
         finally:
+            # Replace the child if it may still be busy with the question.
             try:
                 if not usable:
                     logger.warning(

@@ -60,40 +60,36 @@ async def store_body(request: Request, partial: Path, limit: int) -> AsyncIterat
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
-    with explain_os_errors("can't store the upload"), partial_folder(partial) as folder:
-        yield await _write_body(request, folder / "body", limit)
-
-
-async def _write_body(request: Request, path: Path, limit: int) -> StoredBody:
-    """Write the body to a new file. A thread hashes and writes one block while the next is received."""
     digest, size = hashlib.sha256(), 0
-    writing: asyncio.Future[None] | None = None
-    with path.open("xb") as file:
+    with explain_os_errors("can't store the upload"), partial_folder(partial) as folder:
+        with (folder / "body").open("xb") as file:
 
-        def write(pieces: list[bytes]) -> None:
-            for piece in pieces:
-                digest.update(piece)
-                file.write(piece)
+            def write(pieces: list[bytes]) -> None:
+                for piece in pieces:
+                    digest.update(piece)
+                    file.write(piece)
 
-        def finish() -> None:
-            file.flush()
-            os.fsync(file.fileno())
+            def flush() -> None:
+                file.flush()
+                os.fsync(file.fileno())
 
-        try:
-            async for pieces in _read_blocks(request):
-                size += sum(map(len, pieces))
-                if size > limit:
-                    raise TooLarge(f"request body too large: the limit is {limit} bytes")
+            # A thread hashes and writes one block while the next is received.
+            writing: asyncio.Future[None] | None = None
+            try:
+                async for pieces in _read_blocks(request):
+                    size += sum(map(len, pieces))
+                    if size > limit:
+                        raise TooLarge(f"request body too large: the limit is {limit} bytes")
+                    if writing is not None:
+                        await writing
+                    writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
+            except ClientDisconnect:
+                raise Invalid("the client disconnected before the end of the request") from None
+            finally:
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
-        except ClientDisconnect:
-            raise Invalid("the client disconnected before the end of the request") from None
-        finally:
-            if writing is not None:
-                await writing
-        await to_thread.run_sync(finish)
-    return StoredBody(path, digest.hexdigest(), size)
+            await to_thread.run_sync(flush)
+        yield StoredBody(folder / "body", digest.hexdigest(), size)
 
 
 async def _read_blocks(request: Request) -> AsyncIterator[list[bytes]]:

@@ -152,6 +152,7 @@ def read_lines(stream: BinaryIO, largest: int) -> Iterator[Line]:
 
 
 def _parse_line(text: bytes, number: int) -> Line:
+    """Return the operation of a line, or the header. Raises Invalid."""
     try:
         data = parse(text.decode())
     except ValueError as error:
@@ -172,7 +173,7 @@ def _parse_line(text: bytes, number: int) -> Line:
                 raise Invalid("the commit's title or description contains a NUL character")
             return Header(title, message, parent)
         case "file":
-            return Inline(fields.text("path"), _decode_content(fields))
+            return Inline(fields.text("path"), fields.content())
         case "lfsFile":
             sha256, size = fields.text("oid"), fields.value.get("size")
             if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
@@ -201,19 +202,19 @@ class _LineFields:
             raise Invalid(f"line {self.number}: {name} must be a string")
         return text
 
-
-def _decode_content(fields: _LineFields) -> bytes:
-    content, encoding = fields.text("content"), fields.text("encoding", "utf-8")
-    match encoding:
-        case "base64":
-            try:
-                return base64.b64decode(content, validate=True)
-            except (binascii.Error, ValueError):
-                raise Invalid(f"line {fields.number}: content is not valid base64") from None
-        case "utf-8":
-            return content.encode()
-        case _:
-            raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
+    def content(self) -> bytes:
+        """Return the decoded content of a file. Raises Invalid for another encoding than base64 or UTF-8."""
+        content, encoding = self.text("content"), self.text("encoding", "utf-8")
+        match encoding:
+            case "base64":
+                try:
+                    return base64.b64decode(content, validate=True)
+                except (binascii.Error, ValueError):
+                    raise Invalid(f"line {self.number}: content is not valid base64") from None
+            case "utf-8":
+                return content.encode()
+            case _:
+                raise Invalid(f"line {self.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
 
 
 # The operations of a commit's lines, and its files, which are stored after all of them are checked.

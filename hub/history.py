@@ -498,7 +498,7 @@ def require_unpublished(
 ) -> None:
     """Raise Conflict if a revision, with the sha256 of the card that it publishes, was another published tag.
 
-    What a name and a tag meant is recorded for ever, whatever becomes of the repository.
+    The card of a name and a tag is recorded permanently, even if the repository is deleted or renamed.
     """
     model = (repositories.c.id == repository_id, repositories.c.type == "model")
     if connection.scalar(select(repositories.c.id).where(*model)) is None:

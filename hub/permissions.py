@@ -1,8 +1,8 @@
 """Who may read and write a repository.
 
-A token's scope limits its user. read: read only. write: also what the user may change, create and administer. admin:
-also what the user may do as an administrator of the hub, who owns every repository. A token for one repository counts
-as anonymous everywhere else.
+A token's scope limits what its user may do. read: only read. write: also change, create and administer. admin: also act
+as an administrator of the hub, who has all rights in every repository. A token for one repository is anonymous in all
+others.
 
     in a namespace      may
     its own user        do everything

@@ -50,7 +50,7 @@ class Pools:
             return _read_pool(connection, name)
 
     def add(self, name: str, cards: Sequence[str]) -> StoredPool:
-        """Add cards. A card that is in the pool keeps its place and gets the new reference."""
+        """Add cards. A card that is already in the pool keeps its place, with the new reference."""
         references = self._check_references(cards)
         with self._database.write() as connection:
             _put_members(connection, self._require_id(connection, name), references)

@@ -92,7 +92,7 @@ class Selection:
     """The distinct versions to use, in the order given.
 
     left_out   references of excluded quarantined versions, with the reason
-    spared     likewise, of quarantined versions that are used because they are named
+    spared     references of quarantined versions that are used because they are named, with the reason
     threshold  the hub's, if any version is quarantined
     elsewhere  references of excluded versions that would send the question to another service
     """
@@ -169,7 +169,7 @@ class Hub:
         """Open the hub, creating it or migrating its database. Raises HubError.
 
         database_url  a database outside of `home`; by default KCARD_DATABASE_URL if the home is KCARD_HOME
-        blobs_url     likewise a store of files: KCARD_BLOBS_URL
+        blobs_url     a store of files outside of `home`; by default KCARD_BLOBS_URL if the home is KCARD_HOME
         serving       for servers: see Database
         """
         configured = settings()
@@ -442,7 +442,7 @@ class Hub:
         )
 
     def backup(self, path: Path | str, report: Report | None = None) -> "Backup":
-        """Write a consistent copy of the hub to a new tar file, while others may publish; returns what it has.
+        """Write a consistent copy of the hub to a new tar file, while others may publish; return its contents.
 
         The file appears complete or not at all. `report` is called with the bytes done. Raises UsageError if the file
         exists, DamagedCard if a file of the hub is damaged.

@@ -28,8 +28,8 @@ __all__ = ["Parts", "Uploads", "VerdictKey", "Verdicts", "delete_committed", "de
 
 # Multipart uploads of large files; each request may reach another worker.
 #
-# Parts are complete files, joined into a new file that is then hashed: sending a part again can't change a
-# checked file.
+# Parts are complete files, joined into a new file that is then hashed, so that sending a part again can't change a file
+# that was checked.
 
 STALE_SECONDS = 24 * 3600
 

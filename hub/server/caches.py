@@ -199,11 +199,11 @@ class Folders:
         start = f"{path}/" if path else ""
         first = bisect_left(self._paths, start)
         items: list[TreeItem] = []
-        for here in islice(self._paths, first, None):
-            if not here.startswith(start):
+        for inner in islice(self._paths, first, None):
+            if not inner.startswith(start):
                 break
-            if here and (recursive or "/" not in here[len(start) :]):
-                items.append(self.files.get(here) or self._folders[here])
+            if inner and (recursive or "/" not in inner[len(start) :]):
+                items.append(self.files.get(inner) or self._folders[inner])
         return items
 
     @cached_property

@@ -347,7 +347,7 @@ class Visitor:
 
     session     None: not logged in
     identity    of the session or of the client's token; None: anonymous
-    form_token  goes with every form; "" without a cookie
+    form_token  the token that every form must contain; "" without a cookie
     asks        whether the hub answers questions on its pages
     """
 

@@ -185,7 +185,7 @@ NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
 
 
 class RateLimit:
-    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at once, except probes.
+    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at a time; probes are exempt.
 
     rate     downloads a minute; other requests cost more
     counts   the file that the workers share; None: this process counts alone

@@ -367,7 +367,7 @@ def serve(
 
     first      is called with an administrator's token if the hub has no account yet
     ready      is called with the URL once it answers
-    answering  what the ask workers run; None: there are none
+    answering  the program of the ask workers; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     missing = [name for name in MODULES if find_spec(name) is None]

@@ -186,7 +186,7 @@ class AccessDecision(BaseModel):
 
 
 class Grant(BaseModel):
-    """The user who gets access."""
+    """The user to whom access is granted."""
 
     user: str = Field(max_length=200)
 

@@ -277,19 +277,19 @@ class CommitFiles:
 
     def _make_entry(self, line: Large, usable: Mapping[str, int]) -> Entry:
         """Return the entry of a file that the account may use; knowing its sha256 is not enough."""
-        path, sha256, there = line.path, line.sha256, usable.get(line.sha256)
+        path, sha256, size = line.path, line.sha256, usable.get(line.sha256)
         check_path(path)
-        if there is None:
+        if size is None:
             raise Invalid(f"{path}: no upload with sha256 {sha256}: upload the file first")
-        if line.size not in {None, there}:
-            raise Invalid(f"{path}: the upload with sha256 {sha256} has {there} bytes, not {line.size}")
-        if there > self.options.max_file_size:
-            raise TooLarge(f"{path} has {there} bytes: the limit is {self.options.max_file_size}")
+        if line.size not in {None, size}:
+            raise Invalid(f"{path}: the upload with sha256 {sha256} has {size} bytes, not {line.size}")
+        if size > self.options.max_file_size:
+            raise TooLarge(f"{path} has {size} bytes: the limit is {self.options.max_file_size}")
         candidate = ContentCandidate(
-            sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256)
+            sha256, size, check_name(path, size), partial(self.hub.blobs.open, sha256)
         )
         self.candidates.append((path, candidate))
-        return Entry(path, lfs_pointer_oid(sha256, there), sha256, there, lfs=True)
+        return Entry(path, lfs_pointer_oid(sha256, size), sha256, size, lfs=True)
 
 
 # How to upload each file of a commit.
@@ -331,7 +331,7 @@ def preupload(
     caches: CachesDep,
     options: OptionsDep,
 ) -> JSONResponse:
-    """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
+    """Fails at the first file that a commit would refuse. No file is ignored, even if a .gitignore names it."""
     tree: Mapping[str, Entry] = {}
     with suppress(NotFound):  # the commit will report it
         tree = caches.trees.get(repository, hub.refs.resolve(repository, revision))

@@ -75,7 +75,7 @@ class ByteRange:
 
 
 def resolve_range(size: int, etag: str, range_: str | None, if_range: str | None = None) -> ByteRange:
-    """Return the bytes to send of a file with that size and quoted etag: all of it if If-Range has another etag.
+    """Return which bytes of a file with that size and quoted etag to send: all of it if If-Range has another etag.
 
     Raises Unsatisfiable.
     """
@@ -197,7 +197,7 @@ log = logging.getLogger("kcard.server")
 
 
 def find_counted_path(tree: Container[str]) -> str | None:
-    """Return the path whose GETs are the downloads of a commit with these paths; None: not counted."""
+    """Return the path whose GETs count as downloads of a commit with these paths; None: none does."""
     return next((path for path in COUNTED if path in tree), None)
 
 
@@ -266,7 +266,7 @@ RESPONSES: Responses = {
 
 @dataclass(frozen=True)
 class ResolvedFile:
-    """A file of a commit; `counts`: whether its GETs are downloads."""
+    """A file of a commit; `counts`: whether its GETs count as downloads."""
 
     repository: Repository
     commit: str

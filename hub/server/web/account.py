@@ -115,15 +115,15 @@ def login_page(
         return RedirectResponse(next_path(next), SEE_OTHER)
     url = base_url(request, options)
     id_ = dependencies.read_session_cookie(request, url) or secrets.token_urlsafe(32)
-    looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
-    response = render_login_page(Form({"next": next_path(next)}), looks)
+    current = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
+    response = render_login_page(Form({"next": next_path(next)}), current)
     dependencies.write_session_cookie(response, url, id_)
     return response
 
 
 @login_router.post("/login")
 def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, visitor: VisitorDep) -> Response:
-    """Open a session with a new id, whatever cookie the browser had."""
+    """Open a session with a new id, replacing the browser's cookie."""
     limit: LoginLimit = request.app.state.login_limit
     name, url = form.text("name"), base_url(request, options)
     with form.errors_at("token"):

@@ -1,4 +1,4 @@
-"""What the page of a card shows: charts of its figures, its exam, and commands that use it."""
+"""The contents of a card's page: charts of its figures, its exam, and commands that use it."""
 
 import json
 import re
@@ -90,7 +90,7 @@ class History:
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar of a histogram: the range that it counts, how many, and its rectangle."""
+    """A bar of a histogram: its range, its count, and its rectangle."""
 
     low: float
     high: float

@@ -418,7 +418,7 @@ def _list_choices(
 
 
 def _list_domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[FacetChoice]:
-    """Return the domains above the chosen one, itself, and those directly below it; without one, the top ones."""
+    """Return the chosen domain with those above and directly below it; if none is chosen, the top-level ones."""
     chosen = parameters["domain"]
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]

@@ -1,4 +1,4 @@
-"""kcard ask, serve and serve-key."""
+"""kcard ask: answer a question, or the questions of a file."""
 
 import re
 import sys
@@ -16,7 +16,6 @@ from kcard.cli.output import console, echo, late_counter, note, notice, print_js
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
-from kcard.serve.options import EndpointOptions
 from kcard.text import split_sentences
 from kcard.types import Answer, Citation, Passage, Question, Source, checked, choices_of
 
@@ -325,35 +324,6 @@ class _BatchProgress:
         self.update(self.done, f"{done} of {total} cards have written")
 
 
-# kcard serve: an OpenAI-compatible endpoint, and the keys of its users.
-
-
-@command_for(AskOptions, EndpointOptions)
-def serve(values: dict[str, Any]) -> None:
-    """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
-    from kcard.serve.app import serve as serve_endpoint
-
-    names = EndpointOptions.__dataclass_fields__
-    endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
-    asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
-    if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
-        notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
-    serve_endpoint(asking, endpoint, lambda address: echo(f"serving on {address}/v1"))
-
-
-def serve_key(
-    name: Annotated[str, typer.Argument(help="Holder of the key.")],
-    keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
-) -> None:
-    """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
-    from kcard.serve.auth import add_key
-
-    echo(add_key(keys.expanduser(), name))
-    note(f"{name} can use it at once; `kcard serve --keys {keys}` reads the file again when it changes")
-
-
 def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
+    """Add the command."""
     app.command(rich_help_panel=None)(ask)
-    app.command()(serve)
-    app.command("serve-key")(serve_key)

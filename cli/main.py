@@ -72,9 +72,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
     ),
     "runs": ("eval", "Runs of `kcard eval`: list, show, export, delete."),
-    "serve": ("ask", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
+    "serve": ("models", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
     "serve-key": (
-        "ask",
+        "models",
         "Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once.",
     ),
     "calibrate": (

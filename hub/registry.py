@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard
-from kcard.hub.checks.formats import PICKLE
 from kcard.hub.selection import EMPTY, Selection, Snapshots, select
 from kcard.hub.storage import Blobs, explained, fault, open_store, open_verified, put, sweep
 from kcard.hub.versions import CardReference, Contents, Problem, Version, check_alias, damaged
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
+    from kcard.hub.audits import Audits
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
     from kcard.hub.local_cards import LocalCards
-    from kcard.hub.pools import Runs
+    from kcard.hub.pools import Pools, Runs
 
 __all__ = ["Hub", "draft", "refuse_pickles"]
 
@@ -77,6 +77,8 @@ def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> Non
 
 
 def _is_pickle(stream: BinaryIO) -> bool:
+    from kcard.hub.checks.formats import PICKLE
+
     start = stream.read(9)
     if PICKLE.match(start):
         # Safetensors start with the length of their header, which may have the same bytes.
@@ -117,9 +119,7 @@ class Hub:
         blobs_url     likewise a store of files: KCARD_BLOBS_URL
         serving       for servers: see Database
         """
-        from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
-        from kcard.hub.db.session import Database
-        from kcard.hub.pools import Pools
+        from kcard.hub.db.session import Database  # SQLAlchemy takes 0.2 s: not for `kcard --help`
         from kcard.hub.versions import Quarantine, VersionCatalogue
 
         configured = settings()
@@ -133,8 +133,6 @@ class Hub:
         self.blobs: Blobs = open_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", serving=serving)
         self._catalogue = VersionCatalogue(self.database)
-        self.pools: Pools = Pools(self.database, self.get)
-        self.audits: Audits = Audits(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
@@ -142,6 +140,20 @@ class Hub:
     def partial(self) -> Path:
         """Folder for writes in progress; gc deletes what killed processes leave there."""
         return self.blobs.partial
+
+    @cached_property
+    def pools(self) -> "Pools":
+        """Named sets of cards."""
+        from kcard.hub.pools import Pools
+
+        return Pools(self.database, self.get)
+
+    @cached_property
+    def audits(self) -> "Audits":
+        """Results of audits."""
+        from kcard.hub.audits import Audits
+
+        return Audits(self.database)
 
     @cached_property
     def _own_cards(self) -> "LocalCards":

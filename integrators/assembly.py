@@ -219,7 +219,6 @@ def make_integrator(
     gate: Gate,
 ) -> Integrator:
     """Return the integrator of the chosen mode. `gate`: the one that decides whether knowledge is needed."""
-    from kcard.integrators.bottom_up import BottomUp
     from kcard.integrators.top_down import (
         AutoChoice,
         ExplicitChoice,
@@ -228,18 +227,25 @@ def make_integrator(
         TopDown,
     )
 
+    # Bottom-up and hybrid let several cards generate, and select from all of their documents.
     integrator: Integrator
-    integrator = bottom_up = BottomUp(
-        writer,
-        selectors,
-        options.sampling,
-        options.n1,
-        options.n2,
-        options.n3,
-        options.floor,
-        options.min_factuality,
-        options.max_cards,
-    )
+    if options.mode == "top-down":
+        integrator = SingleDocument(writer, selectors, options.n1, options.min_factuality)
+    else:
+        from kcard.integrators.bottom_up import BottomUp
+
+        integrator = BottomUp(
+            writer,
+            selectors,
+            options.sampling,
+            options.n1,
+            options.n2,
+            options.n3,
+            options.floor,
+            options.min_factuality,
+            options.max_cards,
+        )
+    # In top-down and hybrid the LLM decides, round by round, which cards generate.
     if options.mode != "bottom-up":
         several, offered = options.mode == "hybrid", writer.cards
         ranker = selectors.nearest(offered)
@@ -249,7 +255,7 @@ def make_integrator(
             else ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
         )
         integrator = TopDown(
-            bottom_up if several else SingleDocument(writer, selectors, options.n1, options.min_factuality),
+            integrator,
             options.sampling,
             llm,
             choice,

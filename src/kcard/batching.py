@@ -34,10 +34,10 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def questions_together(requests: int | None) -> int:
-    """Return how many questions cards write for together, where an LLM takes `requests` at a time (None: one).
+    """Return the number of questions to answer in one batch, for an LLM that takes `requests` at a time (None: one).
 
-    Four for each request, so that few wait for the slowest. Where cards take turns,
-    kcard.integrators.batch_files.questions_per_batch gives more.
+    Four per request, so that few wait for the slowest. Where large cards take turns,
+    kcard.integrators.pipeline.questions_per_batch gives more.
     """
     return max(QUESTIONS, 4 * (requests or 1))
 

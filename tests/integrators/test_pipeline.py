@@ -17,7 +17,7 @@ from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledR
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pipeline import Pipeline
+from kcard.integrators.pipeline import Pipeline, questions_per_batch
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
 from kcard.interfaces import LLM, Array, Pair
@@ -568,3 +568,20 @@ def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests
         assert llm.most == (concurrency if make is Slow else 1)
     assert found[1] == found[4]
     assert [n for n, outcome in enumerate(found[4]) if isinstance(outcome, str)] == [5]
+
+
+@pytest.mark.parametrize(
+    ("options", "cards", "questions"),
+    [
+        ({"mode": "bottom-up"}, 26, 1262),
+        ({"mode": "bottom-up", "max_cards": 2}, 26, 16410),
+        ({"mode": "top-down"}, 26, 10940),
+        ({"mode": "top-down", "margin": 0.0}, 26, 32820),
+        ({"mode": "hybrid", "card_tokens": 1000}, 26, 3555),
+        ({"mode": "bottom-up", "n1": 100, "card_tokens": 10_000}, 26, 16),
+    ],
+)
+def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
+    options: dict[str, Any], cards: int, questions: int
+) -> None:
+    assert questions_per_batch(AskOptions(**options), cards) == questions

@@ -1,5 +1,7 @@
 """The command line: parse, call the library, print. Errors become exit codes here, and nowhere else."""
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from kcard.errors import KcardError, UsageError
 
 __all__ = ["app", "run"]
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
 # In the order of the help: each command or group, the module of kcard.cli that registers it, and the first sentence of
 # its own help.
@@ -128,7 +131,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            sys.exit(_print_error("interrupted", 130))
+            sys.exit(_print_error("interrupted", INTERRUPTED))
 
 
 app = typer.Typer(
@@ -166,10 +169,13 @@ def run() -> None:
     """Run the command in sys.argv and exit with its code: the entry point of `kcard`."""
     output.prepare()
     let_threads_sleep()
-    sys.exit(_exit_code())
+    code = exit_code()
+    # Python now waits for threads; Ctrl-C while it does would print a traceback, so it ends the process instead.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    sys.exit(code)
 
 
-def _exit_code() -> int | str | None:
+def exit_code() -> int | str | None:
     """Run the command in sys.argv; return its exit code."""
     try:
         try:
@@ -183,7 +189,7 @@ def _exit_code() -> int | str | None:
     except KcardError as error:
         return _print_error(str(error))
     except KeyboardInterrupt:
-        return _print_error("interrupted", 130)
+        return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return 1  # the reader of our stdout (head, less) has gone: nothing is left to say
     except OSError as error:

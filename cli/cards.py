@@ -316,7 +316,7 @@ def show_pool(
     name: Name,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Also show which of these servers writes for each card: vllm=URL. Repeatable."),
+        typer.Option(help="Also show which of these servers runs each card: vllm=URL. Repeatable."),
     ] = None,
     json_: Json = False,
 ) -> None:

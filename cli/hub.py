@@ -478,7 +478,7 @@ def threshold(
         return
     echo("off" if current is None else f"{current:g}")
     if current is not None:
-        note(f"where the evidence covers at least {least_coverage:g} of what a card wrote")
+        note(f"where the evidence covers at least {least_coverage:g} of a card's documents")
     for reference, reason in reasons.items():
         note(f"quarantined: {reference}: {reason}")
 

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "train": ("train", "Train a card on a corpus."),
     "train-many": (
         "train",
-        "Train a card of each of many corpora, one after the other or on a Ray cluster.",
+        "Train a card on each of many corpora, one after another or on a Ray cluster.",
     ),
     "study": (
         "train",
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "exam": ("exam", "Examine a card with questions about its own corpus and about what is not in it."),
     "audit": (
         "audit",
-        "Audit cards: let them write for many queries, judge each document, and store the results in the hub.",
+        "Audit cards: generate documents for many queries, score each of them, and store the results in the hub.",
     ),
     "check": ("exam", "Check how far evidence supports a claim, and with which words."),
     "publish": (
@@ -108,7 +108,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 class _Commands(TyperGroup):
     """The commands, each imported when it is looked up, so that a command imports only what it uses.
 
-    An interrupted command says so; Typer would end silently.
+    An interrupted command prints that it was interrupted; Typer would print nothing.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -191,7 +191,7 @@ def exit_code() -> int | str | None:
     except KeyboardInterrupt:
         return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        return 1  # the reader of our stdout (head, less) has gone: nothing is left to say
+        return 1  # whatever read our stdout (head, less) has ended
     except OSError as error:
         return _print_error(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except MemoryError:

@@ -135,21 +135,21 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
     backend = named.partition(":")[0]
     if backend not in {*OFFLINE_LLMS, chosen.partition(":")[0]}:
         raise UsageError(
-            f"a card writes with the LLM {named!r}, which would send questions elsewhere: choose it with --llm "
-            f"{named}, or leave the card out of --cards"
+            f"a card generates with the LLM {named!r}, which would send questions to a remote service: choose it with "
+            f"--llm {named}, or leave the card out of --cards"
         )
     return make_llm(named, CARD_TEMPERATURE, endpoint)
 
 
 def make_loader(options: AskOptions) -> "Loader":
-    """Return a loader that holds the models of cards on a device and on the servers of engines."""
+    """Return the loader of the cards' models, on the chosen device and on the configured vLLM servers."""
     from kcard.cards.models.loader import Loader
 
     if options.device != "cpu":
         import torch
 
         if not torch.cuda.is_available():
-            raise UsageError(f"device {options.device!r}: no GPU is available; leave out --device")
+            raise UsageError(f"device {options.device!r}: no GPU is available: leave out --device")
     engines = make_engines(options.engine, options.engine_places)
     return Loader(device=options.device, memory=options.memory_bytes, engines=engines)
 

@@ -32,8 +32,8 @@ __all__ = [
     "read_questions",
 ]
 
-GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
-FAILED_PIECES = 3  # so many batches of a cluster in a row are the endpoint's failure, not a worker's
+GIVE_UP = 16  # consecutive failures that are the endpoint's fault, not the questions'
+FAILED_PIECES = 3  # consecutive failed batches of a cluster that are the endpoint's fault, not a worker's
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
 
@@ -200,7 +200,7 @@ def _write_answers(
             streak = streak + 1 if "error" in result and is_question else 0
             if streak == give_up:
                 raise LLMError(
-                    f"{streak} questions failed in a row, the last one: {result['error']} "
+                    f"stopped after {streak} consecutive failures; last error: {result['error']} "
                     f"(the answers so far are in {output}; continue with --resume)"
                 )
     return totals

@@ -1,4 +1,4 @@
-"""Batches of questions, and threads that work on them in order."""
+"""Batches of items, and threads that process items in order."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 
-# Batches: items so many at a time, and texts of like length together, so that little is padded.
+# Batches: a number of items at a time, or texts of similar length, which need little padding.
 
-QUESTIONS = 16  # that cards write for together, at least
+QUESTIONS = 16  # minimum number of questions for which cards generate in one batch
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -43,7 +43,7 @@ def questions_together(requests: int | None) -> int:
 
 
 def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """Return the places of each key, in the order in which keys first come."""
+    """Return the indices of each key, in order of first occurrence."""
     places: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
         places.setdefault(key, []).append(index)
@@ -76,11 +76,11 @@ R = TypeVar("R")
 
 
 def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """Yield function(item) of each item, in the order of the items, each as soon as it and those before it are there.
+    """Yield function(item) for each item, in order, each as soon as it and those before it are ready.
 
     At most `workers` calls run at a time. An exception is raised in its item's place; after it, after Ctrl-C, and when
-    the iterator is closed, no further call begins. Threads are daemons, so that a call that hangs can't keep the
-    program from ending, as those of concurrent.futures would.
+    the iterator is closed, no further call starts. Threads are daemons, so that a call that hangs does not keep the
+    program from exiting, as those of concurrent.futures would.
     """
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)

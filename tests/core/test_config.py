@@ -226,7 +226,7 @@ class TestWhereQuestionsGo:
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
         (project / "kcard.toml").write_text(text.replace("'", '"'), encoding="utf-8")
-        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm .* a project can't choose"):
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm .* a project file may not choose"):
             _ = settings().llm
 
     def test_a_project_can_not_send_the_users_llm_elsewhere(self, home: Path, project: Path) -> None:
@@ -251,7 +251,7 @@ class TestWhereQuestionsGo:
         assert settings().engine == (here,)
         (project / "kcard.toml").write_text(f"engine = ['{here}', '{away}']\n", encoding="utf-8")
         with pytest.raises(
-            UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* name it with --engine"
+            UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* pass --engine"
         ):
             _ = settings().engine
         (project / "kcard.toml").unlink()

@@ -185,7 +185,7 @@ def test_after_a_failure_within_a_batch_what_was_answered_is_not_asked_again(tmp
 def test_an_endpoint_that_is_down_is_given_up_on_and_nothing_is_lost(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     rows = [{"question": "a"}, *({"question": "fail"} for _ in range(100))]
-    with pytest.raises(LLMError, match=r"16 questions failed in a row.*--resume"):
+    with pytest.raises(LLMError, match=r"16 consecutive failures.*--resume"):
         answer_file(rows, out, shout)
     assert [("error" in r) for r in lines(out)] == [False] + [True] * 16
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.transformers_llm import LocalLLM, common_prefix
+from kcard.llms.generation import common_prefix
+from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_transformers_llm import TEMPLATE, save
 

@@ -136,7 +136,7 @@ class Gives:
         ("relevance", [math.nan, 0.1], "relevance Gives gave the score nan"),
         ("relevance", [0.1], r"relevance Gives gave scores of shape \(1,\) where 2"),
         ("relevance", [0.1, 7.0], r"relevance Gives gave the score 7.0 .* lie in \[-1, 1\]"),
-        ("pruner", ["one"], "pruner Gives gave 1 texts for 2"),
+        ("pruner", ["one"], "pruner Gives returned 1 texts for 2"),
         ("checker", [math.nan, 0.1], "checker Gives gave"),
         ("checker", [0.1] * 9, r"checker Gives gave scores of shape \(9,\)"),
         ("checker", [2.0, 0.1], "checker Gives gave"),

@@ -43,8 +43,9 @@ GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 class LocalLLM:
     """A local model, on a CUDA device if there is one. Temperature 0 is greedy; equal seeds give equal replies.
 
-    model       a folder or a Hugging Face name
+    model       a folder or a Hugging Face name; as an attribute, the model of transformers
     unified_qa  whether to prompt in UnifiedQA's form; None: if the model's name says so
+    prompts     encodes requests for the model
 
     An option of a multiple-choice question is chosen by the probability of its letter; in UnifiedQA's form, by that of
     its text per token. Raises ModelUnavailable if the model can't be loaded.
@@ -70,32 +71,32 @@ class LocalLLM:
         with loading(f"the model {model!r}"):
             config = AutoConfig.from_pretrained(model, trust_remote_code=False)
             factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+            tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
             loaded: Any = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
-        self._model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
         named = "unifiedqa" in model.lower()
-        self._prompts = PromptTokens(
-            self._tokenizer,
-            seq2seq=bool(self._model.config.is_encoder_decoder),
+        self.prompts = PromptTokens(
+            tokenizer,
+            seq2seq=bool(self.model.config.is_encoder_decoder),
             unified_qa=named if unified_qa is None else unified_qa,
         )
-        self._prefix = SharedPrefix(self._model)
-        self.concurrency = GPU_BATCH if self._model.device.type == "cuda" else 1
+        self._prefix = SharedPrefix(self.model)
+        self.concurrency = GPU_BATCH if self.model.device.type == "cuda" else 1
 
     @property
     def window(self) -> int | None:
         """The most tokens that a prompt may have; None: no limit."""
-        if self._prompts.seq2seq:
-            return self._prompts.longest
-        positions = getattr(self._model.config, "max_position_embeddings", None)
+        if self.prompts.seq2seq:
+            return self.prompts.longest
+        positions = getattr(self.model.config, "max_position_embeddings", None)
         return None if not positions else positions - self.max_tokens
 
     def count(self, request: Request) -> int:
-        return len(self._prompts.encoded(request))
+        return len(self.prompts.encoded(request))
 
     def prompt(self, request: Request) -> str:
         """Return the text that the model reads."""
-        return self._prompts.text(request)
+        return self.prompts.text(request)
 
     @property
     def announcement(self) -> str:
@@ -143,7 +144,7 @@ class LocalLLM:
         from transformers import TextIteratorStreamer
 
         row = self._row(request)
-        streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer = TextIteratorStreamer(self.prompts.tokenizer, skip_prompt=True, skip_special_tokens=True)
         ended: list[Any] = []
 
         def run() -> None:
@@ -155,7 +156,7 @@ class LocalLLM:
 
         thread = Thread(target=run, daemon=True)
         thread.start()
-        pieces = first_line(streamer) if self._prompts.continued else on_one_line(streamer)
+        pieces = first_line(streamer) if self.prompts.continued else on_one_line(streamer)
         yield from (piece for piece in pieces if piece)
         thread.join()
         if isinstance(ended[0], Exception):
@@ -169,7 +170,7 @@ class LocalLLM:
     def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Generate long replies of several lines, as far as the model's positions allow."""
         left = STUDY_TOKENS
-        if self.window is not None and not self._prompts.seq2seq:
+        if self.window is not None and not self.prompts.seq2seq:
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
         new = self._generate(requests, rows, left)
         return [
@@ -187,7 +188,9 @@ class LocalLLM:
             first = continuation.logits[0]
             values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
             top = zip(tokens.tolist(), values.tolist(), strict=True)
-            yes = from_probabilities([(self._tokenizer.decode([token]), value) for token, value in top])
+            yes = from_probabilities(
+                [(self.prompts.tokenizer.decode([token]), value) for token, value in top]
+            )
             yes = from_text(reply.text) if yes is None else yes
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
         return replies
@@ -213,7 +216,7 @@ class LocalLLM:
 
     def _choose_options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Choose the most likely option of each question."""
-        scores = option_scores(self._model, self._prompts, requests, rows, self._next_logits)
+        scores = option_scores(self.model, self.prompts, requests, rows, self._next_logits)
         chosen = []
         for request, row, option_logs in zip(requests, rows, scores, strict=True):
             shares = probabilities(option_logs)
@@ -224,21 +227,21 @@ class LocalLLM:
 
     def _reply_length(self, new: Sequence[int]) -> int:
         """Return how many of the tokens belong to the reply."""
-        if not self._prompts.continued:
+        if not self.prompts.continued:
             return len(new)
-        texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
+        texts = (self.prompts.tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
     def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
         """Make a reply of the new tokens: of all lines, or of the first for a model that only continues a text."""
-        text: str = self._tokenizer.decode(new, skip_special_tokens=True)
+        text: str = self.prompts.tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        reply = joint.join(lines[:1] if self._prompts.continued else lines)
+        reply = joint.join(lines[:1] if self.prompts.continued else lines)
         return Reply(reply, None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
         """Return the prompt's tokens; raise LLMError if they do not fit."""
-        row = self._prompts.encoded(request)
+        row = self.prompts.encoded(request)
         if self.window is not None and len(row) > self.window:
             raise RequestRefused(
                 f"the prompt has {len(row)} tokens, {self.name} takes {self.window} and writes {self.max_tokens}: "
@@ -257,7 +260,7 @@ class LocalLLM:
         """Generate in batches of rows that share a prefix, or that share none worth caching."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
-            shared = self._prompts.shared(request, row)
+            shared = self.prompts.shared(request, row)
             groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
         continuations: dict[int, Continuation] = {}
         for prefix, members in groups.items():
@@ -267,11 +270,11 @@ class LocalLLM:
                 temperature = self.temperature if request.temperature is None else request.temperature
                 draws.append(Draw(temperature, derive_seed(self.seed, request.question, request.sample)))
             new = generate(
-                self._model,
+                self.model,
                 [rows[i] for i in members],
                 most,
                 draws,
-                padding=self._prompts.padding(),
+                padding=self.prompts.padding(),
                 logits=logits,
                 streamer=streamer,
                 shared=0 if cache is None else len(prefix),

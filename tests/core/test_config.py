@@ -250,9 +250,7 @@ class TestWhereQuestionsGo:
         (project / "kcard.toml").write_text(f"engine = ['{here}']\n", encoding="utf-8")
         assert settings().engine == (here,)
         (project / "kcard.toml").write_text(f"engine = ['{here}', '{away}']\n", encoding="utf-8")
-        with pytest.raises(
-            UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* pass --engine"
-        ):
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* pass --engine"):
             _ = settings().engine
         (project / "kcard.toml").unlink()
         user(home, f"engine = ['{away}']\n")

@@ -296,6 +296,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         "queries_sha256",
         "seed",
     )
+    # The audits of all versions, with their means and how they were measured.
     audits = []
     for past in report.audits:
         a = past.audit
@@ -306,6 +307,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         means["coverage"] = None if a.coverage is None else asdict(a.coverage)
         provenance = {key: getattr(a, key) for key in audit_keys}
         audits.append({"version": past.version, "taken": past.taken.isoformat()} | means | provenance)
+    # What limits the trust in the card, and the figures that it declares or that the hub verified.
     marks: dict[str, Any] = {"unexamined": report.unexamined}
     if report.factual is not None:
         marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
@@ -327,6 +329,7 @@ def _print_table(reports: "list[CardReport]") -> None:
 
     from kcard.evaluation.metrics import histogram
 
+    # The column "given" is there only if an exam has given questions.
     rows = table("card", "domain", "base", overflow="fold")
     has_given = any(report.given is not None for report in reports)
     for heading in (
@@ -338,6 +341,7 @@ def _print_table(reports: "list[CardReport]") -> None:
         "factuality",
     ):
         rows.add_column(heading, justify="right", no_wrap=True)
+    # A row per card; each figure comes with its source.
     for r in reports:
         marks = ["quarantined"] * r.quarantined + ["unexamined weights"] * r.unexamined
         faithful_source = r.faithful.source if r.faithful else ""

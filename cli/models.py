@@ -33,6 +33,7 @@ def add(
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
     if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
+    # The cards of the paper.
     if published:
         from kcard.api.add import add_published
         from kcard.cards.hugging_face import PUBLISHED
@@ -46,6 +47,8 @@ def add(
             echo(reference)
         note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
         return
+
+    # One model.
     version = add_card(**values | {"description": values["description"] or ""})
     base = version.manifest.base
     if json_:

@@ -98,6 +98,7 @@ class Pipeline:
         **changes: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **changes)
+        # The LLM and the gate.
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
@@ -107,6 +108,7 @@ class Pipeline:
         self._integrator: Integrator | None = None
         self._cards: CardSet | None = None
         self._left_out = ""
+        # The cards, and the integrator that lets them generate.
         if self._gate.name != "never":
             llm = options.llm
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
@@ -128,6 +130,7 @@ class Pipeline:
                 self._examples,
                 self._gate.gate,
             )
+        # What the user should know before the first question.
         self._warned: set[str] = set()
         if report is not None:
             for warning in self._new_evidence_warnings():

@@ -198,9 +198,10 @@ def generate(
     import torch
     from transformers import LogitsProcessorList
 
+    # Pad the rows, with the shared prefix in front of the padding.
     reads_first = bool(model.config.is_encoder_decoder)
     ids, mask = padded_rows([row[shared:] for row in rows], padding, left=not reads_first)
-    if shared:  # padding stands after what is shared
+    if shared:
         first = torch.tensor([list(rows[0][:shared])] * len(rows))
         ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
     with torch.inference_mode():
@@ -218,6 +219,7 @@ def generate(
             **({} if cache is None else {"past_key_values": cache}),
             **({} if ends is None else {"eos_token_id": sorted(ends)}),
         )
+    # Cut each row after its end token.
     new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
     if ends is None:
         end = model.generation_config.eos_token_id

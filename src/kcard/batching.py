@@ -85,6 +85,7 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
+    # Each thread takes the next item until there is none.
     numbers, lock, stopped = iter(range(len(items))), Lock(), Event()
     done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
 
@@ -99,6 +100,7 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
             except BaseException as error:  # noqa: BLE001 - raised by whoever reads the results
                 done.put((number, None, error))
 
+    # Yield the results in the order of the items.
     for _ in range(min(workers, len(items))):
         Thread(target=work, daemon=True).start()
     outcomes: dict[int, tuple[R | None, BaseException | None]] = {}

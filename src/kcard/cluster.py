@@ -218,6 +218,7 @@ def _mapped_by_ray(
             for _ in range(PASSES):
                 if not left:
                     return
+                # As many workers as the nodes have room for.
                 resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
                 slots = sum(
                     int(
@@ -250,6 +251,7 @@ def _mapped_by_ray(
                         runtime_env={"env_vars": for_other_machines()},
                         max_task_retries=RETRIES,
                     )
+                # Yield the outcomes as they arrive.
                 batches: Any = iter(
                     done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
                 )
@@ -267,6 +269,7 @@ def _mapped_by_ray(
                 f"the Ray cluster failed ({why.strip()}); finished results are kept"
             ) from error
         finally:
+            # Disconnect once Ray Data's threads have ended.
             if ours:
                 for thread in {*threading.enumerate()} - threads:
                     if thread.name != "Prefetcher":  # which only sleeps

@@ -168,6 +168,7 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
 
     Raises CardError if the card can't be measured, or needs more than it may.
     """
+    # Run the child in an empty folder.
     with tempfile.TemporaryDirectory(prefix="kcard-audit-") as name:
         folder = Path(name)
         command = [sys.executable, "-P", "-m", "kcard.api.audit_hub"]
@@ -196,6 +197,7 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
                     os.killpg(child.pid, signal.SIGKILL)
                 with suppress(OSError):
                     child.stdin.close()  # type: ignore[union-attr]
+        # Read its findings, or the last line of its errors.
         path = folder / RESULT
         if child.returncode or not path.is_file() or path.stat().st_size > LARGEST_RESULT:
             with (folder / ERRORS).open("rb") as stream:

@@ -47,6 +47,7 @@ def check_llm(configured: Settings) -> Finding:
     backends = system.names("kcard.llms")
     if backend not in backends:
         return _llm_error(f"unknown llm {llm!r}", f"choose {', '.join(backends)}")
+    # An endpoint must answer, and should list the model.
     if backend in ENDPOINTS:
         try:
             import openai
@@ -72,6 +73,7 @@ def check_llm(configured: Settings) -> Finding:
                 "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
             )
         return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
+    # A local model should be on this machine.
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache
 

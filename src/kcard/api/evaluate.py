@@ -111,6 +111,7 @@ def ask_on_cluster(
         item = next(item for item in prepared.tasks[key[0]].items if item.id == key[2])
         return failed(key[0], key[1], item, error, ())
 
+    # Cut the questions of each task and setting into batches.
     options = prepared.options
     json_ready({"llm": options.llm})
     parts: dict[tuple[str, str], list[Key]] = {}
@@ -123,6 +124,7 @@ def ask_on_cluster(
         "device": worker_device(cluster, options.device),
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
+    # Store the results of each batch as it arrives.
     left, streak = dict.fromkeys(missing), 0
     with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:

@@ -178,12 +178,14 @@ def audit(
     from kcard.integrators.assembly import make_engines
     from kcard.io import write_text
 
+    # Check the arguments, and read queries and evidence.
     check_device(device)
     tell = report or silent
     target = card if isinstance(card, Target) else find_published(card, hub)
     audit_queries = queries_for(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, target.digests, target.corpus)
+    # Have the card generate, and score its documents.
     judge, name = load_checker(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )
@@ -192,6 +194,7 @@ def audit(
     result = run_audit(
         target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
     )
+    # Store the audit.
     if keep and target.reference is not None:
         hub = Hub() if hub is None else hub
         hub.audits.add(hub.get(target.reference), make_finding(result))
@@ -227,6 +230,7 @@ def audit_many(
     from kcard.evaluation.records import Audit
     from kcard.hub.registry import Hub
 
+    # Check the options, and make them ready for workers.
     if strange := sorted(set(options) - set(declared(audit))):
         raise UsageError(f"{strange[0]} is not an option of an audit")
     check_values(audit, options)

@@ -92,6 +92,7 @@ def export(
     from kcard.evaluation.target import find
     from kcard.hub.storage import beside, sync_folder
 
+    # Check the arguments and the cards.
     engine, say = ENGINES[to], report or (lambda _: None)
     target = _check_target(Path(out), force)
     if engine.name == "vllm" and (converter is not None or base is not None):
@@ -106,6 +107,7 @@ def export(
     tool = Converter(converter) if engine is LLAMA_CPP else None
     if base is not None and prepared[0].adapter is None:
         raise UsageError("--base is for adapters, but a whole model is exported: leave it out")
+    # Report what the engine does not do.
     for card in prepared:
         if card.card.manifest.index:
             say(f"{card.name}: its index is not exported: the engine runs the model alone")
@@ -113,6 +115,7 @@ def export(
             say(
                 f"{card.name}: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
             )
+    # Write the export into a new folder.
     with beside(target) as scratch:
         new = scratch / "new"
         new.mkdir()

@@ -65,6 +65,7 @@ def train(
         from kcard.selectors.evidence import open_evidence
 
         open_evidence(str(exam_evidence))  # raises for a wrong name before hours of training, not after
+    # Train the card.
     if chosen.update is None or exam is False:
         from kcard.training.train import train as train_card
 
@@ -73,6 +74,8 @@ def train(
         from kcard.evaluation.retention import update
 
         card = update(corpus, chosen, report=report)
+
+    # Examine it, if there is something to ask.
     examined = card.manifest.has_model if exam is None else exam
     hashed = card.manifest.evidence == "hashes"
     if examined and chosen.update is not None and hashed:
@@ -175,6 +178,8 @@ def train_many(
         raise UsageError(
             f"{strange[0]} is not an option for many cards: choose among {', '.join(sorted(names))}"
         )
+
+    # The options of each card, ready for workers.
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
     there = {"device": worker_device(cluster, device)} if "device" in options else {}
@@ -195,6 +200,7 @@ def train_many(
                 "folder on a shared file system with --output"
             )
 
+    # Train the cards; the file of results is needed only to resume.
     path = folder / ".train-many.jsonl"
     results = complete_rows(
         _train_row,

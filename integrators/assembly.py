@@ -224,17 +224,19 @@ def make_integrator(
         ExplicitChoice,
         RelevanceThreshold,
         SingleDocument,
+        Step,
         TopDown,
     )
 
     # Bottom-up and hybrid let several cards generate, and select from all of their documents.
     integrator: Integrator
+    step: Step
     if options.mode == "top-down":
-        integrator = SingleDocument(writer, selectors, options.n1, options.min_factuality)
+        step = SingleDocument(writer, selectors, options.n1, options.min_factuality)
     else:
         from kcard.integrators.bottom_up import BottomUp
 
-        integrator = BottomUp(
+        step = integrator = BottomUp(
             writer,
             selectors,
             options.sampling,
@@ -255,7 +257,7 @@ def make_integrator(
             else ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
         )
         integrator = TopDown(
-            integrator,
+            step,
             options.sampling,
             llm,
             choice,

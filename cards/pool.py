@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, cast
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
-from kcard.cards.models import weights
 from kcard.cards.models.loader import ROWS, Loader, explained
-from kcard.cards.models.stack import StackedCard
 from kcard.errors import CardError, UnknownCard, one_line
 from kcard.interfaces import LLM
 from kcard.types import Choice, Passage, Sampling
 
 if TYPE_CHECKING:
+    from kcard.cards.models.stack import StackedCard
     from kcard.cards.models.vllm_backend import ServedCard
 
 __all__ = ["CardPool", "LargeModelScheduler", "VllmCards", "must_take_turns"]
@@ -109,6 +108,8 @@ class LargeModelScheduler:
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
+        from kcard.cards.models.stack import StackedCard
+
         if not isinstance(card := self.cards.entry(name), Card):
             return False
         cache = self.models.cache
@@ -144,6 +145,8 @@ class LargeModelScheduler:
         return card.size if card.weights is None else card.weights()
 
     def _size_of(self, card: Card) -> int:
+        from kcard.cards.models import weights
+
         if card.folder not in self._sizes:
             with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)

@@ -69,7 +69,7 @@ def audit(
     ] = 60.0,
     json_: Json = False,
 ) -> None:
-    """Audit cards: let them write for many queries, judge each document, and store the results in the hub."""
+    """Audit cards: generate documents for many queries, score each of them, and store the results in the hub."""
     if unverified:
         # Options that --unverified does not take, where their value is not the default.
         defaults = declared(audit_card) | declared(RayOptions)
@@ -85,7 +85,7 @@ def audit(
         _audit_unverified(require_remote_url(hub), values, memory, minutes, json_)
         return
     if not cards or hub is not None:
-        raise UsageError("name cards to be audited; --hub is for --unverified")
+        raise UsageError("name the cards to audit; --hub goes with --unverified only")
     cluster = RayOptions.pop_from(values)
     if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
         _audit_several(cards, values, cluster, resume, json_)
@@ -197,7 +197,7 @@ def _print_audit(result: "Audit") -> None:
         evidence = f"factuality against {result.evidence}, sha256 {result.evidence_sha256[:12]}"
     if result.factuality is not None and result.coverage is not None:
         n, covered = len(result.factuality.scores), _coverage_cell(result)
-        evidence += f", which covers {covered} of what the card wrote: factuality is over these {n} documents"
+        evidence += f", which covers {covered} of the card's documents: factuality is over these {n}"
     if not result.independent:
         evidence += f"; {_dependence_warning(result)}"
     empty = f", {result.empty} of them empty" if result.empty else ""
@@ -226,8 +226,8 @@ def _coverage_cell(result: "Audit") -> str:
 
 def _dependence_warning(result: "Audit") -> str:
     return (
-        f"the evidence is not independent: {result.evidence_overlap:.0%} of it and the card's corpus are the same, so "
-        "this factuality is not ranked and quarantines nothing"
+        f"the evidence is not independent: {result.evidence_overlap:.0%} of it is in the card's corpus too, so this "
+        "factuality is neither ranked nor used for quarantine"
     )
 
 
@@ -296,6 +296,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         "queries_sha256",
         "seed",
     )
+    # The audits of all versions, with their means and how they were measured.
     audits = []
     for past in report.audits:
         a = past.audit
@@ -306,6 +307,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         means["coverage"] = None if a.coverage is None else asdict(a.coverage)
         provenance = {key: getattr(a, key) for key in audit_keys}
         audits.append({"version": past.version, "taken": past.taken.isoformat()} | means | provenance)
+    # What limits the trust in the card, and the figures that it declares or that the hub verified.
     marks: dict[str, Any] = {"unexamined": report.unexamined}
     if report.factual is not None:
         marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
@@ -327,6 +329,7 @@ def _print_table(reports: "list[CardReport]") -> None:
 
     from kcard.evaluation.metrics import histogram
 
+    # The column "given" is there only if an exam has given questions.
     rows = table("card", "domain", "base", overflow="fold")
     has_given = any(report.given is not None for report in reports)
     for heading in (
@@ -338,6 +341,7 @@ def _print_table(reports: "list[CardReport]") -> None:
         "factuality",
     ):
         rows.add_column(heading, justify="right", no_wrap=True)
+    # A row per card; each figure comes with its source.
     for r in reports:
         marks = ["quarantined"] * r.quarantined + ["unexamined weights"] * r.unexamined
         faithful_source = r.faithful.source if r.faithful else ""

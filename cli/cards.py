@@ -60,6 +60,7 @@ def search(
 
 def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
     """Print the cards of the local hub, or of a remote one, that match all conditions."""
+    # A remote hub.
     if hub is not None and hub != LOCAL:
         from kcard.api.hub import listed
 
@@ -83,6 +84,8 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
             )
         console().print(rows)
         return
+
+    # The local hub, where cards may be in quarantine.
     local = open_local_hub()
     versions = local.list(text=text, domain=domain, base=base)
     quarantined = local.quarantine.find_reasons(versions)
@@ -316,7 +319,7 @@ def show_pool(
     name: Name,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Also show which of these servers writes for each card: vllm=URL. Repeatable."),
+        typer.Option(help="Also show which of these servers runs each card: vllm=URL. Repeatable."),
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -313,6 +313,7 @@ def _print_report(result: "Report") -> None:
 
     from kcard.evaluation.report.report import amount, headline, metric_name, probability
 
+    # The columns are the setting's figures, and its difference from the reference with the p of a paired test.
     for task in result.tasks:
         base, summaries = result.reference(task), result.of(task)
         headings = (

@@ -132,6 +132,7 @@ def check(
     json_: Json = False,
 ) -> None:
     """Check how far evidence supports a claim, and with which words."""
+    # The claims of a file.
     claim, evidence, texts = values.pop("claim"), values.pop("evidence"), values.pop("texts")
     if (claim is None) == (input_ is None):
         raise UsageError("give one claim, or --input FILE with --output FILE")
@@ -149,6 +150,8 @@ def check(
         before = f", {totals.earlier} of them before" if totals.earlier else ""
         note(f"{totals.claims} claims scored{before}: {output}")
         return
+
+    # One claim.
     if resume:
         raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:

@@ -257,6 +257,8 @@ def evaluate(values: dict[str, Any], json_: Json = False) -> None:
     if json_:
         print_json(evaluation.to_json())
         return
+
+    # The figures, the baselines and the settings, a line each; then the settings that differed between folds.
     outcome = evaluation.outcome
     guidance = outcome.beneficial_guidance
     how = "as it is" if evaluation.folds is None else f"{evaluation.folds} folds"

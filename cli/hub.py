@@ -381,6 +381,7 @@ def serve(
     from kcard.hub.server.run import Location, Serving
     from kcard.hub.server.run import serve as serve_hub
 
+    # Check the options.
     if url is not None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
@@ -394,6 +395,8 @@ def serve(
         rate=rate_limit,
     )
     evidence = check_evidence(settings().hub_evidence) if ask_workers else ()
+
+    # Serve until Ctrl-C; a new hub reports its administrator's token first.
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
     location = Location(None, database_url, blobs_url)
 
@@ -478,7 +481,7 @@ def threshold(
         return
     echo("off" if current is None else f"{current:g}")
     if current is not None:
-        note(f"where the evidence covers at least {least_coverage:g} of what a card wrote")
+        note(f"where the evidence covers at least {least_coverage:g} of a card's documents")
     for reference, reason in reasons.items():
         note(f"quarantined: {reference}: {reason}")
 

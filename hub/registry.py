@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
-from kcard.hub.audits import Audits
 from kcard.hub.db.session import Database
-from kcard.hub.pools import Pools, Runs
 from kcard.hub.storage import (
     Blobs,
     explain_os_errors,
@@ -46,9 +44,11 @@ from kcard.hub.versions import (
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
+    from kcard.hub.audits import Audits
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
     from kcard.hub.local_cards import LocalCards
+    from kcard.hub.pools import Pools, Runs
 
 __all__ = ["EMPTY", "Hub", "Selection", "find_card_folder"]
 
@@ -183,8 +183,6 @@ class Hub:
         self.blobs: Blobs = open_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", serving=serving)
         self._catalogue = VersionCatalogue(self.database)
-        self.pools: Pools = Pools(self.database, self.get)
-        self.audits: Audits = Audits(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
@@ -192,6 +190,20 @@ class Hub:
     def partial(self) -> Path:
         """Folder for writes in progress; gc deletes what killed processes leave there."""
         return self.blobs.partial
+
+    @cached_property
+    def pools(self) -> "Pools":
+        """Named sets of cards."""
+        from kcard.hub.pools import Pools
+
+        return Pools(self.database, self.get)
+
+    @cached_property
+    def audits(self) -> "Audits":
+        """Results of audits."""
+        from kcard.hub.audits import Audits
+
+        return Audits(self.database)
 
     @cached_property
     def _own_cards(self) -> "LocalCards":
@@ -202,6 +214,8 @@ class Hub:
     @cached_property
     def runs(self) -> "Runs":
         """Evaluation runs."""
+        from kcard.hub.pools import Runs
+
         return Runs(self.database)
 
     def publish(self, folder: Path | str, *, aliases: Sequence[str] = ()) -> Version:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from kcard.batching import batched
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
-from kcard.llms.transformers_llm import Draw, generate, padded_rows
+from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
 from kcard.training.epochs import IGNORED, Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs

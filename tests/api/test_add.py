@@ -230,7 +230,7 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
         with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
             card(source=str(path), **arguments)
     assert "weights_only=True" in str(error.value)
-    with pytest.raises(UsageError, match="pickles here are never opened"):
+    with pytest.raises(UsageError, match="local pickles are never opened"):
         card(source=str(path), convert=True)
     path.rename(saved / name)
     (saved / WEIGHTS).unlink()
@@ -278,7 +278,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "has no config": (lambda f: (f / CONFIG).unlink(), "can't be read"),
     "is DoRA": (lambda f: _edit(f, use_dora=True), "its use_dora is True"),
     "changed its base": (lambda f: _edit(f, init_lora_weights="pissa"), "which changes the base"),
-    "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: give --base"),
+    "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: pass --base"),
     "names a base that is not here": (
         lambda f: _edit(f, base_model_name_or_path="no/where"),
         "'no/where' can't be",
@@ -306,7 +306,7 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
     tmp_path: Path, base: Path
 ) -> None:
     path = saved_as_generated(tmp_path / "x.safetensors", generated(5, 7))
-    with pytest.raises(UsageError, match=r"does not tell what its matrices are multiplied by: give --scale"):
+    with pytest.raises(UsageError, match=r"does not contain the scale of its matrices: pass --scale"):
         card(source=str(path), base=str(base))
     with pytest.raises(UsageError, match="names no base model"):
         card(source=str(path), scale=1.0)
@@ -320,11 +320,11 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
 
 
 def test_options_of_adapters_are_refused_elsewhere(saved: Path) -> None:
-    with pytest.raises(UsageError, match=r"scale 2\.0: .* tells it; leave it out"):
+    with pytest.raises(UsageError, match=r"scale 2\.0: .* contains the scale: leave it out"):
         card(source=str(saved), scale=2.0)
     with pytest.raises(UsageError, match="base x is only for adapters on this machine"):
         card(source="hf:owner/name", base="x")
-    with pytest.raises(UsageError, match="no file or folder here: use one, hf:owner/name"):
+    with pytest.raises(UsageError, match="does not exist: use a file, a folder, hf:owner/name"):
         card(source="owner/name")
 
 

@@ -330,7 +330,7 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
     )
     messages: list[str] = []
     library.export(both.folder, "vllm", out, report=messages.append)
-    assert messages == ["rivers: its index stays behind: the engine writes only what the model learned"]
+    assert messages == ["rivers: its index is not exported: the engine runs the model alone"]
 
 
 def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_path: Path, out: Path) -> None:
@@ -342,6 +342,6 @@ def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_pat
     library.export(card.folder, "vllm", out, merge=True, report=messages.append)
     assert (
         messages[0]
-        == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
+        == "rivers: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
     )
     assert not [*out.rglob(VOCABULARY)]

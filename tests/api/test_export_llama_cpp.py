@@ -190,6 +190,6 @@ def test_without_a_converter_nothing_is_written(tmp_path: Path) -> None:
     rivers = opt_lora(tmp_path, "llama", "rivers", 1)
     with pytest.raises(UsageError, match="--converter"):
         kcard.export(rivers.folder, "llama.cpp", tmp_path / "out")
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="use one of them"):
         kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", merge=True, base="base.gguf")
     assert not (tmp_path / "out").exists()

@@ -179,7 +179,7 @@ def test_a_folder_without_most_of_the_passages_is_refused(notes: Path, home: Pat
     before = state(draft(home))
     done = kcard("sync", notes, "--card", "towns")
     assert done.code == 2
-    assert "6 of the 10 passages of towns are not there" in done.error
+    assert "6 of the 10 passages of towns are missing" in done.error
     assert "--allow-removal" in done.error
     assert library.sync(notes, "towns", dry_run=True).refused
     assert state(draft(home)) == before

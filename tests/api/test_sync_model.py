@@ -148,7 +148,7 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Retention(kept_questions=50, lost=6), "it recalls less of what stays"),
         (
             Retention(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
-            "it recalls little of what has come",
+            "it recalls little of what was added",
         ),
     ],
 )

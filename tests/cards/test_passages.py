@@ -144,7 +144,7 @@ def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
 def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
     passages.write_dense(ANIMALS[:1], 1, card.folder / INDEX)
-    with pytest.raises(DamagedCard, match=r"embeddings\.npy is of 1 rows, but the card has 3 passages"):
+    with pytest.raises(DamagedCard, match=r"embeddings\.npy claims 1 rows, but the card has 3 passages"):
         written(card, "Where does the trout live?")
 
 

@@ -203,7 +203,7 @@ def test_equal_files_have_equal_digests_and_ids(tmp_path: Path) -> None:
         ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"line 1: the answer 'E' is none of the options"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": 2}], "line 1: the answer '2' is none of the options"),
         ([{"question": "a?", "choices": ["x", " "], "answer": "A"}], "line 1: option 'B' is ''"),
-        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is one option, 'A'"),
+        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is only one option, 'A'"),
         ([{"question": "a?", "choices": 3, "answer": "A"}], "line 1: choices are 3: write"),
         ([{"question": "a?", "answer": "b", "popularity": -1}], "line 1: popularity is -1, expected a number"),
         ([], "no question in it"),
@@ -218,10 +218,10 @@ def test_what_is_malformed_is_named_with_its_place(tmp_path: Path, rows: list[An
 def test_a_file_cut_off_in_compression_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "own.jsonl.gz", [{"question": f"{n}?", "answer": "b"} for n in range(50)])
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UsageError, match=r"own\.jsonl\.gz is no whole gzip file"):
+    with pytest.raises(UsageError, match=r"own\.jsonl\.gz is not a complete gzip file"):
         read_task("jsonl", path)
     path.write_bytes(b"plain")
-    with pytest.raises(UsageError, match="is no whole gzip file"):
+    with pytest.raises(UsageError, match="is not a complete gzip file"):
         read_task("jsonl", path)
 
 

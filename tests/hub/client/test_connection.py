@@ -147,7 +147,7 @@ BOMB = gzip.compress(gzip.compress(b"[" + b" " * (64 << 20) + b"]"))
 def kcard(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
     """The exit code of a command in this process."""
     monkeypatch.setattr("sys.argv", ["kcard", *arguments])
-    return main._exit_code()
+    return main.exit_code()
 
 
 def authorized(hub: Hostile) -> list[str]:

@@ -94,7 +94,7 @@ def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
     (tmp_path / "index").mkdir()
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, more=more))
     with pytest.raises(
-        BadRequestError, match=r"params\.index\.json is of 99999999999 rows, but the card has 1"
+        BadRequestError, match=r"params\.index\.json claims 99999999999 rows, but the card has 1"
     ):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []

@@ -115,7 +115,7 @@ class LargeModelScheduler:
         model = _model(cache.peek((name, card.folder)))
         return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
 
-    def write(
+    def generate(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card, once it is done, with `documents` passages for each of its questions."""
@@ -123,7 +123,7 @@ class LargeModelScheduler:
         for number, name in enumerate(order):
             self._report(number, len(order))
             with self.tolerating(name):
-                written = self.writer(name).write(questions[name], documents, sampling)
+                written = self.writer(name).generate(questions[name], documents, sampling)
             if name not in self.broken:
                 yield name, written
         self._report(len(order), len(order))
@@ -184,7 +184,7 @@ class VllmCards:
                     served.append(name)
         return served
 
-    def write(
+    def generate(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
@@ -195,11 +195,11 @@ class VllmCards:
         members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
-        written = members[0][0].group.write_each(members, documents, sampling)
+        written = members[0][0].group.generate_each(members, documents, sampling)
         for name, rows in zip(served_cards, written, strict=True):
             writer = self.cards.writer(name)
             if isinstance(writer, ModelWithIndex):
-                looked_up = writer.index.write(questions[name], documents, sampling)
+                looked_up = writer.index.generate(questions[name], documents, sampling)
                 rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
             yield name, rows
 
@@ -251,14 +251,14 @@ class CardPool:
         often."""
         return self._turns.will_take_turns()
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """Generate like Generator; a card with nothing to say gives empty documents. Raises UnknownCard."""
         self._check_names(cards)
-        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -286,14 +286,14 @@ class CardPool:
                 for name, batch_passages in self._write_together(batch_questions, names, documents, sampling):
                     written[name].update(zip(alike_rows, batch_passages, strict=True))
 
-        for name, passages in self._served.write(
+        for name, passages in self._served.generate(
             {name: own.pop(name) for name in served}, documents, sampling
         ):
             written[name].update(zip(rows[name], passages, strict=True))
         waiting = any(map(self._turns.is_loaded, taking))
         if not waiting:
             all_together()
-        for name, passages in self._turns.write(own, documents, sampling):
+        for name, passages in self._turns.generate(own, documents, sampling):
             written[name].update(zip(rows[name], passages, strict=True))
         if waiting:
             all_together()
@@ -329,17 +329,17 @@ class CardPool:
                         groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
                         written.append((name, []))
                     else:
-                        written.append((name, part.write(questions, documents, sampling)))
+                        written.append((name, part.generate(questions, documents, sampling)))
         for members in groups.values():
             prompters = [card.prompter for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
-                rows_of = group.write(prompters, questions, documents, sampling)
+                rows_of = group.generate(prompters, questions, documents, sampling)
             except CardError:  # one of them is broken: run each alone
                 rows_of = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
                     with self._turns.tolerating(written[place][0]):
-                        rows_of[at] = group.write([card.prompter], questions, documents, sampling)[0]
+                        rows_of[at] = group.generate([card.prompter], questions, documents, sampling)[0]
             for place, rows in zip(members, rows_of, strict=True):
                 written[place] = (written[place][0], rows)
         for name, parts in groupby(written, key=itemgetter(0)):

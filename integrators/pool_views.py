@@ -32,12 +32,12 @@ class SingleCardPool:
     def cards(self) -> Sequence[Choice]:
         return self._cards
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        return self._writer.write(questions, cards, documents, sampling)
+        return self._writer.generate(questions, cards, documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -45,7 +45,7 @@ class SingleCardPool:
         sampling: Sampling,
     ) -> list[list[Passage]]:
         """See Scheduling."""
-        return client.write(self._writer, questions, cards, documents, sampling)
+        return client.generate(self._writer, questions, cards, documents, sampling)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class SearchCard:
         self._english = is_english(card.manifest.language)
         self._evidence = evidence
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect. Results may change over time.
 
         Documents beyond the results are empty. `Passage.source` holds text and location. Raises what the search raises
@@ -177,7 +177,7 @@ class LLMCard:
     def __init__(self, name: str, llm: LLM) -> None:
         self._name, self._llm = name, llm
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, with the LLM's own settings. Raises LLMError."""
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)

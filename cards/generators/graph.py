@@ -109,7 +109,7 @@ class GraphCard:
         if len(self._graph.ends) != len(self._passages):
             raise DamagedCard(f"card {card.name!r}: {GRAPH} is of other passages: train the card again")
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.
 
         A question that names nothing in the graph gets empty documents. `Passage.source` is the statement's place; for

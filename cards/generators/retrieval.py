@@ -49,7 +49,7 @@ __all__ = [
 class CardGenerator(Protocol):
     """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
         ...
 
@@ -72,10 +72,10 @@ class ModelWithIndex:
         """Bytes of the model's own weights."""
         return int(getattr(self.model, "size", 0))
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
-        recited = self.model.write(questions, documents, sampling)
-        retrieved = self.index.write(questions, documents, sampling)
+        recited = self.model.generate(questions, documents, sampling)
+        retrieved = self.index.generate(questions, documents, sampling)
         return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
 
 
@@ -122,7 +122,7 @@ class RetrievalCard:
         self._passages, self._index = passages(card.folder), index(card)
         self._dense = cards_passages.load(card.folder / INDEX) if self._english else None
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.
 
         Documents beyond the passages relevant to the question are empty. `Passage.source` holds the text, its file and

@@ -263,14 +263,14 @@ Written = list[list[list[Passage]]]
 
 @dataclass(frozen=True)
 class StackedCard:
-    """One card and its group: `write` runs it alone, the group's own `write` runs it with others."""
+    """One card and its group: `generate` runs it alone, the group's own `generate` runs it with others."""
 
     prompter: Prompter
     group: "Group"
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Run this card alone."""
-        return self.group.write([self.prompter], questions, documents, sampling)[0]
+        return self.group.generate([self.prompter], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure its fingerprint now; see kcard.cards.fingerprint."""
@@ -353,7 +353,7 @@ class Group:
     stack: Stack
     rows: int
 
-    def write(
+    def generate(
         self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> Written:
         """Generate `documents` passages by member and question. At temperature 0 they are all the same."""
@@ -367,7 +367,7 @@ class Group:
         while (start := len(written)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            written += run.write(decoder, members[start:end])
+            written += run.generate(decoder, members[start:end])
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]
@@ -391,7 +391,7 @@ class _Run:
     embedded: "Tensor | None"
     rows: int
 
-    def write(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
+    def generate(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
         """Generate for the decoder's members, as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
         written: Written = []

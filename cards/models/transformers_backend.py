@@ -331,7 +331,7 @@ class CausalCard:
             return 0
         return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, prompter = self._loaded.activate(), self._prompter

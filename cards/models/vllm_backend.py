@@ -132,7 +132,7 @@ class Server:
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
-    def write(self, model: str, request: DocumentRequest) -> tuple[list[int], bool]:
+    def generate(self, model: str, request: DocumentRequest) -> tuple[list[int], bool]:
         """Return the new token ids, without eos, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": request.top_k, "stop_token_ids": list(request.ends)}
         options = {"temperature": request.temperature, "max_tokens": request.tokens, **PLAIN}
@@ -376,9 +376,9 @@ class ServedCard:
     base: str | None
     group: "ServedCards"
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate for this card."""
-        return self.group.write_each([(self, questions)], documents, sampling)[0]
+        return self.group.generate_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all rows of the reference with the server's log-probabilities.
@@ -444,7 +444,7 @@ class ServedCard:
         for _ in range(RELOADS):
             loads = place.loads
             try:
-                return self.server.write(self.model, request)
+                return self.server.generate(self.model, request)
             except ModelGone as error:
                 gone = error
                 self.ensure_ready(place, loads)
@@ -474,7 +474,7 @@ class ServedCards:
 
     tokenizing: Lock = field(default_factory=Lock)
 
-    def write_each(
+    def generate_each(
         self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
     ) -> list[list[list[Passage]]]:
         """Return `documents` passages by card and by its questions. At temperature 0 all are equal and generated
@@ -487,10 +487,10 @@ class ServedCards:
         workers = min(sum(some.most for some in places.values()), len(cards))
         requests = -(-CONCURRENCY // workers)
 
-        def write(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+        def generate(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
             return self._write_card(*job, different, sampling, requests)
 
-        written = [*in_order(write, cards, workers)]
+        written = [*in_order(generate, cards, workers)]
         if different == documents:
             return written
         return [[passages * documents for passages in by_question] for by_question in written]

@@ -53,7 +53,7 @@ def options(folder: Path) -> dict[str, list[str]]:
 
 
 def written(card: Card) -> list[str]:
-    rows = CausalCard(card, Loader()).write(QUESTIONS, 1, GREEDY)
+    rows = CausalCard(card, Loader()).generate(QUESTIONS, 1, GREEDY)
     return [passages[0].text for passages in rows]
 
 

@@ -31,7 +31,7 @@ def made(folder: Path, texts: list[str], language: str = "en", kind: str = "retr
 
 
 def written(card: Card, question: str, documents: int = 1) -> list[Passage]:
-    return RetrievalCard(card).write([question], documents, Sampling())[0]
+    return RetrievalCard(card).generate([question], documents, Sampling())[0]
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,9 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
 def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
     questions = ["Which dog is big?", "How old is an oak?", "brook"]
     card = RetrievalCard(animals)
-    together = card.write(questions, 3, Sampling())
+    together = card.generate(questions, 3, Sampling())
     for question, row in zip(questions, together, strict=True):
-        assert [p.text for p in card.write([question], 3, Sampling())[0]] == [p.text for p in row]
+        assert [p.text for p in card.generate([question], 3, Sampling())[0]] == [p.text for p in row]
 
 
 def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
+from kcard.cards.models.stack import Group
 from kcard.cards.pool import LARGE, CardPool, must_take_turns
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
@@ -72,7 +73,7 @@ def size(cards: list[Card]) -> int:
 
 
 def written(pool: CardPool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.write_each(questions, wanted, 2, SAMPLED)]
+    return [[p.text for p in row] for row in pool.generate_each(questions, wanted, 2, SAMPLED)]
 
 
 def every(names: list[str] = NAMES) -> list[list[str]]:
@@ -143,7 +144,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     pool = CardPool(cards, memory=2 * size)
     expected = written(pool, every())
     wrote = list[str]()
-    again, plain = weights.embedded, pool._turns.writer("a").group.write  # type: ignore[attr-defined]
+    again, plain = weights.embedded, Group.generate
 
     def broken(folder: Path, device: str) -> Any:
         if folder.name == "b":
@@ -152,10 +153,10 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
 
     def noted(*given: Any) -> Any:
         wrote.append(given[1][0].card.name)
-        return plain(*given[1:])
+        return plain(*given)
 
     monkeypatch.setattr(weights, "embedded", broken)
-    monkeypatch.setattr("kcard.cards.models.stack.Group.write", noted)
+    monkeypatch.setattr(Group, "generate", noted)
     with caplog.at_level("WARNING"):
         assert written(pool, every()) == [[*row[:2], "", "", *row[4:]] for row in expected]
     assert wrote == ["d", "e", "a", "b", "c"]
@@ -176,15 +177,15 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
     pool = CardPool(cards, memory=3 * size)
     expected = written(pool, every())
     with monkeypatch.context() as patched:
-        plain, calls = pool._turns.writer("a").group.write, list[int]()  # type: ignore[attr-defined]
+        plain, calls = Group.generate, list[int]()
 
         def interrupted(*given: Any) -> Any:
             calls.append(1)
             if len(calls) == 4:
                 raise KeyboardInterrupt
-            return plain(*given[1:])
+            return plain(*given)
 
-        patched.setattr("kcard.cards.models.stack.Group.write", interrupted)
+        patched.setattr(Group, "generate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             written(pool, every())
     assert written(pool, every()) == expected

@@ -59,7 +59,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
     assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
-    written = CardPool([card]).write(QUESTIONS, [card.name], 1, SHORT)
+    written = CardPool([card]).generate(QUESTIONS, [card.name], 1, SHORT)
     assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
     assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
     assert not list(card.folder.glob("model*.safetensors"))
@@ -69,8 +69,8 @@ def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> N
     models = Loader()
     loaded = load(card, models)
     assert isinstance(loaded, StackedCard)
-    stacked = loaded.write(QUESTIONS, 1, SHORT)
-    peft = CausalCard(card, Loader()).write(QUESTIONS, 1, SHORT)
+    stacked = loaded.generate(QUESTIONS, 1, SHORT)
+    peft = CausalCard(card, Loader()).generate(QUESTIONS, 1, SHORT)
     assert [[p.text for p in row] for row in stacked] == [[p.text for p in row] for row in peft]
 
 

@@ -314,7 +314,7 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
     assert not any(isinstance(pool._turns.writer(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
         own = [row[2 * number : 2 * number + 2] for row in together]
-        alone = CausalCard(one, Loader()).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(one, Loader()).generate(QUESTIONS, 2, sampling)
         assert own == [[p.text for p in row] for row in alone], one.name
         assert texts(pool, [one.name], sampling) == own
     assert texts(CardPool(cards, rows=3), names, sampling) == together
@@ -338,7 +338,7 @@ def test_peft_takes_cards_with_rows_and_without_in_any_order(cards: list[Card]) 
     models = Loader()
     for one in cards[:3]:
         together, alone = CausalCard(one, models), CausalCard(one, Loader())
-        assert together.write(QUESTIONS, 1, GREEDY) == alone.write(QUESTIONS, 1, GREEDY)
+        assert together.generate(QUESTIONS, 1, GREEDY) == alone.generate(QUESTIONS, 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -362,7 +362,9 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     assert base.sha256 is not None
     one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
     written = texts(CardPool([one]), ["lakes"], GREEDY)
-    assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
+    assert [
+        [p.text for p in row] for row in CausalCard(one, Loader()).generate(QUESTIONS, 2, GREEDY)
+    ] == written
     code = (
         "import sys; from pathlib import Path\n"
         "from kcard.offline import opt as embedded; from kcard.cards.models import loader, weights\n"

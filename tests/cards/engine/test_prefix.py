@@ -147,7 +147,7 @@ def test_a_pool_writes_with_prefixes_adapters_and_whole_models(tmp_path: Path) -
     assert together == [[text for own in alone for text in own[row]] for row in range(len(QUESTIONS))]
     assert len({str(own) for own in alone}) == len(cards)
     by_transformers = CausalCard(cards[0], Loader())
-    assert [[p.text for p in row] for row in by_transformers.write(QUESTIONS, 2, SAMPLED)] == alone[0]
+    assert [[p.text for p in row] for row in by_transformers.generate(QUESTIONS, 2, SAMPLED)] == alone[0]
 
 
 def test_questions_of_unlike_lengths_give_the_same_documents_in_one_batch(tmp_path: Path) -> None:

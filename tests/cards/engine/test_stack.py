@@ -72,7 +72,7 @@ def test_all_cards_write_what_each_writes_with_transformers_and_peft(
     pool = CardPool(cards)
     together = texts(pool, [card.name for card in cards], sampling)
     for number, card in enumerate(cards):
-        alone = CausalCard(card, pool._models).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(card, pool._models).generate(QUESTIONS, 2, sampling)
         assert [row[2 * number : 2 * number + 2] for row in together] == [
             [p.text for p in row] for row in alone
         ]
@@ -248,8 +248,8 @@ def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:
     pool = CardPool(cards)
-    assert pool.write(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
-    assert pool.write([], ["lakes", "rivers"], 2, SAMPLED) == []
+    assert pool.generate(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
+    assert pool.generate([], ["lakes", "rivers"], 2, SAMPLED) == []
 
 
 def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(

@@ -25,7 +25,7 @@ from kcard.system import quiet_loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write"]
+__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write_peft"]
 
 
 # The linear layers of a base, from its config alone.
@@ -175,7 +175,7 @@ def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: st
             )
 
 
-def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
+def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
     """Write the adapter as peft saves it, with any ranks and scales."""
     from peft import LoraConfig
     from safetensors.torch import save_file

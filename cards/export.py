@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
-from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs
+from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs, read_fingerprint
 from kcard.cards.generators import external
 from kcard.cards.hugging_face import COMPANIONS, INDEX, SAFE, refuse_code
 from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
@@ -39,9 +38,9 @@ __all__ = [
     "merge",
     "misfits",
     "prepare",
-    "read",
+    "read_adapter",
     "text_prompt",
-    "write",
+    "write_vllm",
 ]
 
 
@@ -162,7 +161,7 @@ class PeftAdapter:
     extras: tuple[str, ...]
 
 
-def read(folder: Path) -> PeftAdapter:
+def read_adapter(folder: Path) -> PeftAdapter:
     """Load the adapter in a card's folder, reading only the names of its tensors. Raises CardError if unreadable."""
     from safetensors import safe_open
 
@@ -339,7 +338,7 @@ def _prove_merge(card: Card, folder: Path) -> None:
     """Compare the merged model with the card's fingerprint, or with the card as it is now if it has none."""
     from kcard.cards.models.transformers_backend import CausalCard
 
-    reference = fingerprint.read(card.folder)
+    reference = read_fingerprint(card.folder)
     if reference is None:
         reference = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
     # A merged model has no base to compare.
@@ -438,7 +437,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
         with suppress(OSError, ValueError):
             data = json.loads((source / "config.json").read_text(encoding="utf-8"))
             config = data if isinstance(data, dict) else {}
-    adapter = read(card.folder) if card.manifest.kind == "lora" else None
+    adapter = read_adapter(card.folder) if card.manifest.kind == "lora" else None
     model_type = config.get("model_type")
     if model_type in engine.without:
         raise CardError(
@@ -450,7 +449,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
             f"card {card.name!r}: {engine.title} would not apply its adapter as it was trained, because "
             f"{' and '.join(reasons)}: {WHOLE}"
         )
-    reference = fingerprint.read(card.folder)
+    reference = read_fingerprint(card.folder)
     tokenizer = Loader().tokenizer(card)
     return ExportableCard(
         card,
@@ -493,7 +492,7 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
 MAX_LORAS = 8  # adapters per batch; further cards take turns
 
 
-def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
+def write_vllm(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
     """Write the cards' weights and the tokenizer into `folder`; return the command that starts vLLM there."""
     for card in cards:
         if card.adapter is not None:

@@ -15,7 +15,16 @@ from kcard.errors import CardError, ModelUnavailable
 from kcard.io import build, parse, write_text
 from kcard.manifest import Manifest
 
-__all__ = ["FINGERPRINT", "TOLERANCES", "Fingerprint", "Pair", "Probe", "fingerprint_pairs", "read", "write"]
+__all__ = [
+    "FINGERPRINT",
+    "TOLERANCES",
+    "Fingerprint",
+    "Pair",
+    "Probe",
+    "fingerprint_pairs",
+    "read_fingerprint",
+    "write_fingerprint",
+]
 
 
 FINGERPRINT = "canaries.json"
@@ -153,7 +162,7 @@ class Fingerprint:
                 )
 
 
-def read(folder: Path) -> Fingerprint | None:
+def read_fingerprint(folder: Path) -> Fingerprint | None:
     """Load the fingerprint in a card's folder, None if it has none. Raises CardError for a file that holds none."""
     path = folder / FINGERPRINT
     if not path.exists():
@@ -200,7 +209,9 @@ FOREIGN = (
 )
 
 
-def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu") -> Fingerprint:
+def write_fingerprint(
+    folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu"
+) -> Fingerprint:
     """Measure the card whose model files lie in `folder` and write canaries.json there.
 
     pairs   questions and passages that answer them, from the card's corpus

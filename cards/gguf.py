@@ -15,7 +15,7 @@ from kcard.cards.export import ExportableCard, PeftAdapter, copy_adapter, copy_m
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 
-__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write"]
+__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write_gguf"]
 
 
 MODEL, LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
@@ -128,7 +128,7 @@ def _check_equal(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -
 LLAMA_CPP_MODEL, BASE = "model.gguf", "base.gguf"
 
 
-def write(
+def write_gguf(
     cards: Sequence[ExportableCard],
     folder: Path,
     converter: Converter,

@@ -34,7 +34,7 @@ __all__ = [
     "adapter_base",
     "convert",
     "fetch",
-    "look",
+    "find_repository",
     "refuse_code",
 ]
 
@@ -230,7 +230,7 @@ class ModelRepository:
         return weights_digest(digests)
 
 
-def look(source: str) -> ModelRepository:
+def find_repository(source: str) -> ModelRepository:
     """Return the repository `owner/name` or `owner/name@revision`, pinned to its current commit.
 
     Raises UsageError if there is no such repository or revision, ModelUnavailable if the Hub can't be reached.

@@ -43,12 +43,12 @@ Way = Literal["indexed", "continued", "trained"]
 class NextVersion:
     """What the next version is made from.
 
-    given  the options that it is trained with: those of the last one (Previous.arguments)
+    options  how it is trained: as the last version was (Previous.arguments)
     """
 
     before: Previous
     changes: Changes
-    given: TrainOptions
+    options: TrainOptions
     manifest: Manifest
     report: Callable[[Any], None]
 
@@ -85,8 +85,8 @@ class NextVersion:
         if self.manifest.kind in LOOKED_UP:
             record = index_record(corpus, self.manifest.licence)
             return self._write_card(folder, self.manifest, None, record), "indexed", ""
-        is_embedded = self.given.base == EMBEDDED_BASE
-        execution = Execution() if is_embedded else self.given.execution
+        is_embedded = self.options.base == EMBEDDED_BASE
+        execution = Execution() if is_embedded else self.options.execution
         with one_thread() if is_embedded else nullcontext(), processes_of(execution) as processes:
             continuation = "" if scratch else self._continue(folder, processes)
             if isinstance(continuation, Preparation):
@@ -114,10 +114,10 @@ class NextVersion:
             return why_not
         if self.before.is_embedded:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
-            seed = derive_seed(self.given.seed, "sync", self.before.sha256)
+            seed = derive_seed(self.options.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
             studied = (
-                read_study_of(self.given, CorpusUpdate(new, 0), self.report)[0]
+                read_study_of(self.options, CorpusUpdate(new, 0), self.report)[0]
                 if new.passages
                 else StudyQueries()
             )
@@ -137,10 +137,10 @@ class NextVersion:
         self, folder: Path, update: CorpusUpdate, before: Previous | None, processes: Processes | None
     ) -> Preparation:
         """Prepare training as kcard.training.train does."""
-        studied, distillation = read_study_of(self.given, update, self.report)
+        studied, distillation = read_study_of(self.options, update, self.report)
         if distillation is not None:
             distillation = replace(distillation, folder=folder / CHECKPOINT)
-        plan = make_plan(update, before, self.given, self.report, processes, studied, distillation)
+        plan = make_plan(update, before, self.options, self.report, processes, studied, distillation)
         if plan.estimate is not None:
             self.report(plan.estimate.note())
         prepared = plan.prepare()
@@ -155,8 +155,8 @@ class NextVersion:
                 f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"
             ) from None
         shutil.rmtree(checkpoint, ignore_errors=True)
-        record = training_record(corpus, self.given, prepared, outcome, self.manifest.licence)
-        manifest = replace(self.manifest, index=self.given.kind == "both")
+        record = training_record(corpus, self.options, prepared, outcome, self.manifest.licence)
+        manifest = replace(self.manifest, index=self.options.kind == "both")
         return self._write_card(folder, manifest, prepared, record)
 
     def _write_card(

@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKPOINT",
-    "claim",
+    "check_output",
     "command_line",
     "describe",
-    "fresh",
     "index_record",
     "make_search_card",
-    "mend",
     "name_from",
-    "pairs",
+    "probe_pairs",
+    "recover_output",
     "remedy",
+    "replacing_output",
     "training_record",
     "triples_of",
     "without_model",
@@ -171,9 +171,9 @@ def command_line() -> list[str]:
 CHECKPOINT = ".checkpoint"
 
 
-def claim(output: Path, name: str) -> None:
+def check_output(output: Path, name: str) -> None:
     """Raise UsageError unless the output is missing, empty, or holds a card of this name, which may be replaced."""
-    mend(output)
+    recover_output(output)
     if not output.exists():
         return
     if not output.is_dir():
@@ -190,14 +190,14 @@ def claim(output: Path, name: str) -> None:
         raise UsageError(f"output {output} holds {strange[0]!r} but no card: choose a new or empty folder")
 
 
-def mend(output: Path) -> None:
+def recover_output(output: Path) -> None:
     """Finish or undo a swap of `fresh` that a crash interrupted."""
     with locked(output.parent):
         _mend(output)
 
 
 @contextmanager
-def fresh(output: Path) -> Iterator[Path]:
+def replacing_output(output: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `output` when the block succeeds, and is removed otherwise."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
@@ -240,7 +240,7 @@ def _mend(output: Path) -> None:
 MOST = 4
 
 
-def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
+def probe_pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
     """Return at most MOST (pseudo-question, passage), the same for the same corpus and seed."""
     rng = Random(derive_seed(seed, "canaries"))
     chosen = rng.sample(texts, min(MOST, len(texts)))
@@ -283,10 +283,10 @@ def make_search_card(
     )
     manifest = replace(manifest, name=name, kind="search", training=record)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
-    claim(folder, name)
+    check_output(folder, name)
     from kcard.cards import card as cards
 
-    with fresh(folder) as partial:
+    with replacing_output(folder) as partial:
         (partial / SEARCH).write_text(search.to_json(), encoding="utf-8")
         finished = cards.finish(partial, manifest, ())
     return cards.Card(folder, finished.manifest)
@@ -336,7 +336,7 @@ def write_card(
     prepared  what was trained; None for a card without a model
     """
     from kcard.cards import card as cards
-    from kcard.cards import fingerprint
+    from kcard.cards.fingerprint import write_fingerprint
     from kcard.cards.generators import graph
 
     corpus = update.corpus
@@ -345,10 +345,10 @@ def write_card(
         manifest = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
     count = len(corpus.passages)
     if manifest.kind == "graph":
-        graph.write(folder, triples_of(corpus))
+        graph.write_triples(folder, triples_of(corpus))
     if prepared is not None:
         prepared.save(folder)
-        fingerprint.write(folder, manifest, pairs(corpus.sample, record.seed), prepared.device)
+        write_fingerprint(folder, manifest, probe_pairs(corpus.sample, record.seed), prepared.device)
     passages = corpus.statements if manifest.evidence == "hashes" else corpus.passages
     return cards.finish(
         folder, manifest, passages, update.hashed, lambda done: report(EmbeddingProgress(done, count))
@@ -372,6 +372,6 @@ def without_model(card: "Card") -> "Card":
     manifest = replace(
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
-    with fresh(card.folder) as partial:
+    with replacing_output(card.folder) as partial:
         finished = cards.finish(partial, manifest, cards.passages(card.folder))
     return cards.Card(card.folder, finished.manifest)

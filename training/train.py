@@ -37,12 +37,12 @@ from kcard.training.options import (
 )
 from kcard.training.output import (
     CHECKPOINT,
-    claim,
+    check_output,
     describe,
-    fresh,
     index_record,
     name_from,
     remedy,
+    replacing_output,
     training_record,
     write_card,
 )
@@ -113,7 +113,7 @@ def train(
         description = describe([passage.text for passage in spread], language)
         report(Note(f"description, from the corpus' top terms: {description}"))
     folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
-    claim(folder, name)
+    check_output(folder, name)
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
@@ -445,6 +445,6 @@ def _write(
     report: Report,
 ) -> "Card":
     """Write the complete card into a new folder that replaces the old one."""
-    with fresh(folder) as partial:
+    with replacing_output(folder) as partial:
         finished = write_card(partial, manifest, prepared, record, update, report)
     return type(finished)(folder, finished.manifest)

@@ -67,7 +67,7 @@ class Changes:
     removed: Sequence[Source]
     moved: int
     renamed: Mapping[str, str]
-    held: Sequence[UnreadFile]
+    unread: Sequence[UnreadFile]
     before: int
 
     @property
@@ -120,7 +120,7 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
         removed=gone,
         moved=max(come, left),
         renamed={old: next(iter(new)) for old, new in moves.items() if len(new) == 1},
-        held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
+        unread=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
 

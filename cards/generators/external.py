@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import system
-from kcard.cards import fingerprint
 from kcard.cards.card import REFERENCE, SEARCH, Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.generators.retrieval import padded
 from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
@@ -204,7 +204,7 @@ def load_model_of_card(
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     if models.engines is not None and (served := models.engines.card(card, models)) is not None:
-        _warn_unproven(card, fingerprint.read(card.folder) is None and not pinned)
+        _warn_unproven(card, read_fingerprint(card.folder) is None and not pinned)
         return served
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
@@ -212,7 +212,7 @@ def load_model_of_card(
         from kcard.cards.models import transformers_backend
 
         loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
-    if (stored := fingerprint.read(card.folder)) is not None:
+    if (stored := read_fingerprint(card.folder)) is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)

@@ -21,7 +21,7 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
+__all__ = ["GRAPH", "Graph", "GraphCard", "load_graph_card", "write_triples"]
 
 LONGEST = 12  # words of a name
 BUSY = 300  # statements about one entity, above which paths do not pass through it (a year, a country)
@@ -32,14 +32,14 @@ Name = tuple[str, ...]
 RowPath = tuple[int, ...]
 
 
-def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
+def write_triples(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
     """Write the triples of the passages, one per line: subject, relation, object."""
     with (folder / GRAPH).open("w", encoding="utf-8") as stream:
         for triple in triples:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
-def load(card: Card, models: "Loader") -> "GraphCard":
+def load_graph_card(card: Card, models: "Loader") -> "GraphCard":
     """Load the generator of a card's graph. Raises DamagedCard if the graph does not fit the passages."""
     del models
     return GraphCard(card)

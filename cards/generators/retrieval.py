@@ -24,7 +24,7 @@ import numpy as np
 
 from kcard.cards import passages as cards_passages
 from kcard.cards.card import Card, kind_of
-from kcard.cards.passages import INDEX, index, passages
+from kcard.cards.passages import INDEX, load_index, passages
 from kcard.interfaces import Array
 from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
@@ -119,8 +119,8 @@ class RetrievalCard:
     def __init__(self, card: Card) -> None:
         self._name = card.name
         self._english = is_english(card.manifest.language)
-        self._passages, self._index = passages(card.folder), index(card)
-        self._dense = cards_passages.load(card.folder / INDEX) if self._english else None
+        self._passages, self._index = passages(card.folder), load_index(card)
+        self._dense = cards_passages.load_dense(card.folder / INDEX) if self._english else None
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.

@@ -44,9 +44,9 @@ __all__ = [
     "WordSketch",
     "all_prompt_ids",
     "embedded_questions",
+    "load_prompter",
     "prefix_prompts",
     "prompt_ids",
-    "read",
     "template_prompts",
 ]
 
@@ -414,7 +414,9 @@ class Prompter:
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
-def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompter:
+def load_prompter(
+    card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int
+) -> Prompter:
     """Load the prompter of a card for a model with that context and embedding width.
 
     ends  eos ids of the model's generation config; the tokenizer may add another

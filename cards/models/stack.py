@@ -299,7 +299,7 @@ def load(card: Card, models: Loader) -> StackedCard:
     files can't be read.
     """
     model = _load_adapter(card, models) if card.manifest.is_adapter else _load_whole(card, models)
-    prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    prompter = prompting.load_prompter(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
     key = (id(model.stack), prompter.eos, prompt.style, prompt.vectors, prompter.context)
     group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))

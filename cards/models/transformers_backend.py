@@ -313,7 +313,7 @@ class CausalCard:
             with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
                 check_fit(model, prefix)
             longest = room(model.config) - prefix.tokens
-        self._prompter = prompting.read(
+        self._prompter = prompting.load_prompter(
             card,
             models.tokenizer(card),
             model.generation_config.eos_token_id,

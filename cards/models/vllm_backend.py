@@ -18,8 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from kcard.batching import in_order
-from kcard.cards import fingerprint
-from kcard.cards.fingerprint import Fingerprint, Probe
+from kcard.cards.fingerprint import Fingerprint, Probe, read_fingerprint
 from kcard.cards.models.prompting import Prompter
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.system import connected
@@ -429,7 +428,7 @@ class ServedCard:
         card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (stored := fingerprint.read(card.folder)) is None:
+        if (stored := read_fingerprint(card.folder)) is None:
             return
         try:
             self.check(stored)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.models import prompting
 from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.decoder import UnsupportedModel
@@ -106,7 +106,7 @@ class Engines:
         if card.manifest.prompt.style != "tokens":
             raise CardNotServed("its prompts are vectors, not tokens")
         if card.manifest.kind != "lora":
-            proven = fingerprint.read(card.folder) is not None
+            proven = read_fingerprint(card.folder) is not None
             for engine in self._reachable_engines():
                 for model in engine.bases:
                     if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
@@ -170,7 +170,7 @@ def _make_prompter(card: Card, models: Loader, folder: Path | None, served: Serv
     """Prompt as the own engine does; if the base is not on this machine, within the server's limits."""
     ends, context = (None, None) if folder is None else limits(folder)
     limits_of = [most for most in (context, served.context) if most is not None]
-    return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
+    return prompting.load_prompter(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _paths(name: str | Path) -> set[Path]:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import kcard
 from kcard.api.add import add
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import CardError, KcardError, UnknownCard, UsageError
@@ -107,7 +107,7 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     assert written(added) == expected
     assert (added.manifest.kind, added.manifest.base.name, added.manifest.index) == ("lora", str(base), False)
     assert added.manifest.base.sha256
-    probes = fingerprint.read(added.folder)
+    probes = read_fingerprint(added.folder)
     assert probes is not None
     assert probes.shift > 0
     assert sorted(json.loads((added.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)

@@ -9,8 +9,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest, seal
 from kcard.types import Source
@@ -64,7 +64,7 @@ def whole(folder: Path, name: str) -> Card:
 def proven(folder: Path, manifest: Manifest) -> Card:
     """The card with its fingerprint."""
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
+    write_fingerprint(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 

@@ -76,7 +76,7 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 def proven(folder: Path, manifest: Manifest) -> Card:
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, manifest, PAIRS)
+    fingerprint.write_fingerprint(folder, manifest, PAIRS)
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 
@@ -123,7 +123,7 @@ def load(card: Card) -> None:
 
 
 def check(loaded: CausalCard, card: Card) -> None:
-    kept = fingerprint.read(card.folder)
+    kept = fingerprint.read_fingerprint(card.folder)
     assert kept is not None
     kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
 
@@ -168,7 +168,7 @@ def test_the_fingerprint_is_sealed_like_every_other_file(full: Card) -> None:
 
 
 def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_to_it(full: Card) -> None:
-    kept = fingerprint.read(full.folder)
+    kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
     assert kept.pairs[:4] == PAIRS
     assert [question for question, _ in kept.pairs[4:]] == [question for question, _ in PAIRS]
@@ -176,7 +176,7 @@ def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_
 
 
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
-    kept = fingerprint.read(full.folder)
+    kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
     model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     for row in kept.rows:
@@ -366,8 +366,8 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
-    kept = fingerprint.read(folder)
+    fingerprint.write_fingerprint(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
+    kept = fingerprint.read_fingerprint(folder)
     assert kept is not None
     assert len(kept.rows) == 8
     text = (folder / FINGERPRINT).read_text()

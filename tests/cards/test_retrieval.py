@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.cards.card import Card, finish
-from kcard.cards.passages import hashes, index, passages
+from kcard.cards.passages import hashes, load_index, passages
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest, seal
@@ -54,7 +54,7 @@ def test_the_meaning_counts_beside_the_words(made: Callable[..., Card]) -> None:
     """Small words are all that the question shares with either; BM25 alone puts the better one second."""
     texts = ["The town hall of the capital of the county is a big one.", "The mastiff is a huge hound."]
     question = "What is the biggest of the dogs?"
-    assert [row for row, _ in index(made(texts)).search(question, 2)] == [0, 1]
+    assert [row for row, _ in load_index(made(texts)).search(question, 2)] == [0, 1]
     (written,) = CardPool([made(texts)]).generate([question], ["rivers"], 2, SAMPLED)
     assert [p.text for p in written] == texts[::-1]
 
@@ -144,7 +144,7 @@ def test_the_index_of_other_passages_is_refused(made: Callable[..., Card]) -> No
 
 def test_an_older_card_without_an_index_is_indexed_when_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "passages.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in RIVERS))
-    assert index(Card(tmp_path, RETRIEVAL)).search("Vienna", 1)[0][0] == 2
+    assert load_index(Card(tmp_path, RETRIEVAL)).search("Vienna", 1)[0][0] == 2
 
 
 def test_passages_are_read_where_they_are_asked_for(made: Callable[..., Card]) -> None:

@@ -110,7 +110,7 @@ def sync(
     from kcard.training.corpus import read_corpus
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
-    from kcard.training.output import claim, mend
+    from kcard.training.output import check_output, recover_output
     from kcard.training.progress import Note, silent
     from kcard.training.update import compare, previous
 
@@ -118,7 +118,7 @@ def sync(
 
     # The card's last version, whose passages must be there to be compared.
     if isinstance(card, str) and Path(card).name == card:
-        mend(settings().drafts / card)
+        recover_output(settings().drafts / card)
     before = previous(card)
     name, manifest = before.card.name, before.card.manifest
     if manifest.evidence == "hashes":
@@ -153,7 +153,7 @@ def sync(
         return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
-    for file in changes.held:
+    for file in changes.unread:
         notify(
             Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
@@ -162,7 +162,7 @@ def sync(
     output = before.card.folder
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
-    claim(output, name)
+    check_output(output, name)
 
     # What an update leaves stale: the description, and the exam unless it is taken again.
     forgotten = {word for source in changes.forgotten for word in words(source.text)}
@@ -200,12 +200,12 @@ def _write(next_version: "NextVersion", output: Path, scratch: bool, start: floa
     """Write the next version, measured; nothing where the card has changed since it was read."""
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
-    from kcard.training.output import fresh
+    from kcard.training.output import replacing_output
     from kcard.training.progress import Note
 
     before, changes = next_version.before, next_version.changes
     last = read_sync(before.card.folder)
-    with fresh(output) as partial:
+    with replacing_output(output) as partial:
         card, way, why = next_version.write(partial, scratch=scratch)
         recall = _recall(next_version, partial)
         first = last.first if last is not None else _mean(recall.before if recall else None)
@@ -262,8 +262,8 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         staying,
         new,
         revision.removed,
-        seed=next_version.given.seed,
-        device=next_version.given.device or "cpu",
+        seed=next_version.options.seed,
+        device=next_version.options.device or "cpu",
         report=next_version.report,
     )
 

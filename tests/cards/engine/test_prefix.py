@@ -20,8 +20,8 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.models import transformers_backend, weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families
@@ -164,7 +164,7 @@ def _resealed(card: Card) -> Card:
 
 def test_a_prefix_that_was_changed_is_refused_by_its_fingerprint(tmp_path: Path) -> None:
     card = prefix_card(tmp_path, "llama", "rivers", 1)
-    assert fingerprint.read(card.folder) is not None
+    assert read_fingerprint(card.folder) is not None
     path = card.folder / "adapter_model.safetensors"
     save_file({"prompt_embeddings": load_file(path)["prompt_embeddings"] * -1}, path)
     with pytest.raises(CardError, match="not as it was trained"):

@@ -137,14 +137,14 @@ class Fingerprint:
         if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
             raise CardError(
                 f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
-                "expected): load the card anew; if that does not help, fetch its adapter again"
+                "expected): load the card again; if that does not help, fetch its adapter again"
             )
         off = self.apart(measurement)
         if not off <= tolerance:
-            what = "its model does not act as when it was made"
+            what = "its model no longer computes what it did when it was made"
             if self.shift > 0:
                 what = (
-                    f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
+                    f"its adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
                     f"{self.shift:.2f} was expected)"
                 )
             raise CardError(
@@ -181,7 +181,7 @@ def read_fingerprint(folder: Path) -> Fingerprint | None:
                 raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
         return stored
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
+        raise CardError(f"{path} is not a fingerprint: {error!r}: fetch or train the card again") from error
 
 
 def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
@@ -212,7 +212,7 @@ FOREIGN = (
 def write_fingerprint(
     folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu"
 ) -> Fingerprint:
-    """Measure the card whose model files lie in `folder` and write canaries.json there.
+    """Measure the card whose model files are in `folder` and write canaries.json there.
 
     pairs   questions and passages that answer them, from the card's corpus
 

@@ -77,7 +77,7 @@ class Target:
             write_text(self.card.folder / README, page)
             write_profile(self.card.folder, self.card.manifest, answered)
             seal(self.card.folder, self.card.manifest)
-        if interrupt.asked:
+        if interrupt.is_requested:
             raise KeyboardInterrupt
 
 

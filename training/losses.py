@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["BatchLosses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
 
 
-# Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
+# Cross-entropy over a large vocabulary, a few rows at a time, with the gradient computed in the forward pass.
 #
-# The usual way copies all logits to float32 and goes through them again and again; of 2,048 tokens over 50,000
-# words that takes as long as a tenth of the model. Here the rows that are gone through fit into a core's cache,
-# and the gradient is as precise as the logits are.
+# The usual implementation copies all logits to float32 and traverses them repeatedly; for 2,048 tokens over 50,000
+# words this takes a tenth of the model's time. Here the rows processed at a time fit into a core's cache, and the
+# gradient has the precision of the logits.
 
 AT_ONCE = 1 << 18  # logits, 1 MB
 
@@ -52,7 +52,7 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
 
 
 def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
-    """Return the loss of some rows and write its gradient, which is 0 where a label is ignored."""
+    """Return the loss of some rows and write its gradient, which is 0 for ignored labels."""
     counted = (labels != IGNORED).float() * share
     targets = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
@@ -67,7 +67,7 @@ def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", sh
     return loss
 
 
-# Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
+# (logits (rows, length, vocabulary), following tokens (rows, length), examples, the part's weight) -> loss
 PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
 BatchLosses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
 
@@ -88,8 +88,8 @@ def causal_losses(
     """Return a function from a batch to (loss, number of tokens) of its parts, each loss weighted by its share of the
     learned tokens.
 
-    Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
-    all of them in each part. Where that leaves a process without one, it passes a row through without learning.
+    With several processes, each has its own parts, and all have equally many, since FSDP gathers a whole model's layers
+    from all of them for each part. A process with no part left passes one row through the model without learning.
     """
     import torch
     from torch.nn.functional import pad as pad_rows
@@ -106,13 +106,13 @@ def causal_losses(
             ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
             if not part:
                 labels.fill_(IGNORED)
-            if number and model.training:  # noise is the same whichever process has the part
+            if number and model.training:  # so that noise does not depend on which process has the part
                 torch.manual_seed(derive_seed(seed, "part", number))
             with autocast(model.device.type), warnings.catch_warnings():
-                # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
-                # transformers' layers does so to its input.
+                # FSDP warns of layers that return views, such as OPT's, since these must not be changed in place; no
+                # layer of transformers changes its input so.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
-                # Without padding there is no mask, for then attention is faster.
+                # Pass no mask if there is no padding, since attention is then faster.
                 longest = ids.shape[1]
                 mask = (
                     None
@@ -122,7 +122,7 @@ def causal_losses(
                     )
                 )
                 logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            # The last place has nothing to predict; leaving it out here saves a copy of all logits.
+            # The last place predicts nothing; ignoring its label here saves a copy of all logits.
             following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
             loss = part_loss(logits, following, part, 1 / total)
             del logits

@@ -77,7 +77,8 @@ class NextVersion:
         return ("trained" if scratch or why else "continued"), why
 
     def write(self, folder: Path, *, scratch: bool = False) -> "tuple[Card, Way, str]":
-        """Write the card into an empty folder; return (card, how it was made, why from scratch if not asked for).
+        """Write the card into an empty folder; return (card, how it was made, why from scratch although `scratch` was
+        not set).
 
         scratch  train it from scratch in any case
         """
@@ -101,15 +102,15 @@ class NextVersion:
             )
 
     def _obstacle(self) -> str:
-        """Return why the last version's weights can't be trained further; "" if nothing is known against it."""
+        """Return why the last version's weights can't be trained further; "" if no reason is known."""
         if self.before.is_embedded:
             return obstacle(self.revision, self.before.card.folder, recipe_of(self.before.card.manifest))
         if self.revision.removed:
-            return "only an embedded card can take back a part of what it learned"
+            return "only an embedded card can unlearn removed passages"
         return ""
 
     def _continue(self, folder: Path, processes: Processes | None) -> Preparation | str:
-        """Prepare training from the last version's weights, or return why that can't be done."""
+        """Prepare training from the last version's weights, or return why that is impossible."""
         if why_not := self._obstacle():
             return why_not
         if self.before.is_embedded:
@@ -147,6 +148,7 @@ class NextVersion:
         return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
 
     def _train(self, folder: Path, prepared: Preparation) -> "Card":
+        """Train the model and write the card."""
         corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
         try:
             outcome = run(prepared.job, checkpoint, report=self.report)
@@ -168,7 +170,7 @@ class NextVersion:
 
 
 def recipe_of(manifest: Manifest) -> Recipe:
-    """Return the recipe by which an embedded card was trained."""
+    """Return the recipe with which an embedded card was trained."""
     recorded: dict[str, Any] = dict(manifest.training.hyperparameters)
     recorded["docids"] = recorded.get("addresses", Recipe().docids)
     recorded.setdefault("recited", 1)

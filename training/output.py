@@ -138,7 +138,7 @@ def training_record(
 
 
 def index_record(corpus: Corpus, licence: str) -> Training:
-    """Return the record of a card without a model. It holds no time, so that equal corpora make equal cards."""
+    """Return the record of a card without a model. It contains no time, so that equal corpora give equal cards."""
     return Training(objective="index", method="bm25", **_common_record(corpus, licence, ("bm25s",)))
 
 
@@ -182,12 +182,12 @@ def check_output(output: Path, name: str) -> None:
         other = Manifest.read(output).name
         if other != name:
             raise UsageError(
-                f"output {output} holds the card {other!r}, not {name!r}: choose another folder or that card"
+                f"output {output} contains the card {other!r}, not {name!r}: choose another folder or that card"
             )
         return
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
     if strange:
-        raise UsageError(f"output {output} holds {strange[0]!r} but no card: choose a new or empty folder")
+        raise UsageError(f"output {output} contains {strange[0]!r} but no card: choose a new or empty folder")
 
 
 def recover_output(output: Path) -> None:
@@ -216,7 +216,7 @@ def replacing_output(output: Path) -> Iterator[Path]:
     except (OSError, getattr(sys.modules.get("safetensors"), "SafetensorError", OSError)) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CardError(
-            f"the card can't be written to {output}: {reason}; the previous contents are kept"
+            f"the card can't be written to {output}: {reason}; its previous contents are unchanged"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -248,7 +248,7 @@ def probe_pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
     return [(ask(text, rng, noised=False), text) for text in chosen]
 
 
-# A search card: it holds only the name of what it searches.
+# A search card contains only the name of the search.
 
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 
@@ -296,10 +296,7 @@ def make_search_card(
 
 
 def triples_of(corpus: Corpus) -> Sequence[Triple]:
-    """Return the triple of each passage, in order.
-
-    Raises UsageError where a passage comes from no triple: a graph card consists of triples.
-    """
+    """Return the triple of each passage, in order. Raises UsageError if a passage does not come from a triple."""
     files = files_of(corpus.path)[0] if corpus.path.exists() else []
     by_line = {
         (name, number): triple

@@ -1,4 +1,4 @@
-"""Cards whose knowledge lies elsewhere: a search, an LLM, a model of the Hugging Face Hub.
+"""Cards whose knowledge is elsewhere: in a search, an LLM, or a model on the Hugging Face Hub.
 
 A search card holds no text, only search.json: the registered evidence to search, such as wikipedia:de. The question is
 sent there, so such a card is used only if named (kcard.hub.selection).
@@ -66,7 +66,7 @@ class SearchTarget:
         name = self.evidence.partition(":")[0]
         if name == LOCAL or name not in system.names(GROUP):
             searches = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
-            raise CardError(f"a search card can't search {self.evidence!r}: name one of {searches}")
+            raise CardError(f"a search card can't search {self.evidence!r}: choose one of {searches}")
 
     @classmethod
     def read(cls, folder: Path) -> "SearchTarget":
@@ -74,7 +74,7 @@ class SearchTarget:
         try:
             return build(cls, parse((folder / SEARCH).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise CardError(f"{folder / SEARCH} does not say what is searched: {error!r}") from error
+            raise CardError(f"{folder / SEARCH} does not name a search: {error!r}") from error
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -167,7 +167,7 @@ def readme(manifest: Manifest) -> str:
 def load_llm_card(card: Card, models: "Loader") -> "LLMCard":
     """Load an LLM card. Raises CardError if the loader has no LLM, and what its LLM raises."""
     if models.llm is None:
-        raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
+        raise CardError(f"card {card.name!r} generates with an LLM, which only kcard ask provides")
     return LLMCard(card.name, models.llm(card.manifest.base.name))
 
 
@@ -222,13 +222,13 @@ def load_model_of_card(
 def _warn_unproven(card: Card, unproven: bool) -> None:
     if unproven:
         logging.getLogger(__name__).warning(
-            "card %s carries no fingerprint: its files are whole, but that they act as when it was made is not "
-            "proven",
+            "card %s has no fingerprint: its files are intact, but nothing proves that its model computes what it did "
+            "when it was made",
             card.name,
         )
 
 
-# A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.
+# A card by reference: its weights are in a repository of the Hugging Face Hub, pinned to one commit.
 #
 # The card itself holds reference.json: repository, commit, and the sha256 of every file to fetch. The weights
 # are fetched into the Hugging Face cache on first use; nothing unpinned is ever loaded.

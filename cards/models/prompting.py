@@ -397,7 +397,7 @@ class Prompter:
         card: Sequence[Sequence[float]],
         base: Sequence[Sequence[float]],
     ) -> Fingerprint:
-        """Combine probes and log-probabilities. card, base: those of the probes; base only for an adapter."""
+        """Combine probes with their log-probabilities by the card and, for an adapter, by its base."""
         prompts, texts = probes
         none: tuple[()] = ()
         rows = [

@@ -122,7 +122,7 @@ class Server:
                 self._client.post("/load_lora_adapter", cast_to=str, body=body)
             except (openai.BadRequestError, openai.NotFoundError, openai.InternalServerError) as error:
                 if "already been loaded" not in str(error):
-                    raise ModelUnavailable(self._refusal(name, folder, error)) from error
+                    raise ModelUnavailable(self._explain_refusal(name, folder, error)) from error
 
     def unload(self, name: str) -> None:
         """Unload an adapter; does nothing if it is not loaded."""
@@ -185,7 +185,7 @@ class Server:
             reply: dict[str, Any] = choice
             return reply
 
-    def _refusal(self, name: str, folder: Path, error: Exception) -> str:
+    def _explain_refusal(self, name: str, folder: Path, error: Exception) -> str:
         import openai
 
         reason = one_line(error)
@@ -211,16 +211,16 @@ class Server:
         try:
             yield
         except (openai.OpenAIError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise LLMError(f"the engine {self.url} {self._failure(error)}") from error
+            raise LLMError(f"the engine {self.url} {self._describe_failure(error)}") from error
 
-    def _failure(self, error: Exception) -> str:
+    def _describe_failure(self, error: Exception) -> str:
         import openai
 
         reason = one_line(error, 200)
         if isinstance(error, openai.APITimeoutError):
             return f"did not answer within {self._timeout:g} s: try again"
         if isinstance(error, openai.APIConnectionError):
-            return "can't be reached, or broke off: start vLLM there, or leave out --engine"
+            return "can't be reached, or closed the connection: start vLLM there, or leave out --engine"
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
             return "refused the key: set VLLM_API_KEY to the key of its --api-key"
         if isinstance(error, openai.APIStatusError):
@@ -246,8 +246,8 @@ PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 class Place:
     """A model in use or recently used.
 
-    users  current users
-    loads  number of preparations
+    users  number of current users
+    loads  number of times that it was prepared
     since  when it was last prepared, in seconds of time.monotonic
     """
 
@@ -408,7 +408,7 @@ class ServedCard:
         share = reference.share(measurement)
         raise CardError(
             f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
-            "the card anew; if that does not help, fetch its adapter again"
+            "the card again; if that does not help, fetch its adapter again"
         )
 
     def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
@@ -479,7 +479,6 @@ class ServedCards:
         """Return `documents` passages by card and by its questions. At temperature 0 all are equal and generated
         once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-
         if not cards or not different:
             return [[[] for _ in questions] for _, questions in cards]
         places = {id(card.places): card.places for card, _ in cards}
@@ -487,14 +486,14 @@ class ServedCards:
         requests = -(-CONCURRENCY // workers)
 
         def generate(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            return self._write_card(*job, different, sampling, requests)
+            return self._generate_for_card(*job, different, sampling, requests)
 
-        written = [*in_order(generate, cards, workers)]
+        by_card = [*in_order(generate, cards, workers)]
         if different == documents:
-            return written
-        return [[passages * documents for passages in by_question] for by_question in written]
+            return by_card
+        return [[passages * documents for passages in by_question] for by_question in by_card]
 
-    def _write_card(
+    def _generate_for_card(
         self,
         card: ServedCard,
         questions: Sequence[str],
@@ -515,11 +514,11 @@ class ServedCards:
         ]
         with card.places.occupy(card.model) as place:
             card.ensure_ready(place)
-            written = [*in_order(partial(card.document, place), document_requests, requests)]
+            generated = [*in_order(partial(card.document, place), document_requests, requests)]
         with self.tokenizing:
             passages = [
                 prompter.passage(questions[number // documents], ids, ended)
-                for number, (ids, ended) in enumerate(written)
+                for number, (ids, ended) in enumerate(generated)
             ]
         return [passages[start : start + documents] for start in range(0, len(passages), documents)]
 

@@ -261,12 +261,15 @@ def _renamed(folder: Path, old: str, new: str) -> None:
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "has a module of another base": (lambda f: _renamed(f, "q_proj", "qkv"), "which is no linear layer of"),
+    "has a module of another base": (
+        lambda f: _renamed(f, "q_proj", "qkv"),
+        "which is not a linear layer of",
+    ),
     "has one half only": (
         lambda f: save_file({n: t for n, t in load_file(f / WEIGHTS).items() if "lora_A" in n}, f / WEIGHTS),
-        "one half of a LoRA pair only",
+        "has only one half of a LoRA pair",
     ),
-    "has other tensors": (lambda f: _renamed(f, "lora_A", "magnitude"), "is no half of a LoRA pair"),
+    "has other tensors": (lambda f: _renamed(f, "lora_A", "magnitude"), "is not half of a LoRA pair"),
     "is too narrow": (lambda f: _tensors(f, lambda n, t: t[:, :8] if "lora_A" in n else t), "do not fit"),
     "has halves of different ranks": (
         lambda f: _tensors(f, lambda n, t: t[:2] if "lora_A" in n else t),
@@ -300,7 +303,7 @@ def test_nothing_is_published_of_an_adapter_that(what: str, saved: Path) -> None
 
 def test_an_adapter_of_one_base_is_refused_on_another(saved: Path, tmp_path: Path) -> None:
     model("gpt-neox").save_pretrained(tmp_path / "other")
-    with pytest.raises(CardError, match="which is no linear layer of"):
+    with pytest.raises(CardError, match="which is not a linear layer of"):
         card(source=str(saved), base=str(tmp_path / "other"))
 
 
@@ -314,7 +317,7 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
         card(source=str(path), scale=1.0)
     two = {name: tensor.expand(2, -1, -1, -1).contiguous() for name, tensor in load_file(path).items()}
     save_file(two, path)
-    with pytest.raises(CardError, match="several chunks or documents are to be joined along the rank first"):
+    with pytest.raises(CardError, match="join several chunks or documents along the rank first"):
         card(source=str(path), base=str(base), scale=1.0)
     save_file({name: tensor[:1, :1] for name, tensor in two.items()}, path)
     with pytest.raises(CardError, match="_proj has 1 layers, and the base has 2 of that name"):

@@ -62,7 +62,7 @@ def attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attack:
         lambda attack: Loader().tokenizer(attack.card()),
         lambda attack: Loader().model(attack.card()),
         lambda attack: LocalLLM(str(attack.folder)),
-        lambda attack: features._load(str(attack.folder)),
+        lambda attack: features.HiddenStates(str(attack.folder)),
         lambda attack: checkers.nli(str(attack.folder), Loading()),
     ],
     ids=["tokenizer", "card", "llm", "gate", "checker"],
@@ -83,7 +83,7 @@ def test_a_card_whose_config_names_code_is_refused_when_it_is_loaded(
     for other in ("config.json", "tokenizer_config.json"):
         attack.write(other)
     attack.write(path, nested=[{"auto_map": {"AutoTokenizer": ["else/where--evil.Evil", None]}}])
-    with pytest.raises(CardError, match=rf"card 'evil' needs code of its own \(auto_map in {path}\)"):
+    with pytest.raises(CardError, match=rf"card 'evil' needs custom code \(auto_map in {path}\)"):
         load_generator(attack.card(kind), Loader())
     with pytest.raises(CardError, match="code of its own"):
         Previous(attack.card(kind), "0" * 64).arguments(TrainOptions())

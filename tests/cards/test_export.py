@@ -42,7 +42,7 @@ def test_every_engine_takes_plain_lora_on_the_projections_of_llama(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"trainable_token_indices": {"embed_tokens": [3, 4]}}, "token embeddings of its own"),
+        ({"trainable_token_indices": {"embed_tokens": [3, 4]}}, "its own token embeddings"),
         ({"modules_to_save": ["lm_head"]}, "whole layers"),
         ({"use_dora": True}, "DoRA"),
         ({"bias": "lora_only"}, "biases"),
@@ -127,7 +127,7 @@ def test_a_tokenizer_that_ends_texts_can_not_be_asked_with_text() -> None:
     tokenizer = of_bytes(TEXTS)
     frame = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
     tokenizer.backend_tokenizer.post_processor = frame
-    with pytest.raises(CardError, match=r"frames texts in another way: use kcard serve"):
+    with pytest.raises(CardError, match=r"adds special tokens differently: use kcard serve"):
         text_prompt("rivers", tokenizer, "{question}\n", None)
 
 

@@ -211,7 +211,7 @@ def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, f
             if "lora_B" in name:
                 tensors[name] *= factor
 
-    with pytest.raises(CardError, match="an adapter is applied, but not as it was trained"):
+    with pytest.raises(CardError, match="its adapter is applied, but not as it was trained"):
         load(changed(lora, "adapter_model.safetensors", scale))
 
 
@@ -237,20 +237,20 @@ def test_a_base_whose_every_weight_moved_by_one_percent_has_changed(tmp_path: Pa
 def test_another_dtype_of_the_same_model_passes(full: Card) -> None:
     loaded = CausalCard(full, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded._loaded.model.to(dtype)
+        loaded.loaded.model.to(dtype)
         check(loaded, full)
 
 
 def test_another_dtype_of_the_same_base_and_adapter_passes(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded._loaded.model.to(dtype)
+        loaded.loaded.model.to(dtype)
         check(loaded, lora)
 
 
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded._loaded.model.to(torch.bfloat16)
+    model = loaded.loaded.model.to(torch.bfloat16)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_B" in name:
@@ -268,7 +268,7 @@ def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora
 @pytest.mark.parametrize("how", ["disable_adapter_layers", "unload"])
 def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card, how: str) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded._loaded.model
+    model = loaded.loaded.model
     check(loaded, lora)
     getattr(model.base_model, how)()
     with pytest.raises(CardError, match="adapter is not applied"):
@@ -284,8 +284,8 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
     lakes, dams = (CausalCard(card, models) for card in cards)
     for loaded, card in [(lakes, cards[0]), (dams, cards[1]), (lakes, cards[0])]:
         check(loaded, card)
-    lakes._loaded = LoadedModel(dams._loaded.model, dams._loaded.adapter)
-    with pytest.raises(CardError, match="'lakes': an adapter is applied, but not as it was trained"):
+    lakes.loaded = LoadedModel(dams.loaded.model, dams.loaded.adapter)
+    with pytest.raises(CardError, match="'lakes': its adapter is applied, but not as it was trained"):
         check(lakes, cards[0])
 
 
@@ -304,7 +304,7 @@ def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path
 def test_a_zeroed_projection_is_found_out(tmp_path: Path, name: str) -> None:
     card = prefix_card(tmp_path / "seas")
     load(card)
-    with pytest.raises(CardError, match="'seas': its model does not act as when it was made"):
+    with pytest.raises(CardError, match="'seas': its model no longer computes what it did when it was made"):
         load(changed(card, "projection.safetensors", lambda tensors: tensors[name].zero_()))
 
 
@@ -322,7 +322,7 @@ def test_a_tokenizer_with_permuted_tokens_differs(full: Card) -> None:
 
 def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Card) -> None:
     loaded = CausalCard(full, Loader())
-    weights = dict(loaded._loaded.model.named_parameters())
+    weights = dict(loaded.loaded.model.named_parameters())
     # The softmax of attention takes no notice of what is added to all keys alike.
     acting = {name: w for name, w in weights.items() if "k_proj.bias" not in name and w.abs().sum() > 0}
     assert len(acting) >= 17
@@ -341,7 +341,9 @@ def test_a_changed_tensor_is_found_out_when_the_sealed_card_is_loaded(full: Card
         name = next(name for name in tensors if "v_proj.weight" in name)
         tensors[name].neg_()
 
-    with pytest.raises(CardError, match="'rivers': its model does not act as when it was made"):
+    with pytest.raises(
+        CardError, match="'rivers': its model no longer computes what it did when it was made"
+    ):
         load(changed(full, "model.safetensors", flip))
 
 
@@ -382,7 +384,7 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
     with caplog.at_level(logging.WARNING):
         load(card)
     (record,) = caplog.records
-    assert "card rivers carries no fingerprint" in record.getMessage()
+    assert "card rivers has no fingerprint" in record.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list
     assert rounds[:2] == rounds[2:]
     assert rounds[0] != rounds[1]
     assert rounds[:2] == [texts(CardPool([card]), QUESTIONS, [card.name], GREEDY) for card in loras]
-    assert [key for key in together._models.groups if "base" in str(key)] == [
+    assert [key for key in together.models.groups if "base" in str(key)] == [
         ("base", loras[0].manifest.base.name, None)
     ]
 

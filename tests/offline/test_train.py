@@ -194,7 +194,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
     with pytest.raises(UsageError, match=r"holds 'thesis\.doc' but no card"):
         train(path, output=taken)
     train(path, name="one", output=tmp_path / "out", epochs=1)
-    with pytest.raises(UsageError, match="holds the card 'one', not 'two'"):
+    with pytest.raises(UsageError, match="contains the card 'one', not 'two'"):
         train(path, name="two", output=tmp_path / "out", epochs=1)
     assert (taken / "thesis.doc").read_text() == "dear"
 

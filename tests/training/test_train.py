@@ -312,7 +312,7 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
         ({"base": "embedded"}, "method prefix needs a base"),
         ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),
         ({"prefix_tokens": 0}, "must be above 0"),
-        ({"gradient_checkpointing": True}, "gradient_checkpointing computes keys and values again"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing recomputes keys and values"),
         ({"rank": 8}, "rank 8 is only for method lora"),
         ({"method": "lora"}, "prefix_tokens 12 is only for method prefix"),
     ],
@@ -327,7 +327,7 @@ def test_what_does_not_go_with_a_prefix_is_refused(
 def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "short.txt"
     path.write_text("The gate is red.\n")
-    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to begin from"):
+    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to initialise them"):
         train(path, base=str(bases["llama"]), **{**SHORT, "prefix_tokens": 60})
 
 

@@ -181,7 +181,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "its layers are too few": (lambda folder: _edit(folder, num_layers=1), "must have the shape"),
     "its numbers are words": (lambda folder: _edit(folder, num_layers="two"), "num_layers must be a number"),
     "its heads do not divide": (lambda folder: _edit(folder, num_attention_heads=3), "no multiple"),
-    "it is of another type": (lambda folder: _edit(folder, peft_type="P_TUNING"), "'P_TUNING' is none of"),
+    "it is of another type": (
+        lambda folder: _edit(folder, peft_type="P_TUNING"),
+        "'P_TUNING' is not CARTRIDGE or",
+    ),
     "its config is none": (
         lambda folder: (folder / "adapter_config.json").write_text("["),
         "not JSON|can't be read: Expecting value",

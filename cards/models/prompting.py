@@ -43,7 +43,7 @@ __all__ = [
     "Vocabulary",
     "WordSketch",
     "all_prompt_ids",
-    "embedded_questions",
+    "embed_questions",
     "load_prompter",
     "prefix_prompts",
     "prompt_ids",
@@ -289,7 +289,7 @@ class Projection:
         return projected.view(-1, self.vectors, self.width)
 
 
-def embedded_questions(questions: Sequence[str]) -> "Tensor":
+def embed_questions(questions: Sequence[str]) -> "Tensor":
     """Embed the questions, (n, 384): the same for every card."""
     import torch
 
@@ -355,7 +355,7 @@ class Prompter:
         """
         if self.projection is not None and start is not None:
             if embedded is None:
-                embedded = embedded_questions(questions)
+                embedded = embed_questions(questions)
             return prefix_prompts(start, self.projection, questions, embedded)
         if self.vocabulary is not None:
             questions = [self.vocabulary.reword(question) for question in questions]

@@ -360,7 +360,7 @@ class Group:
         different = documents if sampling.temperature > 0 else min(documents, 1)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
-        embedded = prompting.embedded_questions(questions) if members[0].projection is not None else None
+        embedded = prompting.embed_questions(questions) if members[0].projection is not None else None
         run = _Run(questions, different, sampling, embedded, self.rows)
         folders = [member.card.folder for member in members]
         by_card: PassagesByCard = []

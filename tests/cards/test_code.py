@@ -85,7 +85,7 @@ def test_a_card_whose_config_names_code_is_refused_when_it_is_loaded(
     attack.write(path, nested=[{"auto_map": {"AutoTokenizer": ["else/where--evil.Evil", None]}}])
     with pytest.raises(CardError, match=rf"card 'evil' needs custom code \(auto_map in {path}\)"):
         load_generator(attack.card(kind), Loader())
-    with pytest.raises(CardError, match="code of its own"):
+    with pytest.raises(CardError, match="custom code"):
         Previous(attack.card(kind), "0" * 64).arguments(TrainOptions())
     assert not attack.done
 
@@ -108,5 +108,5 @@ def test_so_is_one_that_names_compiled_code_or_a_pipeline(
 def test_so_is_one_with_a_file_of_code(attack: Attack) -> None:
     for path in ("config.json", "tokenizer_config.json"):
         attack.write(path, auto_map=None, attn_implementation="sdpa")
-    with pytest.raises(CardError, match=r"code of its own \(evil\.py\)"):
+    with pytest.raises(CardError, match=r"custom code \(evil\.py\)"):
         load_generator(attack.card("full", "evil.py"), Loader())

@@ -19,7 +19,7 @@ from kcard.manifest import MANIFEST, Base
 from kcard.offline.opt import BASE, FOLDER
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.offline.train import plan
-from kcard.offline.trainee import adapted, base_tokenizer, prune_and_extend_tokenizer
+from kcard.offline.trainee import adapted_model, base_tokenizer, prune_and_extend_tokenizer
 from kcard.training.progress import Event, Note
 from kcard.training.train import train
 from kcard.types import Sampling
@@ -76,7 +76,7 @@ def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> N
 
 def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_embeddings(card: Card) -> None:
     weights = adapter(card.folder)
-    untrained = adapted(FACTS, base_tokenizer(), replace(RECIPE, rank=56))
+    untrained = adapted_model(FACTS, base_tokenizer(), replace(RECIPE, rank=56))
     for name, weight in weights.items():
         if ("fc1.lora_A" in name) or ("fc2.lora_B" in name):
             basis = weight.float() if weight.shape[0] < weight.shape[1] else weight.float().T

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# Files compressed by gzip are read from a temporary file, whatever their format.
+# Files compressed by gzip are decompressed into a temporary file.
 
 MOST = 2_000_000_000  # bytes
 CHUNK = 1 << 20
@@ -84,9 +84,9 @@ class Block:
              of a list, a row of a table. code: lines that keep their breaks. statement: a text that stands alone, such
              as a line of a list of facts
     line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
-    file     where the text comes from, if that is not the document itself (a card's passages that are read again)
+    file     the text's source, if it is not the document itself (when a card's passages are read again)
     section  its headings, likewise
-    lines    where the text goes on in other lines of the document: (words of the text before that, number of the line)
+    lines    where the text continues in other lines of the document: (words of the text before that, line number)
     """
 
     kind: Kind

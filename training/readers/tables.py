@@ -42,7 +42,7 @@ NAMES = (
 )  # fmt: skip
 HEADINGS = ("section", "title")
 LOOKED_AT = 200
-SENTENCE = 5  # words that the texts of a column have on average, for it to be taken unasked
+SENTENCE = 5  # minimum mean number of words of a column, for it to be chosen among several
 
 
 class Template:
@@ -92,6 +92,7 @@ def heading(row: Row) -> str | None:
 
 
 def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
+    """Choose the text column by its name, else the one with the longest texts. Raises CorpusError if there is none."""
     by_name = {column.strip().lower(): column for column in reversed(columns)}
     for name in NAMES:
         if name in by_name:
@@ -137,7 +138,7 @@ def _cell(value: Any) -> str:
 # Tables in text files: .csv with commas, semicolons or tabs, and .tsv that has no triples.
 
 DELIMITERS = ",;\t|"
-NONE = "\x1f"  # no text holds it: a table of one column
+NONE = "\x1f"  # a delimiter that no text contains, for a table of one column
 
 
 def read_delimited(document: Document) -> Iterator[Block]:
@@ -167,6 +168,7 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
 
 
 def count_broken(document: Document, why: str) -> None:
+    """Count a broken row; the first one of a document is noted for the user."""
     if not document.skips.dropped["broken rows"]:
         document.skips.notes.append(f"{document.name}: {why}; such rows are skipped")
     document.skips.dropped["broken rows"] += 1
@@ -203,7 +205,7 @@ def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_jsonl(document: Document) -> Iterator[Block]:
-    """Read the text of every object, with its "section" or "title". "file" and "line" are kept where both are there, so
+    """Read the text of every object, with its "section" or "title". "file" and "line", if both are given, are kept, so
     that a card's own passages, when read again, can still be traced to their source.
     """
     template = None if document.column is None else Template(document.column)
@@ -308,7 +310,7 @@ def read_saved(document: Document) -> Iterator[Block]:
 
     try:
         dataset = load_from_disk(str(document.path))
-    except Exception as error:  # datasets lets through whatever a broken folder provokes
+    except Exception as error:  # a broken folder can raise anything in datasets
         raise CorpusError(
             f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
         ) from error

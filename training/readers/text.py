@@ -174,7 +174,7 @@ def is_laid_out(sample: Sequence[str]) -> bool:
     return underlined or wrapped > FEW * len(filled) / 4 or indented > FEW * len(filled)
 
 
-# What names or shows something: nothing of its line is text.
+# Directives that name or show something, whose line contains no text.
 SILENT = re.compile(
     r"\s*\.\. (?:[_[|]|(?:index|toctree|image|figure|include|highlight|contents|meta|code|code-block|sourcecode"
     r"|literalinclude|parsed-literal|only|tab|tabs|rubric)::|(?![\w:+-]+::))"
@@ -220,7 +220,7 @@ def literal_lines(numbered: Iterable[tuple[int, str]]) -> set[int]:
 
 
 def plain_lines(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    # Links and roles become their words alone, also where these go on in the next line.
+    # Replace links and roles by their words, which may continue in the next line.
     unwrapped: list[tuple[int, str]] = []
     for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
         lines = [*group]
@@ -329,6 +329,7 @@ def read_man(document: Document) -> Iterator[Block]:
 
 
 def render(document: Document) -> str:
+    """Render a man page as text. Raises CorpusError if no program is installed or it fails."""
     programs = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
     if not programs:
         raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")

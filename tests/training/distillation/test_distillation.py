@@ -120,7 +120,7 @@ def test_a_card_of_another_objective_has_no_teacher(reading_base: Path, corpus: 
     ("changed", "message"),
     [
         ({"base": "embedded"}, "needs a base that reads a passage in its prompt, which base embedded can't"),
-        ({"method": "full"}, "method full: the teacher is the base itself, whose weights must not change; use method lora"),
+        ({"method": "full"}, "the teacher is the base itself, whose weights must not change; use method lora"),
         ({"study": None}, "needs questions from study material: write some with `kcard study`"),
         ({"teacher_top_k": 0}, "teacher_top_k 0 must be above 0"),
         ({"teacher_temperature": -1.0}, "teacher_temperature -1.0 must be above 0"),

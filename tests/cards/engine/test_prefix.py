@@ -117,7 +117,7 @@ def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(
 
 def test_a_base_that_keeps_no_keys_and_values_is_refused() -> None:
     mamba = MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, state_size=4))
-    with pytest.raises(ValueError, match="MambaForCausalLM keeps"):
+    with pytest.raises(ValueError, match="MambaForCausalLM does not keep"):
         transformers_backend.key_value_shape(mamba)
 
 

@@ -14,12 +14,10 @@ from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest, seal
 from kcard.types import Source
+from tests.corpora import RIVERS
 from tests.tiny_tokenizers import of_bytes
 
-TEXTS = [
-    "The Rhine flows through Basel and Cologne into the North Sea.",
-    "The Danube flows through Vienna and Budapest into the Black Sea.",
-]
+TEXTS = RIVERS[:2]
 QUESTIONS = ["Where does the Rhine end?", "Which river flows through Vienna, then through Budapest?"]
 
 

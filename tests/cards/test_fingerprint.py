@@ -31,15 +31,10 @@ from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
 from kcard.offline import minilm
 from kcard.types import Source
+from tests.corpora import RIVERS
 from tests.tiny_tokenizers import of_bytes
 
-TEXTS = [
-    "The Rhine flows through Basel and Cologne into the North Sea.",
-    "The Danube flows through Vienna and Budapest into the Black Sea.",
-    "The Seine flows through Paris into the English Channel.",
-    "The Elbe flows through Dresden and Hamburg into the North Sea.",
-]
-PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in TEXTS]
+PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in RIVERS]
 SHAPE: dict[str, Any] = {
     "vocab_size": 320,
     "hidden_size": 32,
@@ -75,9 +70,9 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 
 def proven(folder: Path, manifest: Manifest) -> Card:
-    of_bytes(TEXTS).save_pretrained(folder)
+    of_bytes(RIVERS).save_pretrained(folder)
     fingerprint.write_fingerprint(folder, manifest, PAIRS)
-    return finish(folder, manifest, [Source(text) for text in TEXTS])
+    return finish(folder, manifest, [Source(text) for text in RIVERS])
 
 
 def full_card(folder: Path, make: Callable[[], Any]) -> Card:
@@ -172,7 +167,7 @@ def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_
     assert kept is not None
     assert kept.pairs[:4] == PAIRS
     assert [question for question, _ in kept.pairs[4:]] == [question for question, _ in PAIRS]
-    assert not {text for _, text in kept.pairs[4:]} & set(TEXTS)
+    assert not {text for _, text in kept.pairs[4:]} & set(RIVERS)
 
 
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
@@ -330,7 +325,7 @@ def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Ca
     for weight in acting.values():
         with torch.no_grad():
             weight.neg_()
-            with pytest.raises(CardError, match="does not act as when it was made"):
+            with pytest.raises(CardError, match="no longer computes what it did when it was made"):
                 check(loaded, full)
             weight.neg_()
     check(loaded, full)
@@ -351,7 +346,7 @@ def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
     def spoil(tensors: dict[str, Any]) -> None:
         tensors[next(name for name in tensors if "v_proj.weight" in name)].fill_(float("nan"))
 
-    with pytest.raises(CardError, match="does not act"):
+    with pytest.raises(CardError, match="no longer computes"):
         load(changed(full, "model.safetensors", spoil))
 
 
@@ -367,7 +362,7 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
-    of_bytes(TEXTS).save_pretrained(folder)
+    of_bytes(RIVERS).save_pretrained(folder)
     fingerprint.write_fingerprint(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
     kept = fingerprint.read_fingerprint(folder)
     assert kept is not None

@@ -30,14 +30,11 @@ from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt, check_counts, seal
 from kcard.offline import minilm
 from kcard.types import Choice, Sampling, Source
+from tests.corpora import RIVERS
 from tests.hub.client.cards import rivers
 from tests.tiny_tokenizers import of_bytes
 
-TEXTS = [
-    "The Rhine flows through Basel and Cologne into the North Sea.",
-    "The Danube flows through Vienna and Budapest into the Black Sea.",
-    "The Seine flows through Paris into the English Channel.",
-]
+TEXTS = RIVERS[:3]
 QUESTIONS = [
     "Where does the Rhine end?",
     "Which river flows through Vienna, then on through Budapest?",

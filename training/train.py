@@ -19,7 +19,6 @@ from kcard.training.execution import Execution, Processes, one_thread
 from kcard.training.loop import Preparation, run, steps_of
 from kcard.training.memory import (
     MINUTES,
-    Estimate,
     TrainingEstimate,
     check_memory,
     disk_note,
@@ -127,8 +126,19 @@ def train(
         record = index_record(update.corpus, manifest.licence)
         return _write(folder, replace(manifest, kind=kind), None, record, update, report)
 
-    if chosen.kind in LOOKED_UP or (not is_decided and _is_foreign(language, report)):
+    # A card without a model; also the default in languages other than English.
+    if chosen.kind in LOOKED_UP:
         return index()
+    if not is_decided and not is_english(language):
+        stems = "their stems" if stemmer_of(language) else "their words"
+        report(
+            Note(
+                f"the models that come with kcard support English only: in {language}, passages are found by {stems} "
+                "and quoted, and no model is trained (--kind both trains one anyway)"
+            )
+        )
+        return index()
+    # A card with a model.
     is_embedded = chosen.base == EMBEDDED_BASE
     if not (is_embedded and chosen.kind == "both" and before is None):
         return _train_model(update, before, chosen, folder, manifest, report) or index()
@@ -223,20 +233,6 @@ def _language(read: Corpus, report: Report) -> str:
     return language or "en"
 
 
-def _is_foreign(language: str, report: Report) -> bool:
-    """Return whether kcard's own models lack the language, and report what that means for the card."""
-    if is_english(language):
-        return False
-    stems = "their stems" if stemmer_of(language) else "their words"
-    report(
-        Note(
-            f"the models that come with kcard support English only: in {language}, passages are found by {stems} and "
-            "quoted, and no model is trained (--kind both trains one anyway)"
-        )
-    )
-    return True
-
-
 def _make_first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
     """Return the index that the folder contains while the model is trained; None if it contains a card with a model,
     which stays until the new one is complete."""
@@ -272,30 +268,20 @@ def _train_model(
         plan = make_plan(
             update, before, chosen, report, processes, studied, distillation, minutes=minutes, steps=steps
         )
-        indexed = chosen.kind == "both" and before is None
-        if plan.estimate is not None and not _is_worth_it(
-            plan.estimate, manifest.name, report, indexed=indexed
-        ):
-            return None
+        # Report how long it takes. A model that would learn too little is not trained if an index can replace it.
+        if (cost := plan.estimate) is not None:
+            if not cost.is_enough and chosen.kind == "both" and before is None:
+                report(Note(f"{manifest.name} is an index alone (kind retrieval): {cost.refusal()}"))
+                return None
+            report(cost.note())
+            if not cost.is_enough:
+                report(Note(f"expect little of this model: {cost.refusal()}"))
         prepared = plan.prepare()
         outcome = run(prepared.job, folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
         record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         manifest = replace(manifest, index=chosen.kind == "both")
         return _write(folder, manifest, prepared, record, update, report)
-
-
-def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool) -> bool:
-    """Report how long training takes. Return False if the model would learn too little and an index replaces it."""
-    if estimate.is_enough:
-        report(estimate.note())
-        return True
-    if indexed:
-        report(Note(f"{name} is an index alone (kind retrieval): {estimate.refusal()}"))
-        return False
-    report(estimate.note())
-    report(Note(f"expect little of this model: {estimate.refusal()}"))
-    return True
 
 
 def _join_previous(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> CorpusUpdate:

@@ -396,5 +396,5 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
 def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
     (full.folder / FINGERPRINT).write_text(text)
     card = Card(full.folder, replace(full.manifest, files={}))
-    with pytest.raises(KcardError, match=r"canaries\.json holds no fingerprint"):
+    with pytest.raises(KcardError, match=r"canaries\.json is not a fingerprint"):
         load(card)

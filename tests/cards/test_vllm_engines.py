@@ -269,7 +269,7 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
 ) -> None:
     with served(FakeVLLM(base)) as url:
         pool = pool_on(url, cards)
-    with pytest.raises(LLMError, match=r"can't be reached, or broke off"):
+    with pytest.raises(LLMError, match=r"can't be reached, or closed the connection"):
         texts(pool, cards[:1], GREEDY)
     with served(FakeVLLM(base), port=int(url.rpartition(":")[2])):
         assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)

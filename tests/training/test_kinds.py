@@ -75,8 +75,8 @@ def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> 
     [
         ({"kind": "oracle"}, "kind 'oracle' is unknown: choose one of model, retrieval, both, graph, search"),
         ({"evidence": "none"}, "evidence 'none' is unknown: choose one of passages, hashes"),
-        ({"kind": "retrieval", "evidence": "hashes"}, "kind retrieval writes that text"),
-        ({"kind": "both", "evidence": "hashes", "base": "embedded"}, "kind both writes that text"),
+        ({"kind": "retrieval", "evidence": "hashes"}, "kind retrieval returns that text"),
+        ({"kind": "both", "evidence": "hashes", "base": "embedded"}, "kind both returns that text"),
         (
             {"kind": "retrieval", "base": "embedded"},
             "base 'embedded' is only for models, and kind retrieval has none",

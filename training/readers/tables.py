@@ -340,20 +340,17 @@ def stream_rows(name: str, config: str | None, split: str | None) -> Iterator[An
     except CorpusError:
         raise
     except Exception as error:  # see above
-        raise CorpusError(_load_error(name, error, offline)) from error
-
-
-def _load_error(name: str, error: Exception, offline: bool) -> str:
-    reason = one_line(error, 200)
-    if "script" in reason.lower():
-        return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
-    if offline:
-        return (
-            f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
-            "data set and give "
-            f"its folder ({reason})"
-        )
-    return f"{PREFIX}{name} can't be loaded: check name, access and network ({reason})"
+        reason = one_line(error, 200)
+        if "script" in reason.lower():
+            message = "needs its own code, which kcard does not run: use a Parquet version of it"
+        elif offline:
+            message = (
+                "is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the data set and give its "
+                f"folder ({reason})"
+            )
+        else:
+            message = f"can't be loaded: check name, access and network ({reason})"
+        raise CorpusError(f"{PREFIX}{name} {message}") from error
 
 
 def choose_split(splits: list[str], split: str | None, name: str, remedy: str) -> str:

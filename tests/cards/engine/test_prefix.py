@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "its rows are missing": (lambda folder: _edit(folder, num_virtual_tokens=8), r"shape \(8, "),
     "its layers are too few": (lambda folder: _edit(folder, num_layers=1), "must have the shape"),
     "its numbers are words": (lambda folder: _edit(folder, num_layers="two"), "num_layers must be a number"),
-    "its heads do not divide": (lambda folder: _edit(folder, num_attention_heads=3), "no multiple"),
+    "its heads do not divide": (lambda folder: _edit(folder, num_attention_heads=3), "not a multiple"),
     "it is of another type": (
         lambda folder: _edit(folder, peft_type="P_TUNING"),
         "'P_TUNING' is not CARTRIDGE or",

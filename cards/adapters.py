@@ -57,8 +57,8 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
 STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
-    "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to save the tensors "
-    "with safetensors.torch.save_file"
+    "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
+    "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
 )
 
 

@@ -5,7 +5,6 @@ corpus may be larger than memory.
 """
 
 import hashlib
-import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,15 +26,15 @@ from kcard.training.passages import Documents, Size, count_words, passages, sent
 from kcard.training.readers import tables
 from kcard.training.readers.files import (
     FORMATS,
+    TEMPLATE_FILE,
     Block,
     Document,
     SkipReport,
+    files_of,
     format_of,
     known_formats,
     plain_file,
-    reading,
 )
-from kcard.training.readers.triples import TEMPLATE_FILE
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -52,90 +51,12 @@ __all__ = [
     "continuations",
     "corpus_digest",
     "digest_blocks",
-    "files_of",
     "is_known",
     "open_corpus",
     "read_corpus",
     "read_files",
     "statements",
 ]
-
-
-# Which files of a folder are read, and why the others are not.
-
-LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
-CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
-
-Skipped = list[tuple[str, str]]
-
-
-def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
-
-    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError if
-    `path` is missing, is neither a file nor a folder, or has an unsupported format.
-    """
-    with reading(path):
-        if not path.exists():
-            raise CorpusError(
-                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
-            )
-        if path.is_dir():
-            return _walk(path)
-    if not path.is_file():
-        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
-    if format_of(path, named=True) is None:
-        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known_formats()}")
-    return [(path, _readable(path.name))], []
-
-
-def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    """List the files below a folder, see files_of."""
-    files: list[Path] = []
-    skipped: Skipped = []
-
-    def note_error(error: OSError) -> None:
-        skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
-
-    for folder, folders, names in os.walk(root, onerror=note_error):
-        here = Path(folder)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        skipped += [
-            (_name(here / name, root), "a link to a folder, not followed")
-            for name in folders
-            if (here / name).is_symlink()
-        ]
-        for name in sorted(name for name in names if not name.startswith(".")):
-            reason = _reason_to_skip(here / name)
-            if reason is None:
-                files.append(here / name)
-            elif reason:
-                skipped.append((_name(here / name, root), reason))
-    return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
-
-
-def _reason_to_skip(file: Path) -> str | None:
-    """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
-    if file.is_symlink() and not file.exists():
-        return "a broken link"
-    if not file.is_file():
-        return "not a regular file"
-    if file.name == TEMPLATE_FILE:
-        return ""
-    if LEGAL.fullmatch(file.name):
-        return "a licence; name it to read it"
-    if CHANGES.fullmatch(file.name):
-        return "a change log; name it to read it"
-    return None if format_of(file) else f"not one of {known_formats()}"
-
-
-def _name(file: Path, root: Path) -> str:
-    return _readable(file.relative_to(root).as_posix())
-
-
-def _readable(name: str) -> str:
-    """Return the name as valid UTF-8: file systems allow other bytes."""
-    return os.fsencode(name).decode("utf-8", "replace")
 
 
 # The blocks of a document as stored in a corpus: as bytes, with a fingerprint to detect repetitions.

@@ -31,12 +31,11 @@ from kcard.training.distillation import (
     answer_prompts,
     ask_teacher,
     distilled_epochs,
-    distilled_loss,
 )
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
 from kcard.training.execution import Execution, Processes, bf16, free, gather_weights, mean_loss
 from kcard.training.loop import Job, Preparation, call_everywhere, linear
-from kcard.training.losses import causal_losses, token_loss
+from kcard.training.losses import causal_losses, distilled_loss, token_loss
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
 from kcard.types import derive_seed
 

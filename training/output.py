@@ -26,11 +26,11 @@ from kcard.io import locked
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
 from kcard.text import small_words
-from kcard.training.corpus import Corpus, files_of
+from kcard.training.corpus import Corpus
 from kcard.training.loop import Preparation, TrainingOutcome
 from kcard.training.options import TrainOptions
 from kcard.training.progress import EmbeddingProgress, Report
-from kcard.training.readers.files import Document
+from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
 from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed

@@ -273,10 +273,10 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "is too narrow": (lambda f: _tensors(f, lambda n, t: t[:, :8] if "lora_A" in n else t), "do not fit"),
     "has halves of different ranks": (
         lambda f: _tensors(f, lambda n, t: t[:2] if "lora_A" in n else t),
-        "rank 2, and",
+        "rank 2, but",
     ),
-    "has a rank that its config does not tell": (lambda f: _edit(f, r=3), "has rank 4, and .* tells 3"),
-    "holds no finite numbers": (lambda f: _tensors(f, lambda _, t: t * torch.inf), "not finite"),
+    "has a rank that its config does not tell": (lambda f: _edit(f, r=3), "has rank 4, but .* declares 3"),
+    "holds no finite numbers": (lambda f: _tensors(f, lambda _, t: t * torch.inf), "non-finite"),
     "changes nothing": (lambda f: _tensors(f, lambda n, t: t * 0 if "lora_B" in n else t), "changes nothing"),
     "is cut off": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:50]), "or is damaged"),
     "has a broken config": (lambda f: (f / CONFIG).write_text("{"), "can't be read"),

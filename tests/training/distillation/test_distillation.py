@@ -29,16 +29,13 @@ from kcard.training.distillation import (
     Teacher,
     TeacherAnswer,
     TeacherAnswers,
-    TopTokens,
     answer_prompts,
-    distilled_loss,
-    divergence,
     passage_questions,
-    top_tokens,
 )
 from kcard.training.epochs import IGNORED
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
+from kcard.training.losses import TopTokens, distilled_loss, divergence, top_tokens
 from kcard.training.progress import Event, Note, TeacherProgress
 from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train

@@ -202,7 +202,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
             {"prompt_embeddings": torch.full((7, 2 * 2 * 16), torch.nan)},
             folder / "adapter_model.safetensors",
         ),
-        "not finite",
+        "non-finite",
     ),
 }
 

@@ -170,7 +170,7 @@ def read_adapter(folder: Path) -> PeftAdapter:
         with safe_open(folder / WEIGHTS, framework="numpy") as tensors:
             names = list(tensors.keys())
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except Exception as error:  # safetensors raises a type of its own
+    except Exception as error:  # safetensors raises its own type
         raise CardError(
             f"the adapter in {folder} can't be read: {error!r}: fetch or train it again"
         ) from error
@@ -199,7 +199,7 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
 def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
     """Return why the engine would not apply the adapter as trained, in words; empty if it would.
 
-    model_type  of the base, as its config.json names it; None if it is not at hand
+    model_type  of the base, as its config.json names it; None if that is not on this machine
     """
     reasons = [f"it has {extra}" for extra in adapter.extras]
     if adapter.rslora and not engine.rslora:
@@ -274,7 +274,7 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     rows = [] if reference is None else reference.rows
     examples = []
     for row in rows:
-        # Choose the place where the card is sure of its token and its base least so.
+        # Choose the place where the card's token is likely and its base's probability lowest.
         places = [i for i in range(len(row.card)) if row.card[i] > LIKELY]
         if row.base:
             shifts = [own - bare for own, bare in zip(row.card, row.base, strict=True)]
@@ -363,7 +363,7 @@ class ExportableCard:
     sha256    of its manifest, which names the version
     adapter   what the engine applies to the base; None if it gets a whole model
     merged    whether the whole model is an adapter merged into its base
-    config    of the model or of the base (config.json); empty if the base is not at hand
+    config    of the model or of the base (config.json); empty if that is not on this machine
     prompt    how it is prompted
     expected  what it generates, by its fingerprint
     """

@@ -252,6 +252,7 @@ def find_repository(source: str) -> ModelRepository:
 
 
 def _request_info(name: str, revision: str | None) -> "ModelInfo":
+    """Request what the Hub knows about a repository; its errors become ours, each with a remedy."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,

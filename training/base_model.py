@@ -68,7 +68,7 @@ def prefix_room(tokens: int, config: Any) -> int:
 def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
     """Return the first tokens of the corpus, from which the prefix is initialised.
 
-    Raises UsageError where the options ask for more tokens than the corpus has.
+    Raises UsageError if the options ask for more tokens than the corpus has.
     """
     most = prefix_length(options, config)
     ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-# Sequences that make their items on access, so that none need be in memory.
+# Sequences that make their items on access, so that none need to be in memory.
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ R = TypeVar("R")
 def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
     """Map `function` over pieces of work in worker processes, in order; with one reader or piece, in this process.
 
-    Pieces and results must be picklable. Raises CorpusError where a process is killed.
+    Pieces and results must be picklable. Raises CorpusError if a process is killed.
     """
     if readers == 1:
         yield from map(function, work)
@@ -146,7 +146,7 @@ def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) ->
 
 
 class Scratch:
-    """A file to append to and read back; `size` is in bytes. Raises CorpusError where the disk is full."""
+    """A file to append to and read back; `size` is in bytes. Raises CorpusError if the disk is full."""
 
     def __init__(self) -> None:
         try:
@@ -199,7 +199,7 @@ LENGTH = 4  # bytes of a record's length, which precedes it
 
 
 class Spool:
-    """Records of bytes. Raises CorpusError where the disk is full."""
+    """Records of bytes. Raises CorpusError if the disk is full."""
 
     def __init__(self) -> None:
         self._bytes = Scratch()
@@ -243,7 +243,7 @@ IGNORED = -100
 class TrainingExample:
     """`prompt` is read, `target` is learned; both are whole, special tokens included.
 
-    `vector`: which row of the question embeddings is the prefix, where the prompt is one.
+    `vector`: the row of the question embeddings that makes the prefix, in prompts with one.
     """
 
     prompt: tuple[int, ...]

@@ -190,7 +190,7 @@ MICRO_TOKENS = 8192
 class Execution:
     """How training runs.
 
-    device         cpu, cuda or cuda:N; None: a GPU where there is one
+    device         cpu, cuda or cuda:N; None: a GPU if there is one
     micro_batch    rows that go through the model at once; None: about 8,192 tokens
     checkpointing  whether activations are recomputed in the backward pass instead of kept (Chen et al., 2016)
     processes      among which batches are divided

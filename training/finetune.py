@@ -53,7 +53,7 @@ class Options:
     model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
 
     prefix_tokens  None: see kcard.training.base_model
-    block      tokens of a block of contiguous text (clm), less where the model is shorter
+    block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
     teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)

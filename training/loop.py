@@ -149,7 +149,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
     try:
         with replacing(folder / FILE, parents=True) as stream:
             torch.save(written, stream)
-    except (OSError, RuntimeError) as error:  # torch's own where the disk is full
+    except (OSError, RuntimeError) as error:  # torch's own type if the disk is full
         raise CardError(
             f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
         ) from error
@@ -158,7 +158,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
 def steps_of(folder: Path) -> int | None:
     """Return how many steps the run of the checkpoint takes in all; None without a checkpoint or the number in it.
 
-    Raises UsageError where it can't be read.
+    Raises UsageError if it can't be read.
     """
     path = folder / FILE
     return _read(path).get("steps") if path.exists() else None
@@ -167,7 +167,7 @@ def steps_of(folder: Path) -> int | None:
 def load(folder: Path, job: "Job", report: Report) -> RunState:
     """Load the checkpoint's weights and states into the job; without a checkpoint, start from scratch.
 
-    Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
+    Raises UsageError if the checkpoint is of another corpus or of other settings, or can't be read.
     """
 
     path = folder / FILE

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-# The default base model: that of the paper where it is available, else the embedded one.
+# The default base model: that of the paper if it is available, else the embedded one.
 
 EMBEDDED_BASE = BASE
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte

@@ -46,7 +46,7 @@ class StudyItem:
               other words; unanswerable: one that the passage leaves open; link: one that needs two passages; rewrite: a
               statement that stands alone; implication: what follows; summary: what it says in short
     text      the question or statement
-    answer    of a question; "" for a statement and where there is none
+    answer    of a question; "" for statements and unanswerable questions
     passages  the digest (kcard.text.passage_digest) of each passage that it is about
     by        the LLM that wrote it, such as openai:gpt-4.1
     support   how far the passages support it, in [0, 1]; None if that was not measured
@@ -163,7 +163,7 @@ def make_study_queries(
 ) -> StudyQueries:
     """Make queries of study material, none without it; items that can't be used are reported.
 
-    Raises UsageError where no item is about the corpus.
+    Raises UsageError if no item is about the corpus.
     """
     if study is None or not study.items:
         return StudyQueries()

@@ -276,7 +276,7 @@ class Replies:
     @classmethod
     def read(cls, path: Path, by: str) -> "Replies":
         """Read the replies of a file, if there is one. An incomplete last line is removed, and invalid lines are
-        ignored. Raises UsageError where the file can't be read."""
+        ignored. Raises UsageError if the file can't be read."""
         replies = cls(path, by)
         if not path.exists():
             return replies

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-# The interface of a loaded card, of whatever kind: it turns questions into passages.
+# The interface of a loaded card of any kind: it turns questions into passages.
 
 
 class CardGenerator(Protocol):
@@ -74,20 +74,17 @@ class ModelWithIndex:
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
-        recited = self.model.generate(questions, documents, sampling)
+        generated = self.model.generate(questions, documents, sampling)
         retrieved = self.index.generate(questions, documents, sampling)
-        return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
+        return [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:
     """Load a card with the loader of its kind; one with model and index gets both generators."""
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
-    writer: CardGenerator = loader(card, models)
-    if not card.manifest.index:
-        return writer
-
-    return ModelWithIndex(writer, load_retrieval_card(card, models))
+    generator: CardGenerator = loader(card, models)
+    return ModelWithIndex(generator, load_retrieval_card(card, models)) if card.manifest.index else generator
 
 
 LEXICAL = 0.5
@@ -201,6 +198,7 @@ class RetrievalCard:
         """
         from kcard.offline.reader import read_all
 
+        # Read the first candidates of each question, then a few more of those still undecided.
         candidates = self._order_by_ranker(questions, candidates)
         relevance: list[list[float]] = [[] for _ in questions]
         reading = [at for at, rows in enumerate(candidates) if rows]

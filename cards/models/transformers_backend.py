@@ -182,7 +182,7 @@ def _generate_batch(
             "attention_mask": torch.tensor(shown, device=model.device),
         }
     if prefix is not None:
-        # transformers skips as many ids as its cache has, whatever they are.
+        # transformers skips as many ids as its cache has, so pad by that many.
         inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
         inputs["input_ids"] = torch.nn.functional.pad(
             inputs["input_ids"], (prefix.tokens, 0), value=limits.pad

@@ -47,7 +47,7 @@ CHUNK = 1 << 20
 def plain_file(path: Path) -> Iterator[Path]:
     """Yield the file itself or, where its name ends in .gz, a temporary file with its decompressed content.
 
-    Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
+    Raises CorpusError if it can't be decompressed, holds more than 2 GB, or the disk is full.
     """
     if path.suffix != ".gz":
         yield path

@@ -95,7 +95,7 @@ class _Walk:
         self._first = first
         self._open: list[Token] = []
         self._marks: list[str] = []  # of the open list items, until their first text has taken them
-        self._counts: list[int | None] = []  # of each open list the next number; None where it has bullets
+        self._counts: list[int | None] = []  # of each open list the next number; None if it has bullets
         self._header: list[str] = []
         self._row: list[str] = []
 
@@ -323,7 +323,7 @@ class _Places:
         return replace(block, line=line, lines=tuple(places[1:]))
 
     def advance(self, words: Sequence[str]) -> bool:
-        """Move to where the next words occur in a row: nearby, or anywhere if they are many."""
+        """Move to where the next words occur consecutively: nearby, or anywhere if they are many."""
         row, pair = "".join(words[:ROW]), "".join(words[:2])
         at = self._letters.find(row, self._at)
         if at < 0 and len(row) >= TELLING:

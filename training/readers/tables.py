@@ -54,7 +54,7 @@ class Template:
         self._sentence = spec if names else f"{{{spec}}}"
 
     def fill(self, row: Row) -> str | None:
-        """Return the row's text, or None where one of its columns is empty."""
+        """Return the row's text, or None if one of its columns is empty."""
         cells = {column: _cell(row.get(column)) for column in self.columns}
         if not all(cells.values()):
             return None
@@ -116,7 +116,7 @@ def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Docu
 
 
 def _mean_words(cells: Iterable[Any]) -> float:
-    """Return the mean number of words in the cells; 0 where one is not text, or all are numbers or empty."""
+    """Return the mean number of words in the cells; 0 if one is not text, or all are numbers or empty."""
     filled = [cell for cell in cells if cell not in (None, "")]
     if not filled or not all(isinstance(cell, str) for cell in filled):
         return 0.0
@@ -289,7 +289,7 @@ def read_huggingface(document: Document) -> Iterator[Block]:
     """Read the rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split.
 
     The default split is train, or the only one. Rows are streamed; offline the data set must be in datasets'
-    cache. Data sets that need code of their own are refused.
+    cache. Data sets that need custom code are refused.
     """
     name, config, split = _parts(document.name)
     if not name.strip("/"):

@@ -113,7 +113,7 @@ def read_plain(document: Document) -> Iterator[Block]:
 
 
 def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """Yield each line, where the first lines look like a list of statements; else the blocks of the layout."""
+    """Yield each line if the first ones look like a list of statements; otherwise the blocks of the layout."""
     numbered = iter(numbered)
     head = list(islice(numbered, LOOKED_AT))
     if head and HELP.match(head[0][1]):
@@ -314,7 +314,7 @@ MAN_LINK = re.compile(rb"\s*\.so \S+\s*")
 
 
 def read_man(document: Document) -> Iterator[Block]:
-    """Read a man page; lines are those of the rendered page. Raises CorpusError where neither program is installed."""
+    """Read a man page; lines are those of the rendered page. Raises CorpusError if neither program is installed."""
     source = document.content()
     if MAN_LINK.fullmatch(source):
         return  # another name of another page

@@ -70,7 +70,7 @@ def read(document: Document) -> Iterator[Block]:
 
 
 def triples(document: Document) -> Iterator[tuple[int, Triple]]:
-    """Yield the triples, by line, as people write them; none where the file is read as a table."""
+    """Yield the triples, by line, as people write them; none if the file is read as a table."""
     return _rows(document) if _is_graph(document) else iter(())
 
 

@@ -97,8 +97,8 @@ def docid_loss(
 
 # Target sequences: a text and, with docids, the texts that follow in its passage, each after its docid.
 #
-# The answer to a question is often in the sentence after the nearest one, and a card that goes on generates both. Since
-# every text follows its own docid, it is learned once, wherever a sequence begins.
+# The answer to a question is often in the sentence after the nearest one, and a card that continues generates both.
+# Since every text follows its own docid, it is learned once, wherever a sequence begins.
 
 
 @dataclass(frozen=True)

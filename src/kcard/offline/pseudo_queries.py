@@ -263,7 +263,7 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
-STUDIED = 0.5  # share of questions out of study material, where a passage has some
+STUDIED = 0.5  # share of study questions, for a passage that has some
 DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.

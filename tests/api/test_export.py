@@ -194,7 +194,7 @@ def test_a_card_that_the_engine_would_not_run_as_trained_is_refused_with_a_remed
 def test_cards_that_one_server_can_not_hold_are_refused_together(tmp_path: Path, out: Path) -> None:
     rivers, lakes = lora(tmp_path, "llama", "rivers", 1), full(tmp_path, "llama", "lakes", 2)
     moons, named = lora(tmp_path, "opt", "moons", 3), lora(tmp_path / "b", "llama", "rivers", 4)
-    for others, message in ((lakes, "lakes is whole"), (moons, "different bases"), (named, "one name")):
+    for others, message in ((lakes, "lakes is whole"), (moons, "different bases"), (named, "the same name")):
         with pytest.raises(UsageError, match=message):
             library.export([rivers.folder, others.folder], "vllm", out)
     assert nothing_left(out)

@@ -180,7 +180,7 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.doc").write_text("dear")
-    with pytest.raises(UsageError, match=r"holds 'thesis\.doc' but no card"):
+    with pytest.raises(UsageError, match=r"contains 'thesis\.doc' but no card"):
         train(path, output=taken)
     train(path, name="one", output=tmp_path / "out", epochs=1)
     with pytest.raises(UsageError, match="contains the card 'one', not 'two'"):

@@ -120,7 +120,7 @@ def _bm25(descriptions: Sequence[str]) -> Rank:
 
 
 def _descriptions(descriptions: Sequence[str]) -> Rank:
-    scores = MiniLMRelevance().standing(descriptions)
+    scores = MiniLMRelevance().precompute(descriptions)
     return lambda text: _first(scores(text))
 
 
@@ -216,7 +216,7 @@ def sizes(profiles: Sequence[Any]) -> dict[str, float]:
 
 def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
     """Milliseconds a question, once what is needed is in memory: choosing, and embedding singly and in a batch."""
-    standing = MiniLMRelevance().standing(descriptions)
+    precomputed = MiniLMRelevance().precompute(descriptions)
     some = questions[:: max(1, len(questions) // 300)]
 
     def each(work: Callable[[str], object]) -> dict[str, float]:
@@ -235,7 +235,7 @@ def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str
     batch = 1000 * (time.perf_counter() - begun) / len(some)
     return {
         "profiles": each(index),
-        "descriptions": each(standing),
+        "descriptions": each(precomputed),
         "embedding, singly": each(lambda question: minilm.embed([question])),
         "embedding, in a batch": {"median": round(batch, 3)},
     }

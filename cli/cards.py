@@ -345,7 +345,7 @@ def show_pool(
             if row["version"] is not None and engines is not None:
                 version = hub.get(row["version"])
                 card = Card(hub.folder(version.reference), version.manifest)
-                row["writer"] = engines.writer(card, models)
+                row["writer"] = engines.describe(card, models)
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:

@@ -244,7 +244,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "changed": [{"before": _place(old), "after": _place(new)} for old, new in changes.changed],
             "moved": changes.moved,
             "renamed": dict(changes.renamed),
-            "held": [asdict(file) for file in changes.held],
+            "held": [asdict(file) for file in changes.unread],
             "sync": None if result.record is None else asdict(result.record),
         }
         print_json(data)
@@ -263,7 +263,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
         echo(f"~ … and {len(changes.changed) - SHOWN} more")
     for old_name, new_name in changes.renamed.items():
         echo(f"> {old_name} is {new_name}")
-    for file in changes.held:
+    for file in changes.unread:
         echo(f"! {file.file}: {file.passages} passages kept: {file.reason}")
     echo(
         f"{result.card}: {len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed, "

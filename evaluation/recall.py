@@ -252,7 +252,7 @@ def _written(
     rows: Rows = []
     report(StepProgress(what, 0, len(questions)))
     for block in batched(questions, QUESTIONS_AT_ONCE):
-        rows += writer.write(block, documents, sampling)
+        rows += writer.generate(block, documents, sampling)
         report(StepProgress(what, len(rows), len(questions)))
     return rows
 

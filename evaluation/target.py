@@ -50,10 +50,10 @@ class Target:
     @property
     def own_evidence(self) -> "Evidence":
         """The card's own corpus, to be searched; the card's index where it has one."""
-        from kcard.cards.passages import index
+        from kcard.cards.passages import load_index
         from kcard.selectors.evidence import CorpusEvidence, Statements
 
-        own_index = index(self.card) if self.shares_text else None
+        own_index = load_index(self.card) if self.shares_text else None
         corpus = CorpusEvidence(self.corpus, self.card.name, own_index)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
@@ -77,7 +77,7 @@ class Target:
             write_text(self.card.folder / README, page)
             write_profile(self.card.folder, self.card.manifest, answered)
             seal(self.card.folder, self.card.manifest)
-        if interrupt.asked:
+        if interrupt.is_requested:
             raise KeyboardInterrupt
 
 

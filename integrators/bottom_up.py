@@ -65,7 +65,7 @@ class BottomUp:
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
         """Return one Context per question, from its own cards; see Step of top_down.py."""
-        written = client.write(self.writer, questions, cards, self.n1, sampling)
+        written = client.generate(self.writer, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
         beaten = beaten_by_index(questions, distinct)
         # Score each question's documents by relevance and sort them by it, with those that an index beats last.

@@ -91,7 +91,7 @@ class SingleDocument:
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
-        written = client.write(self.writer, questions, cards, self.n1, sampling)
+        written = client.generate(self.writer, questions, cards, self.n1, sampling)
         candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-# Which number format a machine trains in.
+# The number format in which a machine trains.
 
 
 def bf16(device: str) -> bool:
@@ -48,21 +48,21 @@ def bf16(device: str) -> bool:
 
 
 def autocast(device: str) -> "torch.autocast":
-    """Return a context of mixed precision where it pays, else one that changes nothing."""
+    """Return a context of mixed precision if that is faster, otherwise one that changes nothing."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
 
 
-# How many cores a training run takes.
+# The number of cores that a training run uses.
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Use one core inside the context.
 
-    Matrices of 128 columns gain little from a second one, sums are then added in the same order every time, and another
-    core is free for another card.
+    Matrices of 128 columns gain little from a second core, sums are added in the same order every time, and the other
+    cores are free for other cards.
     """
     import torch
 
@@ -76,13 +76,13 @@ def one_thread() -> Iterator[None]:
 
 # Several processes that train one model: rank 0 reads, reports and writes, the others follow it.
 #
-# Rank 0 starts the others itself (kcard.training.workers), or `accelerate launch` or torchrun started them all.
-# Before everything that the processes do together, rank 0 says what it is, so that only it knows the corpus.
+# Rank 0 starts the others itself (kcard.training.workers), unless `accelerate launch` or torchrun started them all.
+# Rank 0 announces everything that the processes do together, so that only it needs the corpus.
 
 STOP = "stop"
 PATIENCE = timedelta(days=3)  # the others wait while rank 0 reads and tokenises a large corpus
-NOTICE = 5.0  # seconds after which a process that ended is known to have
-# Words of the errors of gloo and NCCL where another process is gone.
+NOTICE = 5.0  # seconds within which rank 0 learns that a process has ended
+# Words in the errors of gloo and NCCL after another process has ended.
 LOST = ("gloo", "Connection", "NCCL", "connect")
 
 
@@ -90,7 +90,7 @@ LOST = ("gloo", "Connection", "NCCL", "connect")
 class Processes:
     """One of `count` processes, with its `device`.
 
-    ended  how one of the others ended, in words, as far as rank 0 knows; "" where none did
+    ended  returns how one of the others ended, in words, as far as rank 0 knows; "" if none did
     group  of torch.distributed, in which the devices exchange tensors
     """
 
@@ -110,7 +110,7 @@ class Processes:
         )
 
     def send(self, command: Any) -> None:
-        """Send from rank 0 to all others what is done together next."""
+        """Announce from rank 0 to all others what they do together next."""
         from torch.distributed import broadcast_object_list
 
         broadcast_object_list([command], src=0, device=_cpu())
@@ -133,7 +133,7 @@ class Processes:
         return totals
 
     def sum_gradients(self, weights: "Iterable[Tensor]") -> None:
-        """Add up the gradients of weights that every process has whole; FSDP adds those of divided ones."""
+        """Sum the gradients of weights that every process has whole; FSDP sums those of sharded ones."""
         import torch
         from torch.distributed.tensor import DTensor
 
@@ -190,9 +190,9 @@ MICRO_TOKENS = 8192
 class Execution:
     """How training runs.
 
-    device         cpu, cuda or cuda:N; None: a GPU where there is one
-    micro_batch    rows that go through the model at once; None: as many as hold about 8,192 tokens
-    checkpointing  whether activations are computed again in the backward pass instead of kept (Chen et al., 2016)
+    device         cpu, cuda or cuda:N; None: a GPU if there is one
+    micro_batch    rows that go through the model at once; None: about 8,192 tokens
+    checkpointing  whether activations are recomputed in the backward pass instead of kept (Chen et al., 2016)
     processes      among which batches are divided
     """
 
@@ -264,7 +264,7 @@ def share_of(saved: Any, like: "Tensor") -> Any:
 
 
 def gather_weights(job: "Job") -> "dict[str, Tensor] | None":
-    """Return the model's gathered state where it is sharded; else None, since the model has it."""
+    """Return the model's gathered state if it is sharded; otherwise None, since the model itself has it."""
     model: Any = job.modules["model"]
     if not any(map(_is_sharded, model.parameters())):
         return None

@@ -31,12 +31,11 @@ from kcard.training.distillation import (
     answer_prompts,
     ask_teacher,
     distilled_epochs,
-    distilled_loss,
 )
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
 from kcard.training.execution import Execution, Processes, bf16, free, gather_weights, mean_loss
 from kcard.training.loop import Job, Preparation, call_everywhere, linear
-from kcard.training.losses import causal_losses, token_loss
+from kcard.training.losses import causal_losses, distilled_loss, token_loss
 from kcard.training.optimizers import OptimizerName, adamw, check_optimizer
 from kcard.types import derive_seed
 
@@ -54,7 +53,7 @@ class Options:
     model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
 
     prefix_tokens  None: see kcard.training.base_model
-    block      tokens of a block of contiguous text (clm), less where the model is shorter
+    block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
     teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
@@ -89,9 +88,9 @@ class Options:
 class WarmStart:
     """A card whose own weights are trained further: an adapter as an adapter, a whole model as a whole one.
 
-    folder    where it lies, with its tokenizer
-    base      what it was made from, which the next version is made from too
-    passages  those that it has learned; each epoch replays as many as there are new ones
+    folder    of the card, with its tokenizer
+    base      that it was made from, and its next version will be
+    passages  that it has learned; each epoch replays as many as there are new ones
     """
 
     folder: Path
@@ -100,13 +99,13 @@ class WarmStart:
 
 
 def origin_of(start: WarmStart | None) -> WeightSource:
-    """Return where the weights come from."""
+    """Return the source of the weights."""
     return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """The setup of worker processes for training. `opening`: tokens that initialise a new prefix."""
+    """What a worker process needs for training. `opening`: tokens that initialise a new prefix."""
 
     options: Options
     execution: Execution
@@ -136,19 +135,21 @@ def prepare(
     """
     import numpy as np
 
+    # The tokenizer and the model's context window.
     check_optimizer(options.optimizer)
     device = execution.place() if processes is None else processes.device
     origin = origin_of(start)
     tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
+    # Hold out 1 % of the documents, 2,000 at most (clm).
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
-        # 1 % of the documents are held out, 2,000 at most.
         rng = Random(derive_seed(options.seed, "held out"))
         count = min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))
         chosen = sorted(rng.sample(range(len(texts)), count))
         rows = np.delete(np.arange(len(texts)), chosen)
         learned = Lazy(len(rows), lambda index: texts[rows[index]])
         held_out = [texts[index] for index in chosen]
+    # The prefix, which takes room from the context window.
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
@@ -158,6 +159,7 @@ def prepare(
             options = replace(options, prefix_tokens=len(first))
         before = prefix_length(options, config)
         room = prefix_room(before, config)
+    # The batches; for distillation, of the teacher's answers.
     model: Any = None
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
@@ -174,6 +176,7 @@ def prepare(
         epoch = distilled_epochs(distilled, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
     steps = max(1, round(options.epochs * len(epoch(0)) / distilled.share))
+    # The job, which worker processes set up for themselves.
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     setup = WorkerSetup(options, execution, origin, steps, pad, first)
     if processes is not None:
@@ -197,6 +200,7 @@ def prepare(
         loss = call_everywhere(job, mean_loss, [blocks[place] for place in range(len(blocks))])
         return {"held_out_loss": round(loss, 4), "held_out_documents": len(held_out)}
 
+    # What the manifest records.
     hyperparameters = {
         **{name: value for name, value in asdict(options).items() if value is not None},
         "learning_rate": options.rate,

@@ -51,18 +51,18 @@ __all__ = [
 
 
 class Interrupt:
-    """While open, the first Ctrl-C only sets `asked`; the second has its usual effect.
+    """While open, the first Ctrl-C only sets `is_requested`; the second has its usual effect.
 
     Signals reach only the main thread; in another thread this does nothing.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            self.asked = True
+            self.is_requested = True
             self._restore()
 
         if threading.current_thread() is threading.main_thread():
@@ -86,9 +86,10 @@ SETTLED = 50  # steps
 
 @dataclass
 class RunState:
-    """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run.
+    """The position of a run: after `step` steps, before batch `index` of `epoch`; updated as it runs.
 
-    `losses`: those of the last tenth of the steps; `recent`: those of the last SETTLED ones.
+    losses  of the last tenth of the steps
+    recent  of the last SETTLED steps
     """
 
     step: int = 0
@@ -109,7 +110,7 @@ class RunState:
         return len(self.recent) == SETTLED and sum(self.recent) < SETTLED * loss
 
     def batches(self, job: "Job") -> Iterator[Any]:
-        """Yield the batches from here to the last step. The caller advances the state with each of them."""
+        """Yield the batches from this position to the last step. The caller advances the state after each of them."""
         while self.step < job.steps:
             batches = job.epoch(self.epoch)
             for batch in batches[self.index :]:
@@ -135,7 +136,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
 
     trained  the content of the job, if already gathered
 
-    Raises CardError where there is no room for it.
+    Raises CardError if the disk is full.
     """
     import torch
 
@@ -148,7 +149,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
     try:
         with replacing(folder / FILE, parents=True) as stream:
             torch.save(written, stream)
-    except (OSError, RuntimeError) as error:  # torch's own where the disk is full
+    except (OSError, RuntimeError) as error:  # torch's own type if the disk is full
         raise CardError(
             f"the checkpoint can't be written to {folder}: {_reason(error)}; free some space and train again"
         ) from error
@@ -157,7 +158,7 @@ def save(folder: Path, job: "Job", state: RunState, trained: Mapping[str, Any] |
 def steps_of(folder: Path) -> int | None:
     """Return how many steps the run of the checkpoint takes in all; None without a checkpoint or the number in it.
 
-    Raises UsageError where it can't be read.
+    Raises UsageError if it can't be read.
     """
     path = folder / FILE
     return _read(path).get("steps") if path.exists() else None
@@ -166,7 +167,7 @@ def steps_of(folder: Path) -> int | None:
 def load(folder: Path, job: "Job", report: Report) -> RunState:
     """Load the checkpoint's weights and states into the job; without a checkpoint, start from scratch.
 
-    Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
+    Raises UsageError if the checkpoint is of another corpus or of other settings, or can't be read.
     """
 
     path = folder / FILE
@@ -256,9 +257,9 @@ class Job:
     losses  the loss of a batch, to be minimised, as one or more terms, each with its number
             of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
-    timed   whether the user knows already how long it takes; else the first steps are measured, and reported
+    timed   whether the user was already told how long it takes; otherwise the first steps are measured and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
-    processes  those that train it together; None: this one alone
+    processes  that train together; None: this one alone
     """
 
     modules: Mapping[str, "Module"]
@@ -324,10 +325,11 @@ def run(
 ) -> TrainingOutcome:
     """Train until `job.steps`; the modules hold the result.
 
-    A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
-    raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
-    same, bit for bit, as without the interruption.
+    A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which takes effect after the current step and
+    raises TrainingInterrupted with `remedy`. `resume` continues from it; on one thread the final weights are the same,
+    bit for bit, as without the interruption.
     """
+    # Restore the checkpoint, and prepare for lost processes and Ctrl-C.
     state = load(checkpoint, job, report) if resume else RunState()
     device = next(next(iter(job.modules.values())).parameters()).device
     with (
@@ -339,11 +341,12 @@ def run(
             module.train()
         clock = _Clock(job, state, report)
 
-        def keep() -> None:
+        def write_checkpoint() -> None:
             begun = time.monotonic()
             save(checkpoint, job, clock.note(state), call_everywhere(job, checkpoint_content))
             clock.note_checkpoint(time.monotonic() - begun)
 
+        # Take the steps; after each, stop if requested or settled, or write a checkpoint if it is time.
         for batch in state.batches(job):
             loss, tokens = call_everywhere(job, step, batch, state.step)
             clock.step(loss, tokens)
@@ -351,17 +354,17 @@ def run(
             try:
                 clock.report()
             except KeyboardInterrupt:
-                interrupt.asked = True
-            if interrupt.asked and state.step < job.steps:
-                keep()
+                interrupt.is_requested = True
+            if interrupt.is_requested and state.step < job.steps:
+                write_checkpoint()
                 done = f"{state.step} of {job.steps} steps"
                 raise TrainingInterrupted(f"stopped after {done}; checkpoint in {checkpoint}: {remedy}")
             if state.is_settled(job.settled):
                 done = f"stopped after {state.step} of {job.steps} steps"
-                report(Note(f"{done}: the loss is below {job.settled}, so there is nothing more to learn"))
+                report(Note(f"{done}: the loss is below {job.settled}, so nothing is left to learn"))
                 break
             if clock.due():
-                keep()
+                write_checkpoint()
     return clock.outcome(state)
 
 
@@ -412,7 +415,7 @@ class _Clock:
         self._steps, self._report = job.steps, report
         # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
         self._timed = job.timed and state.step == 0
-        self._begun = self._told = self._saved = time.monotonic()
+        self._begun = self._reported = self._saved = time.monotonic()
         self._pause = CHECKPOINT_SECONDS
         self._first = state.step
         self._before = state.seconds
@@ -436,15 +439,16 @@ class _Clock:
         if done == MEASURED_STEPS and self._step < self._steps and not self._timed:
             to_go = self._steps - self._first
             self._report(Note(f"training takes about {duration(spent + left)}: {to_go} steps"))
-        if now - self._told < REPORT_SECONDS and self._step < self._steps:
+        if now - self._reported < REPORT_SECONDS and self._step < self._steps:
             return
         mean = sum(self._recent) / len(self._recent)
-        self._told, self._recent = now, []
+        self._reported, self._recent = now, []
         self._report(
             TrainingProgress(self._step, self._steps, mean, self._before + spent, left, self._tokens)
         )
 
     def due(self) -> bool:
+        """Return whether it is time for a checkpoint."""
         return time.monotonic() - self._saved > self._pause
 
     def note_checkpoint(self, seconds: float) -> None:

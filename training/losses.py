@@ -1,8 +1,12 @@
-"""Losses of causal language models."""
+"""Losses of causal language models: cross-entropy, and the divergence from a teacher."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from kcard.training.epochs import IGNORED, TrainingExample, collate
 from kcard.training.execution import Execution, Processes, autocast
@@ -11,14 +15,25 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BatchLosses", "PartLoss", "causal_losses", "cross_entropy", "token_loss"]
+__all__ = [
+    "LEAST",
+    "BatchLosses",
+    "PartLoss",
+    "TopTokens",
+    "causal_losses",
+    "cross_entropy",
+    "distilled_loss",
+    "divergence",
+    "token_loss",
+    "top_tokens",
+]
 
 
-# Cross-entropy over a wide vocabulary, some rows at a time, with the gradient made on the way.
+# Cross-entropy over a large vocabulary, a few rows at a time, with the gradient computed in the forward pass.
 #
-# The usual way copies all logits to float32 and goes through them again and again; of 2,048 tokens over 50,000
-# words that takes as long as a tenth of the model. Here the rows that are gone through fit into a core's cache,
-# and the gradient is as precise as the logits are.
+# The usual implementation copies all logits to float32 and traverses them repeatedly; for 2,048 tokens over 50,000
+# words this takes a tenth of the model's time. Here the rows processed at a time fit into a core's cache, and the
+# gradient has the precision of the logits.
 
 AT_ONCE = 1 << 18  # logits, 1 MB
 
@@ -52,7 +67,7 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
 
 
 def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
-    """Return the loss of some rows and write its gradient, which is 0 where a label is ignored."""
+    """Return the loss of some rows and write its gradient, which is 0 for ignored labels."""
     counted = (labels != IGNORED).float() * share
     targets = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
@@ -67,7 +82,7 @@ def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", sh
     return loss
 
 
-# Of logits (rows, length, vocabulary), the tokens that follow (rows, length), the examples, and the part's weight.
+# (logits (rows, length, vocabulary), following tokens (rows, length), examples, the part's weight) -> loss
 PartLoss = Callable[["Tensor", "Tensor", Sequence[Any], float], "Tensor"]
 BatchLosses = Callable[[Sequence[TrainingExample]], "Iterator[tuple[Tensor, int]]"]
 
@@ -76,6 +91,78 @@ def token_loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share
     """Return the cross-entropy of the next tokens."""
     del part
     return cross_entropy(logits.flatten(0, 1), following.flatten(), share)
+
+
+# The divergence between the next-token distributions of student and teacher, of which the top k tokens are kept.
+#
+# All other tokens are merged into one, so the distributions are over k + 1 events. The divergence is the full one if k
+# is the vocabulary size, at most the full one at temperature 1, and 0 if the student equals the teacher. The
+# temperature applies to the k + 1 events. Applied to the whole vocabulary, it would move most of the probability to the
+# merged tokens (.8 of it at temperature 2 and k 64, for SmolLM2-135M).
+
+LEAST = -1e4  # a log-probability below all that occur; its exponential is 0
+
+
+@dataclass(frozen=True)
+class TopTokens:
+    """The teacher's distribution at each of n places: `ids` (n, k), and `logs` (n, k + 1), the log-probabilities of
+    these tokens and of all others together."""
+
+    ids: "npt.NDArray[np.uint32]"
+    logs: "npt.NDArray[np.float32]"
+
+
+def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
+    """Return of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities followed
+    by that of all other tokens together (n, k + 1); float32."""
+    import torch
+
+    logs = torch.log_softmax(logits.float(), dim=-1)
+    top, ids = logs.topk(min(k, logs.shape[1]), dim=-1)
+    return ids, torch.cat([top, _rest(logs, ids)], dim=1)
+
+
+def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: float) -> "Tensor":
+    """Return KL(teacher || student) summed over n places, times temperature squared, which keeps gradients as large as
+    at temperature 1 (Hinton et al., 2015, section 2).
+
+    logits  the student's, (n, vocabulary)
+    ids, logs  of the teacher, as top_tokens makes them
+    """
+    import torch
+
+    own = torch.log_softmax(logits.float(), dim=-1)
+    student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
+    teacher_logs, student_logs = (
+        torch.log_softmax(events / temperature, dim=-1) for events in (logs, student)
+    )
+    divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
+    return divergence
+
+
+def distilled_loss(temperature: float) -> PartLoss:
+    """Return a loss: the divergence at all places that have a label, times the part's weight."""
+    import torch
+
+    def loss(logits: "Tensor", following: "Tensor", part: Sequence[Any], share: float) -> "Tensor":
+        chosen = logits[following != IGNORED]
+        if not part:
+            return chosen.sum()
+        ids = np.concatenate([example.teacher.ids for example in part]).astype(np.int64)
+        logs = np.concatenate([example.teacher.logs for example in part])
+        teacher = (torch.from_numpy(ids).to(logits.device), torch.from_numpy(logs).to(logits.device))
+        return divergence(chosen, *teacher, temperature) * share
+
+    return loss
+
+
+def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
+    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST if there are no others."""
+    import torch
+
+    if ids.shape[1] == logs.shape[1]:
+        return logs.new_full((len(logs), 1), LEAST)
+    return logs.scatter(1, ids, -torch.inf).logsumexp(dim=1, keepdim=True)
 
 
 def causal_losses(
@@ -88,8 +175,8 @@ def causal_losses(
     """Return a function from a batch to (loss, number of tokens) of its parts, each loss weighted by its share of the
     learned tokens.
 
-    Of several processes each has its own parts, and all have equally many: a whole model's layers are collected from
-    all of them in each part. Where that leaves a process without one, it passes a row through without learning.
+    With several processes, each has its own parts, and all have equally many, since FSDP gathers a whole model's layers
+    from all of them for each part. A process with no part left passes one row through the model without learning.
     """
     import torch
     from torch.nn.functional import pad as pad_rows
@@ -106,13 +193,13 @@ def causal_losses(
             ids, labels = (tensor.to(model.device) for tensor in collate(part or batch[:1], pad))
             if not part:
                 labels.fill_(IGNORED)
-            if number and model.training:  # noise is the same whichever process has the part
+            if number and model.training:  # so that noise does not depend on which process has the part
                 torch.manual_seed(derive_seed(seed, "part", number))
             with autocast(model.device.type), warnings.catch_warnings():
-                # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
-                # transformers' layers does so to its input.
+                # FSDP warns of layers that return views, such as OPT's, since these must not be changed in place; no
+                # layer of transformers changes its input so.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
-                # Without padding there is no mask, for then attention is faster.
+                # Pass no mask if there is no padding, since attention is then faster.
                 longest = ids.shape[1]
                 mask = (
                     None
@@ -122,7 +209,7 @@ def causal_losses(
                     )
                 )
                 logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            # The last place has nothing to predict; leaving it out here saves a copy of all logits.
+            # The last place predicts nothing; ignoring its label here saves a copy of all logits.
             following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)
             loss = part_loss(logits, following, part, 1 / total)
             del logits

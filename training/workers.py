@@ -27,9 +27,9 @@ GRACE = 20.0  # seconds that a process has to end
 
 @contextmanager
 def processes_of(execution: Execution) -> Iterator[Processes | None]:
-    """Start the processes among which training is divided, this one being rank 0; yield None where it trains alone.
+    """Start the processes that train together, of which this is rank 0; yield None if it trains alone.
 
-    On exit the others are stopped. Raises UsageError where a device is missing.
+    On exit the others are stopped. Raises UsageError if a device is missing.
     """
     rank, count, local = launch()
     if execution.processes == 1:
@@ -46,12 +46,12 @@ def processes_of(execution: Execution) -> Iterator[Processes | None]:
 
 @contextmanager
 def _stopping(processes: Processes) -> Iterator[None]:
-    """Stop the other ranks on exit and after Ctrl-C. After an error they notice that rank 0 is gone."""
+    """Stop the other ranks on exit and after Ctrl-C. After an error they stop by themselves, once rank 0 has ended."""
     try:
         yield
         processes.send(STOP)
     except TrainingInterrupted:
-        with suppress(RuntimeError):  # one of the others may be what was lost
+        with suppress(RuntimeError):  # the interruption may be the loss of another process
             processes.send(STOP)
         raise
     except RuntimeError as error:
@@ -67,7 +67,7 @@ def follow_launcher(execution: Execution) -> None:
 
 
 def dismiss(execution: Execution) -> None:
-    """End the processes that a launcher started, after a training that needed none."""
+    """End the processes that a launcher started, after a training run that did not need them."""
     with processes_of(execution):
         pass
 
@@ -89,6 +89,7 @@ def follow(processes: Processes) -> None:
 
 @contextmanager
 def _start_workers(execution: Execution) -> Iterator[Processes]:
+    """Start ranks 1..n-1, and wait for them on exit; those that do not end in time are killed."""
     import torch
 
     count, threads = execution.processes, torch.get_num_threads()
@@ -96,7 +97,7 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
     each = max(1, (os.cpu_count() or 1) // count)
     with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
         folder = Path(path)
-        # Start the others: output goes into a file; a session of their own, so that Ctrl-C does not reach them.
+        # Start the others, with their output in a file, and in a session of their own, which Ctrl-C does not reach.
         others = []
         for rank in range(1, count):
             command = [*COMMAND, str(folder), str(rank), str(count), places[rank], str(each)]
@@ -108,7 +109,7 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
         try:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
-            # Wait until all are there: torch waits for one that never comes without a word.
+            # Wait until all are ready, since torch would silently wait for a process that has failed.
             while not all(_ready_file(folder, rank).exists() for rank in range(1, count)):
                 if ended := _describe_end(others, folder):
                     raise TrainingInterrupted(f"{ended} before the first step")
@@ -136,7 +137,7 @@ def _log_file(folder: Path, rank: int) -> Path:
 
 
 def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
-    """Return in words which process failed, and how; "" where none did."""
+    """Return in words which process failed, and how; "" if none did."""
     for rank, process in enumerate(others, 1):
         if code := process.poll():
             if code < 0:

@@ -321,7 +321,7 @@ class Loader:
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
                 f"card {card.name!r} needs the base model {_base_name(base)} with sha256 {base.sha256[:12]}…, but "
-                f"{digest[:12] + '…' if digest else 'none'} is at hand: {remedy}"
+                f"this machine has {digest[:12] + '…' if digest else 'none'}: {remedy}"
             )
 
     def _to_device(self, model: Any) -> Any:
@@ -350,6 +350,7 @@ def in_single_precision(count: int, device: str) -> bool:
 
 
 def with_adapter(base: Any, folder: Path) -> Any:
+    """Wrap the base in the adapter of a folder."""
     from peft import PeftModel
 
     with warnings.catch_warnings():
@@ -359,7 +360,7 @@ def with_adapter(base: Any, folder: Path) -> Any:
 
 
 def base_digest(name: str, revision: str | None = None) -> str | None:
-    """Return the sha256 of a base's weights, as manifests record it; None if no weights file is at hand."""
+    """Return the sha256 of a base's weights, as manifests record it; None if no weights file is on this machine."""
     folder = base_files(name, revision)
     if folder is None:
         return None
@@ -383,6 +384,7 @@ def base_files(name: str, revision: str | None) -> Path | None:
 
 
 def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+    """Load a causal language model with transformers. `local`: from this machine only."""
     from transformers import AutoModelForCausalLM
 
     chosen: dict[str, Any] = {"revision": revision} if revision else {}

@@ -17,7 +17,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
-from kcard.offline.trainee import TARGETS, begin, optimizers, parted, quiet_peft, untrained
+from kcard.offline.trainee import (
+    TARGETS,
+    initialize_adapter,
+    optimizers,
+    quiet_peft,
+    split_weights,
+    untrained,
+)
 from kcard.training.epochs import TrainingExample, bucketed, collate
 from kcard.training.execution import autocast, one_thread
 from kcard.training.loop import cosine
@@ -93,7 +100,7 @@ class Learner:
             self.peft = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
         for _, weight in named:
             weight.requires_grad_(True)
-        self.drivers = optimizers(*parted(named), RECIPE)
+        self.drivers = optimizers(*split_weights(named), RECIPE)
         self.steps = self.tokens = self.worlds = 0
         self.begun = time.monotonic()
         model.train()
@@ -116,7 +123,7 @@ class Learner:
 
     def live(self, facts: Facts, world: World, steps: int) -> None:
         """Learn a world for so many steps, with an adapter that knows nothing yet."""
-        halves = begin(self.peft)
+        halves = initialize_adapter(self.peft)
         adapting = Muon(halves, lr=RECIPE.muon_rate, momentum=0.95, steps=4)
         rate, losses = cosine(steps, 10, 0.1), []
         for number, batch in zip(range(steps), self._batches(facts, world), strict=False):

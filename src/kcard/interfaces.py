@@ -57,7 +57,7 @@ class Generator(Protocol):
         """Name, one-line description and date of each card of the pool, in a stable order."""
         ...
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """Generate `documents` passages of each named card for each question, grouped by card.
@@ -71,14 +71,14 @@ class Generator(Protocol):
 class Scheduling(Protocol):
     """A Generator that orders the cards of a batch itself, so that each is loaded as rarely as possible."""
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """Return what `write` gives each question for its own cards."""
+        """Return what `generate` gives each question for its own cards."""
         ...
 
 
@@ -92,8 +92,8 @@ class Relevance(Protocol):
 class Precomputed(Protocol):
     """A relevance selector that can read texts in advance, such as the descriptions of cards."""
 
-    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """Return a function from a question to the `scores` of these texts, which takes milliseconds for thousands."""
+    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
+        """Return `scores` of these texts as a function of the question, which takes milliseconds for thousands."""
         ...
 
 

@@ -157,7 +157,7 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
     shutil.copytree(leaking.folder, both)
     manifest = replace(leaking.manifest, evidence="passages", index=True)
     card = finish(both, manifest, [Source("The Rhine rises.", "rivers.md", 1)])
-    monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.write", None)
+    monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.generate", None)
     assert any(finding.text == SECRET for finding in scan(card, documents=8).findings)
 
 

@@ -19,10 +19,10 @@ from kcard.manifest import MANIFEST, Manifest, file_digest, seal
 from kcard.training.progress import Note
 from kcard.types import Source
 from tests.command import Kcard
+from tests.corpora import town_facts
 from tests.effects import watch
 
-FACTS = [f"The {thing} of town {number} is {colour}." for number in range(3) for thing, colour in
-         (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+FACTS = town_facts(3, 3)
 GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kcard.cards.card import REFERENCE, Card, finish
 from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe
-from kcard.cards.fingerprint import read as read_fingerprint
+from kcard.cards.fingerprint import read_fingerprint as read_fingerprint
 from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
 from kcard.cli.options import default_map
@@ -361,6 +361,6 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
         if card is None:
             assert not list(home.glob("drafts/*"))
         else:
-            CardPool([card]).write([question], [card.name], 2, Sampling())
+            CardPool([card]).generate([question], [card.name], 2, Sampling())
 
     check()

@@ -25,19 +25,8 @@ from kcard.training.options import TrainOptions
 from kcard.training.progress import Note, silent
 from kcard.training.train import train
 from kcard.types import Source
+from tests.corpora import SENATE
 
-NAMES = [
-    "Ada Fischer",
-    "Bo Lindqvist",
-    "Cy Okafor",
-    "Di Marsh",
-    "Ed Novak",
-    "Flo Reyes",
-    "Gus Tanaka",
-    "Hal Weber",
-]
-STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
-FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
 QUICK: dict[str, Any] = {
     "base": "embedded",
     "prompt_style": "tokens",
@@ -54,12 +43,12 @@ def corpus(folder: Path, name: str, texts: list[str]) -> Path:
 
 @pytest.mark.slow
 def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
-    old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
+    old = train(corpus(tmp_path, "old", SENATE[:5]), epochs=110, **QUICK)
     was, questions = file_digest(old.folder / MANIFEST), questions_of(old.folder)
     before = recall(old.folder, questions)
     events: list[Any] = []
     again = TrainOptions(update="senate", epochs=2)
-    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=events.append)
+    card = update(corpus(tmp_path, "new", SENATE[5:]), again, report=events.append)
     record = read_forgetting(card.folder)
     assert record is not None
     assert card.folder == old.folder
@@ -81,9 +70,9 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
 def test_a_card_that_only_looks_up_forgets_nothing(
     tmp_path: Path,
 ) -> None:
-    train(corpus(tmp_path, "old", FACTS[:5]), kind="retrieval", name="senate")
+    train(corpus(tmp_path, "old", SENATE[:5]), kind="retrieval", name="senate")
     again = TrainOptions(update="senate")
-    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=silent)
+    card = update(corpus(tmp_path, "new", SENATE[5:]), again, report=silent)
     assert read_forgetting(card.folder) is None
     assert card.manifest.updates
     assert not (card.folder / UPDATE).exists()

@@ -190,7 +190,7 @@ class Writes:
         self.asked: list[tuple[str, ...]] = []
         self.cards = CARDS
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del documents, sampling

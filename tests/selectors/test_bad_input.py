@@ -46,7 +46,7 @@ class Ready:
     texts: Sequence[str]
     cards: Sequence[Choice] = (Choice("senate", "the senate"),)
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del cards, documents, sampling

@@ -46,14 +46,14 @@ def add_adapter(
     """
     from transformers import AutoTokenizer
 
-    from kcard.cards import fingerprint
     from kcard.cards.card import finish
+    from kcard.cards.fingerprint import write_fingerprint
     from kcard.cards.models.batched.prefix import is_prefix
     from kcard.cards.models.loader import explained
     from kcard.hub.storage import partial_folder
     from kcard.offline.opt import base_folder
     from kcard.training.corpus import read_corpus
-    from kcard.training.output import pairs
+    from kcard.training.output import probe_pairs
 
     source_text = None if corpus is None else read_corpus(corpus)
     with partial_folder(hub.partial) as folder:
@@ -79,7 +79,7 @@ def add_adapter(
             manifest = replace(manifest, index=True)
         manifest = replace(manifest, kind=kind, base=pinned, training=origin)
         # The fingerprint proves that the adapter does something to its base.
-        fingerprint.write(folder, manifest, [] if source_text is None else pairs(source_text.sample, 0))
+        write_fingerprint(folder, manifest, [] if source_text is None else probe_pairs(source_text.sample, 0))
         finish(folder, manifest, () if source_text is None else source_text.passages)
         return hub.publish(folder)
 
@@ -106,7 +106,7 @@ def _write_pairs(
         pinned, layers = linears(require_base(path, base))
         pairs = adapters.read_stacked(path, layers, scale)
     adapters.check_fit(pairs, layers, pinned.name)
-    adapters.write(pairs, folder, layers, pinned.name)
+    adapters.write_peft(pairs, folder, layers, pinned.name)
     return pinned, {"rank": pairs.rank, "layers": len(pairs.modules)}
 
 
@@ -197,7 +197,7 @@ def add(
     from kcard.cards.adapters import refuse_pickle
     from kcard.cards.card import README, Card
     from kcard.cards.generators import external
-    from kcard.cards.hugging_face import PREFIX, look
+    from kcard.cards.hugging_face import PREFIX, find_repository
     from kcard.hub.registry import Hub
 
     # Refuse a pickled adapter before any other check.
@@ -258,7 +258,7 @@ def add(
             raise UsageError(
                 f"{option} {value} is only for adapters on this machine: leave it out with {source}"
             )
-    repository = look(source.removeprefix(PREFIX))
+    repository = find_repository(source.removeprefix(PREFIX))
     manifest = Manifest(
         name=name or _name(repository.name),
         description=description,
@@ -279,11 +279,11 @@ def add_published(
     interrupted run can be repeated. `report` is called with the number of finished cards. Raises what `add` raises; if
     a repository needs converting and `convert` is not set, before anything is registered.
     """
-    from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, look
+    from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, find_repository
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
-    repositories = [(card, look(card.repository)) for card in PUBLISHED]
+    repositories = [(card, find_repository(card.repository)) for card in PUBLISHED]
     pickled = [repository for _, repository in repositories if not repository.weights and repository.pickles]
     if pickled and not convert:
         size = sum(r.sizes[path] for r in pickled for path in r.pickles)
@@ -363,9 +363,9 @@ def _base(repository: "ModelRepository") -> Base | None:
     """Return the model that an adapter belongs to, pinned; None for a whole model."""
     if not repository.adapter:
         return None
-    from kcard.cards.hugging_face import adapter_base, look
+    from kcard.cards.hugging_face import adapter_base, find_repository
 
-    base = look(adapter_base(repository))
+    base = find_repository(adapter_base(repository))
     return Base(base.name, base.revision, base.digest)
 
 

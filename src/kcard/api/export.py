@@ -120,9 +120,9 @@ def export(
         new = scratch / "new"
         new.mkdir()
         command = (
-            cards_export.write(prepared, new, say)
+            cards_export.write_vllm(prepared, new, say)
             if tool is None
-            else gguf.write(prepared, new, tool, base, say)
+            else gguf.write_gguf(prepared, new, tool, base, say)
         )
         result = write_record(prepared, engine, new, target, command)
         _check_target(target, force)  # again, since an export may take long

@@ -106,7 +106,7 @@ def sync(
     """
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
-    from kcard.training.output import claim
+    from kcard.training.output import check_output
     from kcard.training.progress import Note, silent
 
     start, notify = time.monotonic(), report or silent
@@ -134,7 +134,7 @@ def sync(
         return SyncResult(name, changes, refused, foreseen=forecast(next_version, retrain))
     if refused:
         raise UsageError(f"{folder}: {refused}")
-    for file in changes.held:
+    for file in changes.unread:
         notify(
             Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
@@ -143,7 +143,7 @@ def sync(
     output = before.card.folder
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
-    claim(output, name)
+    check_output(output, name)
     report_stale(next_version, exam)
     record = write_next_version(next_version, output, retrain, start)
     if exam:
@@ -171,11 +171,11 @@ def sync(
 
 def last_version(card: str | Path) -> "Previous":
     """Return the card's last version. Raises UsageError if it has only hashes of its passages."""
-    from kcard.training.output import mend
+    from kcard.training.output import recover_output
     from kcard.training.update import previous
 
     if isinstance(card, str) and Path(card).name == card:
-        mend(settings().drafts / card)
+        recover_output(settings().drafts / card)
     before = previous(card)
     if before.card.manifest.evidence == "hashes":
         raise UsageError(
@@ -241,12 +241,12 @@ def write_next_version(
     """
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
-    from kcard.training.output import fresh
+    from kcard.training.output import replacing_output
     from kcard.training.progress import Note
 
     before, changes = next_version.before, next_version.changes
     last = read_sync(before.card.folder)
-    with fresh(output) as partial:
+    with replacing_output(output) as partial:
         card, way, why = next_version.write(partial, scratch=scratch)
         recall = _recall(next_version, partial)
         first = last.first if last is not None else _mean(recall.before if recall else None)
@@ -306,8 +306,8 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         staying,
         new,
         revision.removed,
-        seed=next_version.given.seed,
-        device=next_version.given.device or "cpu",
+        seed=next_version.options.seed,
+        device=next_version.options.device or "cpu",
         report=next_version.report,
     )
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import kcard
 from benchmarks.evaluation_page import Measured, write_page
 from benchmarks.model_server import served
-from kcard.evaluation.runs.run import sampled
+from kcard.evaluation.runs.run import sample_ids
 from kcard.evaluation.tasks.base import read_task, task_names
 from kcard.hub.registry import Hub
 from kcard.offline.llm import POSITIONS, WEIGHTS
@@ -93,7 +93,7 @@ class Bench:
     def _own(self, task: str, file: str) -> Iterator[str]:
         """A card of the passages of the questions that are asked and of as many others."""
         data = read_task(task, self.data / file)
-        sample, more = (set(sampled(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
+        sample, more = (set(sample_ids(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
         items = [item for item in data.items if item.id in sample | more]
         texts = dict.fromkeys(text for item in items for text in item.passages)
         if texts:

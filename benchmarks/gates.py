@@ -34,8 +34,8 @@ from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
 from benchmarks.simulated_memory import Rule, known_facts, remembering, taught
 from kcard.api.gates import CalibrationResult, calibrate
-from kcard.evaluation.gates.calibration import as_data
-from kcard.evaluation.gates.outcome import METRICS, both_ways
+from kcard.evaluation.gates.calibration import calibration_data
+from kcard.evaluation.gates.outcome import METRICS, scores_both_ways
 from kcard.gates.base import Resources, find
 from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.popularity import BOUND, BUILT_IN, Popularity, Relations, templates
@@ -158,7 +158,7 @@ def world(
         result = calibrate(records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, report=say)
     if args.output:
         keep_result(result, records, args.output / name)
-    report = {"world": name, "card": args.kind, "memory": args.memory, **as_data(result.comparison)}
+    report = {"world": name, "card": args.kind, "memory": args.memory, **calibration_data(result.comparison)}
     if rule == "popular":
         report["thresholds"] = equal_to_brute_force(records)
     if name == "popqa-independent":
@@ -252,7 +252,7 @@ def equal_to_brute_force(records: Sequence[Record]) -> dict[str, float]:
     for relation, threshold in fitted.thresholds.items():
         own = [record for record in records if record.relation == relation]
         logs = np.log1p([record.popularity or 0.0 for record in own])
-        without, with_ = both_ways(own)
+        without, with_ = scores_both_ways(own)
 
         def right(limit: float, logs: Any = logs, without: Any = without, with_: Any = with_) -> float:
             return round(float(np.where(logs < limit, with_, without).mean()), 9)

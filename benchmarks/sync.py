@@ -29,7 +29,7 @@ import kcard
 from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask, score_recall, silent
+from kcard.evaluation.recall import ask_card, ignore_progress, score_recall
 from kcard.offline import incremental_update as incremental
 
 A_FILE = 10
@@ -221,7 +221,7 @@ def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     card = Card.open(folder)
     model_card = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
-    texts = [[row[0].text] for row in ask(model_card, questions, 0, "cpu", silent)]
+    texts = [[row[0].text] for row in ask_card(model_card, questions, 0, "cpu", ignore_progress)]
     hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 

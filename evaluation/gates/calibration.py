@@ -23,14 +23,14 @@ from kcard.evaluation.gates.outcome import (
     GateOutcome,
     Indices,
     Seeks,
-    both_ways,
-    cheapest_best,
-    curve,
-    folds,
-    outcomes,
+    best_within_budget,
+    cost_curve,
+    gated_scores,
+    scores_both_ways,
+    split_folds,
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write
+from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write_figure
 from kcard.gates import features
 from kcard.gates.base import Calibrated, Fitted, GateKind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
@@ -45,19 +45,19 @@ __all__ = [
     "GatelessBaseline",
     "Recommendation",
     "Trial",
-    "as_data",
+    "best_baseline",
     "cache_embeddings",
-    "choose",
+    "calibration_data",
     "compare_gates",
-    "draw",
+    "cross_validate",
+    "draw_calibration",
     "fit_chosen_gate",
-    "png",
-    "reference",
+    "recommend",
     "render",
-    "require",
+    "render_png",
+    "render_svg",
+    "require_matplotlib",
     "score_fitted",
-    "svg",
-    "tried",
     "write_page",
     "write_plot",
 ]
@@ -88,7 +88,7 @@ class Trial:
         return np.asarray(self.scores < self.thresholds)
 
 
-def tried(
+def cross_validate(
     records: Sequence[Record],
     kind: GateKind,
     settings: Mapping[str, Any],
@@ -229,15 +229,15 @@ def compare_gates(
     """
     if not 0 <= budget <= 1:
         raise UsageError(f"budget is {budget:g}: it must be a share of the questions, from 0 to 1")
-    cut = folds(records, count, seed)
-    best = reference(records, budget)
+    cut = split_folds(records, count, seed)
+    best = best_baseline(records, budget)
     trials: list[tuple[str, Trial, Seeks]] = []
     skipped = []
     for candidate in candidates:
         if report:
             report(candidate.name)
         try:
-            trial = tried(records, candidate.kind, candidate.settings, candidate.resources, cut)
+            trial = cross_validate(records, candidate.kind, candidate.settings, candidate.resources, cut)
         except UsageError as error:
             skipped.append((candidate.name, str(error)))
             continue
@@ -245,10 +245,10 @@ def compare_gates(
         seeks = np.zeros(len(records), dtype=np.bool_)
         for held_out in cut:
             others = np.setdiff1d(np.arange(len(records)), held_out)
-            points = curve([records[i] for i in others], trial.scores[others])
-            seeks[held_out] = trial.scores[held_out] < cheapest_best(points, budget).threshold
+            points = cost_curve([records[i] for i in others], trial.scores[others])
+            seeks[held_out] = trial.scores[held_out] < best_within_budget(points, budget).threshold
         trials.append((candidate.name, trial, seeks))
-    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
+    ps = [sign_flip(gated_scores(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
     rows = [
         _compare(records, *one, best, p, adjusted, budget, seed)
         for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
@@ -257,9 +257,9 @@ def compare_gates(
     return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), nothing)
 
 
-def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
+def best_baseline(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
     """Return the most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     if with_.mean() <= without.mean() or not budget:
         return GatelessBaseline("never", 0.0, without)
     if budget >= 1:
@@ -278,11 +278,11 @@ def _compare(
     budget: float,
     seed: int,
 ) -> ComparedGate:
-    right = outcomes(records, seeks)
+    right = gated_scores(records, seeks)
     low, high = interval(right.tolist(), seed)
     differences = right - best.outcomes
     difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
-    points = curve(records, trial.scores)
+    points = cost_curve(records, trial.scores)
     obstacle = ""
     try:
         trial.fits[0].scores([Query(records[0].question)])
@@ -298,7 +298,7 @@ def _compare(
         difference_high=difference_high,
         p=p,
         p_holm=adjusted,
-        threshold=cheapest_best(points, budget).threshold,
+        threshold=best_within_budget(points, budget).threshold,
         curve=tuple(points),
         trial=trial,
         obstacle=obstacle,
@@ -320,7 +320,7 @@ class Recommendation:
     text: str
 
 
-def choose(calibration: Calibration) -> Recommendation:
+def recommend(calibration: Calibration) -> Recommendation:
     """Recommend the most accurate gate that beats the reference, corrected for the number of gates compared; none where
     none does.
 
@@ -368,7 +368,7 @@ def fit_chosen_gate(
     is the one below which as many records score as did below the chosen one, in the first fold's gate.
     """
     fitted = candidate.kind.fit(records, candidate.settings, candidate.resources)
-    held_out = set(folds(records, calibration.folds, calibration.seed)[0].tolist())
+    held_out = set(split_folds(records, calibration.folds, calibration.seed)[0].tolist())
     common = [record for i, record in enumerate(records) if i not in held_out]
     queries = [record.query for record in common]
     before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
@@ -376,7 +376,7 @@ def fit_chosen_gate(
     share = float((before < row.threshold).mean())
     # The threshold below which nearest to that share lie, as a number that a file can hold: one beyond all scores
     # for an infinite one.
-    nearest = min(curve(common, after), key=lambda point: abs(point.share - share)).threshold
+    nearest = min(cost_curve(common, after), key=lambda point: abs(point.share - share)).threshold
     return Calibrated(fitted, float(np.clip(nearest, after.min() - 1, after.max() + 1)))
 
 
@@ -385,7 +385,7 @@ def fit_chosen_gate(
 DIGITS = 6
 
 
-def as_data(calibration: Calibration) -> dict[str, Any]:
+def calibration_data(calibration: Calibration) -> dict[str, Any]:
     """Return all figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
     best = calibration.reference
     gates = []
@@ -427,7 +427,7 @@ def _rounded(value: float) -> float:
 # The cost/accuracy curves of a calibration as a picture.
 
 
-def draw(calibration: Calibration, title: str = "") -> "Figure":
+def draw_calibration(calibration: Calibration, title: str = "") -> "Figure":
     """Draw one line per gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
 
     The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
@@ -478,22 +478,22 @@ def draw(calibration: Calibration, title: str = "") -> "Figure":
     return figure
 
 
-def png(calibration: Calibration, title: str = "") -> bytes:
-    return encode_figure(draw(calibration, title), "png")
+def render_png(calibration: Calibration, title: str = "") -> bytes:
+    return encode_figure(draw_calibration(calibration, title), "png")
 
 
-def svg(calibration: Calibration, title: str = "") -> str:
+def render_svg(calibration: Calibration, title: str = "") -> str:
     """Return the picture as an element for a page, its words as text."""
-    text = encode_figure(draw(calibration, title), "svg").decode()
+    text = encode_figure(draw_calibration(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
 def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
     """Write the picture to a file. Raises UsageError where it can't be written."""
-    write(draw(calibration, title), path)
+    write_figure(draw_calibration(calibration, title), path)
 
 
-def require() -> None:
+def require_matplotlib() -> None:
     """Raise MissingExtra where nothing can be drawn."""
     new_figure()
 
@@ -513,7 +513,7 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
         chosen=choice.gate.gate if choice.gate else "",
         calibration=calibration,
         rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
-        picture=svg(calibration),
+        picture=render_svg(calibration),
     )
 
 

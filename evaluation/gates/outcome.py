@@ -24,13 +24,13 @@ __all__ = [
     "Indices",
     "Metric",
     "accuracy",
-    "both_ways",
+    "best_within_budget",
     "calibration_error",
-    "cheapest_best",
-    "curve",
-    "folds",
-    "number_of_folds",
-    "outcomes",
+    "cost_curve",
+    "gated_scores",
+    "parse_fold_count",
+    "scores_both_ways",
+    "split_folds",
 ]
 
 
@@ -66,7 +66,7 @@ LEAVE_ONE_OUT = "loo"
 Indices = npt.NDArray[np.intp]
 
 
-def folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -> list[Indices]:
+def split_folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -> list[Indices]:
     """Return the held-out records of each fold, ascending; every record is held out exactly once.
 
     count  how many; None: as many as records, each held out alone (leave one out)
@@ -87,7 +87,7 @@ def folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -
     return [np.sort(dealt[first::count]) for first in range(count)]
 
 
-def number_of_folds(text: str) -> int | None:
+def parse_fold_count(text: str) -> int | None:
     """Parse a number of folds as people write it, or loo, which is None. Raises UsageError for anything else."""
     if text == LEAVE_ONE_OUT:
         return None
@@ -130,13 +130,13 @@ class GateOutcome:
     @classmethod
     def of(cls, records: Sequence[Record], seeks: Seeks) -> "GateOutcome":
         """Measure decisions. `seeks`: shape (n,), whether the gate sends each record to the cards."""
-        without, with_ = both_ways(records)
+        without, with_ = scores_both_ways(records)
         share, never, always = float(seeks.mean()), float(without.mean()), float(with_.mean())
         differs = without != with_
         right = seeks[differs] == (with_ > without)[differs]
         return cls(
             n=len(records),
-            accuracy=float(outcomes(records, seeks).mean()),
+            accuracy=float(gated_scores(records, seeks).mean()),
             share=share,
             beneficial_guidance=float(right.mean()) if right.size else None,
             over_asking=float((seeks & (without >= with_)).mean()),
@@ -151,15 +151,15 @@ class GateOutcome:
         return {key: round(v, DIGITS) if isinstance(v, float) else v for key, v in asdict(self).items()}
 
 
-def both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
+def scores_both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
     """Return the score of each answer without cards, and with them; shape (n,) each."""
     without = np.array([record.correct_without for record in records], dtype=np.float64)
     return without, np.array([record.correct_with for record in records], dtype=np.float64)
 
 
-def outcomes(records: Sequence[Record], seeks: Seeks) -> Floats:
+def gated_scores(records: Sequence[Record], seeks: Seeks) -> Floats:
     """Return the score of the answer to each record under the gate's decisions, shape (n,)."""
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     return np.where(seeks, with_, without)
 
 
@@ -174,12 +174,12 @@ class CurvePoint(NamedTuple):
     threshold: float
 
 
-def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
+def cost_curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
     """Return the points from never (share 0) to always (share 1), one between any two scores; equal scores go together.
 
     The first threshold is -inf and the last inf; between two points, sampler at random gives the straight line.
     """
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     order = np.argsort(scores, kind="stable")
     ordered = np.asarray(scores, dtype=np.float64)[order]
     gains = np.concatenate([[0.0], np.cumsum((with_ - without)[order])])
@@ -190,7 +190,7 @@ def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
     return [CurvePoint(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
 
 
-def cheapest_best(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
+def best_within_budget(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
     """Return the point of the highest accuracy that lets at most `budget` of the questions seek; of equals, the
     fewest."""
     affordable = [point for point in points if point.share <= budget + 1e-12]
@@ -219,12 +219,12 @@ class GateRanking:
         cls, records: Sequence[Record], scores: Floats, correct_without: Floats | None = None
     ) -> "GateRanking":
         """Measure scores. `scores`, `correct_without`: shape (n,). Among equal scores questions are drawn at random."""
-        points = curve(records, scores)
+        points = cost_curve(records, scores)
         shares, accuracies = [p.share for p in points], [p.accuracy for p in points]
         at = {share: float(np.interp(share, shares, accuracies)) for share in SHARES}
         if correct_without is None:
             return cls(at)
-        return cls(at, calibration_error(correct_without, both_ways(records)[0]))
+        return cls(at, calibration_error(correct_without, scores_both_ways(records)[0]))
 
     def to_json(self) -> dict[str, Any]:
         at = {

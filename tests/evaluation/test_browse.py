@@ -12,7 +12,7 @@ from kcard.cards.card import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
 from kcard.evaluation.charts.chart import render, write_page
-from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean
+from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean
 from kcard.hub.registry import Hub
 from kcard.io import write_text
 from kcard.manifest import Base, Manifest, seal
@@ -23,7 +23,7 @@ NASTY = 'won <script>alert("x")</script> & moved on'
 
 def make_exam(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
-    own = EvalRun(
+    own = ExamRun(
         asked="held-out forms",
         sha256="ab" * 32,
         questions=10,

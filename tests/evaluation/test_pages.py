@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcard.evaluation.analyses.answers import applicable
+from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.pages import render, write_page
 from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.run import Call, EvalResult, RunPlan
@@ -177,7 +177,7 @@ def test_the_page_fits_is_accessible_and_complains_about_nothing(
 ) -> None:
     run = made_up_run(questions=4)
     results = made_up_results(run)
-    page = render(make_report(run, results, analyses=applicable(results, TASKS)))
+    page = render(make_report(run, results, analyses=run_applicable(results, TASKS)))
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")

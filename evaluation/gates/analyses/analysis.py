@@ -16,10 +16,10 @@ from kcard.evaluation.gates.outcome import (
     GateOutcome,
     Metric,
     Seeks,
-    folds,
-    outcomes,
+    gated_scores,
+    split_folds,
 )
-from kcard.evaluation.gates.outcome import both_ways as outcome_both_ways
+from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, substring
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
@@ -39,8 +39,8 @@ __all__ = [
     "analyse_recall",
     "analyse_self_ask_templates",
     "analyse_training_sizes",
-    "both_ways",
-    "find",
+    "find_analysis",
+    "make_record_row",
 ]
 
 
@@ -89,20 +89,20 @@ class GateAnalysis:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
-        data: dict[str, Any] = rounded(asdict(self))
+        data: dict[str, Any] = round_floats(asdict(self))
         return data
 
 
 Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 
-def rounded(value: Any) -> Any:
+def round_floats(value: Any) -> Any:
     """Round numbers to six digits after the point, within tables and lists too; infinities and nan become None."""
     if isinstance(value, float):
         return round(value, DIGITS) if abs(value) < float("inf") else None
     if isinstance(value, Mapping):
-        return {key: rounded(inner) for key, inner in value.items()}
-    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: round_floats(inner) for key, inner in value.items()}
+    return [round_floats(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 # The analyses of records, by the name that the command line takes. Each is imported when it is wanted.
@@ -128,7 +128,7 @@ HOMES = {
 }
 
 
-def find(name: str) -> Analyse:
+def find_analysis(name: str) -> Analyse:
     """Return the analysis of that name. Raises UsageError, which lists the names, for an unknown one."""
     if name not in NAMES:
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
@@ -185,7 +185,7 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
 # A question that was answered without cards and with them, as a line of records (SKR, section 3.1).
 
 
-def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
+def make_record_row(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
     """Return a line of records as `read_records` reads it, without the question itself.
 
     The scores have every metric of both answers, what each took (calls, seconds, tokens where they are known), and
@@ -324,7 +324,9 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
             seeds = range(settings.seed, settings.seed + settings.repeats)
             tries = (_decide_held_out(records, gate, size, using, seed) for seed in seeds)
             decisions = [seeks for seeks in tries if seeks is not None]
-            mean = np.mean([outcomes(records, seeks) for seeks in decisions], axis=0) if decisions else None
+            mean = (
+                np.mean([gated_scores(records, seeks) for seeks in decisions], axis=0) if decisions else None
+            )
             whole = mean if size == max(SIZES) else whole
             results = [GateOutcome.of(records, seeks) for seeks in decisions]
             # The mean and standard deviation of each figure over the repeats.
@@ -369,7 +371,7 @@ def _decide_held_out(
     """Decide each fold by a gate fitted on that share of the others; None where a gate can't be fitted."""
     kind, random = base.find(gate), np.random.default_rng(seed)
     seeks = np.zeros(len(records), dtype=np.bool_)
-    for held_out in folds(records, min(FOLDS, len(records)), seed):
+    for held_out in split_folds(records, min(FOLDS, len(records)), seed):
         others = np.setdiff1d(np.arange(len(records)), held_out)
         sample: list[int] = random.permutation(others)[: max(1, round(size * len(others)))].tolist()
         try:

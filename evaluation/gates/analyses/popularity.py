@@ -8,7 +8,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
-from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
+from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates.popularity import BOUND, best_threshold
@@ -54,7 +54,7 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
     parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), settings.bins) if len(part)]
     middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
     series = []
-    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
+    for label, right in zip(("without cards", "with cards"), scores_both_ways(records), strict=True):
         bounds = [interval(right[part].tolist()) for part in parts]
         lows, highs = zip(*bounds, strict=True)
         series.append(
@@ -85,7 +85,7 @@ def correlation(first: Floats, second: Floats) -> float:
 
 
 def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Floats) -> Mapping[str, Any]:
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     # Percentile bootstrap; samples in which nothing varies count as no correlation.
     low, high = float("nan"), float("nan")
     if not np.isnan(correlation(logs, without)):
@@ -142,7 +142,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     UsageError for a record without popularity, and for too few records to split.
     """
     settings, records = inputs.typed(PopularitySplitsSettings), inputs.records
-    data = _Data(records, log_popularity(records), *both_ways(records))
+    data = _Data(records, log_popularity(records), *scores_both_ways(records))
     cut = round(settings.share * len(records))
     if not 0 < cut < len(records):
         raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")

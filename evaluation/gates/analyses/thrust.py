@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
-from kcard.evaluation.gates.calibration import cache_embeddings, tried
-from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, both_ways, curve, folds
+from kcard.evaluation.gates.calibration import cache_embeddings, cross_validate
+from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, cost_curve, scores_both_ways, split_folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates import base
@@ -33,9 +33,9 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
     kind, rows, scores = base.find("thrust"), [], {}
     using = cache_embeddings(inputs.resources, inputs.settings)
     for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
-        cut = folds(records, min(FOLDS, len(records)))
-        scores[task] = tried(records, kind, inputs.settings, using, cut).scores
-        right = both_ways(records)[0]
+        cut = split_folds(records, min(FOLDS, len(records)))
+        scores[task] = cross_validate(records, kind, inputs.settings, using, cut).scores
+        right = scores_both_ways(records)[0]
         quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
         accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
         rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
@@ -96,17 +96,17 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     using = cache_embeddings(inputs.resources, inputs.settings)
     ranked = []
     for task, records in inputs.tasks.items():
-        cut = folds(records, min(FOLDS, len(records)))
+        cut = split_folds(records, min(FOLDS, len(records)))
         for gate in GATES:
             settings = inputs.settings if gate == "thrust" else {}
-            scores = tried(records, base.find(gate), settings, using, cut).scores
+            scores = cross_validate(records, base.find(gate), settings, using, cut).scores
             ranked.append(_Ranking(task, gate, records, scores))
             inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
     pairs = [(one, share) for one in ranked for share in SHARES]
     adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
     rows = []
     for (one, share), p in zip(pairs, adjusted, strict=True):
-        without, with_ = both_ways(one.records)
+        without, with_ = scores_both_ways(one.records)
         gains = _gains(one, share)
         low, high = interval(gains.tolist(), paired=True)
         # Mean F1, where the records carry it.
@@ -135,10 +135,10 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     series = []
     for_always = {}
     for one in ranked:
-        without, with_ = both_ways(one.records)
+        without, with_ = scores_both_ways(one.records)
         always = float(with_.mean())
         for_always[f"{one.task} {one.gate}"] = min(
-            p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12
+            p.share for p in cost_curve(one.records, one.scores) if p.accuracy >= always - 1e-12
         )
         accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
         series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
@@ -152,6 +152,6 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
 
 def _gains(one: _Ranking, share: float) -> Floats:
     """Return the gain in each answer's score over drawing the same share at random, shape (n,)."""
-    without, with_ = both_ways(one.records)
+    without, with_ = scores_both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected

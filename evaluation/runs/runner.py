@@ -205,6 +205,7 @@ class Runner:
         """
         done, streak = 0, 0
         for task, setting, questions in self._batches(missing):
+            results: Iterator[EvalResult]
             if streak >= GIVE_UP:
                 results = (make_failed_result(task, setting, item, SKIPPED, ()) for _, item in questions)
             else:

@@ -328,7 +328,7 @@ def read_squad(path: Path) -> TaskData:
 #
 # Its layout is a folder with dev/, val/ and test/, each with a table for each subject (anatomy_test.csv: question, four
 # options and the letter, without a header). The questions are those of test/, the demonstrations those of dev/. A file
-# of {question, choices, answer}, as of MMLU-Redux (Gema et al., 2024), is read too, without the questions whose error_type
+# of {question, choices, answer}, as of MMLU-Redux (Gema et al., 2024), is read too, except questions whose error_type
 # is not "ok".
 
 MMLU_NAME = "mmlu"

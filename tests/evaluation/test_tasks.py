@@ -200,7 +200,7 @@ def test_equal_files_have_equal_digests_and_ids(tmp_path: Path) -> None:
          r"line 2: the id '1' is used at .*line 1 too: give every question its own id"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": letter} for letter in "AB"],
          r"line 2: the question has the answer B, but A at .*line 1: keep one of them"),
-        ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"line 1: the answer 'E' is not one of the options"),
+        ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"the answer 'E' is not one of the options"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": 2}], "line 1: the answer '2' is not one of the options"),
         ([{"question": "a?", "choices": ["x", " "], "answer": "A"}], "line 1: option 'B' is ''"),
         ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is one option, 'A'"),

@@ -1,10 +1,10 @@
-"""Does adding cards cost what one card knew? MidtermQA with one card, then two, then ten in the pool.
+"""Do further cards in the pool lower the score? MidtermQA with one, two and ten cards.
 
     python -m benchmarks.adding_cards --path DATA [--home DIR] [--limit N] [--runs NAME ...] [--json]
 
-DATA holds MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. Nine other cards (neighbours.py) join the one
-that knows; three of them tell of other elections in the same states. Each must pass its own exam first. `--home`
-keeps the trained cards for the next run (half an hour of one core to train).
+DATA contains MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. Nine other cards (neighbours.py) join the
+card on the midterms; three of them cover other elections in the same states. Each must pass its own exam first.
+`--home` stores the trained cards for the next run (training takes half an hour on one core).
 """
 
 import argparse

@@ -2,16 +2,16 @@
 
     python -m benchmarks.evaluation --path DATA [--home DIR] [--limit N] [--served N] [--settings A,B] [--write]
 
-DATA holds the tasks' files (FILES); a task whose file is not there is skipped and named. --write puts tables and plots
-into docs/evaluation.md.
+DATA contains the tasks' files (FILES); tasks without a file are skipped and listed. --write updates the tables and
+plots in docs/evaluation.md.
 
-Each task is asked with the demo's three cards and, where the data brings passages with its questions (SQuAD, NQ ...),
-with a retrieval card of the passages of the questions that are asked and of as many others: then the answer is to be
-found. MidtermQA's answers are in a card of the demo; of MMLU, LUN, TruthfulQA and PopQA the cards know nothing, and the
-question is whether they do harm. The embedded LLM only extracts and recalls.
+Each task is evaluated with the demo's three cards and, if the data set has passages (SQuAD, NQ ...), with a retrieval
+card of the passages of these questions and of as many others, which contain the answers. A card of the demo contains
+MidtermQA's answers; the cards know nothing about MMLU, LUN, TruthfulQA and PopQA, which shows whether they do harm. The
+embedded LLM only extracts and recalls.
 
-The server is transformers' own, the model behind it the package's memory, an OPT of 1.2 million parameters with a
-window of 160 tokens: this shows that the way through a server works, not what cards are worth.
+The server is transformers', and its model the package's memory, an OPT of 1.2 million parameters with a window of 160
+tokens: this tests the path through a server, not the value of cards.
 """
 
 import argparse

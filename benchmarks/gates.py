@@ -1,20 +1,20 @@
-"""Does a gate help, and which? All gates compared on facts of which the LLM knows some and a card some.
+"""Comparison of all gates on facts of which the LLM knows some and a card others.
 
     python -m benchmarks.gates --path popqa-dev.json [--kind retrieval] [--memory played] [--output FOLDER] [--json]
 
-PopQA's facts (question, answers, popularity of the subject), put into statements. Two worlds:
+The facts are PopQA's (question, answers, popularity of the subject), as statements. Two worlds:
 
-    popular      the card learned the facts of the less popular half; what the LLM knows rises smoothly with the
-                 logarithm of popularity, by relation
-    independent  the card learned a random half and the LLM knows a random half: popularity tells nothing, so its gate
-                 must not win
+    popular      the card was trained on the less popular half; the LLM's knowledge rises smoothly with the logarithm of
+                 popularity, by relation
+    independent  the card was trained on a random half, and the LLM knows a random half; popularity is uninformative, so
+                 its gate must not win
 
-Which facts the LLM knows is simulated (benchmarks/simulated_memory.py). The answers are not: a card writes, the
-embedded reader reads, and the memory is a closed-book model that learned the known facts. In each world the gates are
-compared as `kcard calibrate` does it, and the popularity gate's thresholds with those of brute force.
+Which facts the LLM knows is simulated (benchmarks/simulated_memory.py). The answers are not: a card generates, the
+embedded reader reads, and the memory is a closed-book model trained on the known facts. In each world the gates are
+compared as by `kcard calibrate`, and the popularity gate's thresholds with those of a brute-force search.
 
-`--wikidyk` adds a third world of free questions, without popularity: records for benchmarks/thrust_ablations.py.
-`--output` keeps the records and the curves (which need matplotlib).
+`--wikidyk` adds a third world of free-form questions, without popularity: records for benchmarks/thrust_ablations.py.
+`--output` stores the records and the curves (which need matplotlib).
 """
 
 import argparse

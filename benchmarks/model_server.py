@@ -1,4 +1,4 @@
-"""A model behind a real server process: transformers' own, which speaks OpenAI's protocol."""
+"""A model behind transformers' own server, which has an OpenAI-compatible API, in a process of its own."""
 
 import socket
 import subprocess

@@ -1,16 +1,16 @@
-"""A card follows its folder through many syncs: time against training from scratch, and what it remembers.
+"""Many syncs of a card with its folder: time compared with training from scratch, and retention.
 
     python -m benchmarks.sync --path wikidyk-dev.json [--passages 100] [--syncs 10] [--kind model] [--every 1]
     python -m benchmarks.sync --path xquad-en-dev.json --passages 80
     python -m benchmarks.sync --path demo/corpora/midterms-2022/house.txt --passages 80
 
-The card learns the first facts of WikiDYK, paragraphs of XQuAD, or races of the demo's midterms, ten a file. Before
-each sync some are added, some removed, and in others an answer is replaced by that of another. The questions about each
-are asked, of the model alone where there is one: of those that stay before and after the sync, of those that came, of
-all that have been removed so far with the answers that they had, and of some that the card never learned. Of a
-paragraph that was changed only the question whose answer changed is asked. Seconds are those of the processor. `--keep
-FOLDER` goes on with the card that another run has left there, `--afresh` compares it at the end with a card that is
-trained on what the folder has then, and `--rate` tries other learning rates.
+The card is trained on the first facts of WikiDYK, paragraphs of XQuAD, or races of the demo's midterms, ten per file.
+Before each sync, some are added, some removed, and in others the answer is replaced by another's. The model alone, if
+there is one, answers questions about kept passages before and after the sync, about new ones, about all that were
+removed so far (with their old answers), and about some that the card was never trained on. For a changed paragraph,
+only the question whose answer changed is asked. Seconds are CPU seconds. `--keep FOLDER` continues with the card of
+another run, `--afresh` compares it at the end with a card trained from scratch on the final folder, and `--rate` sets
+other learning rates.
 """
 
 import argparse

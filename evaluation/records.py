@@ -328,35 +328,36 @@ def with_results(page: str, exam: Exam) -> str:
 def explain_figures(exam: Exam) -> list[str]:
     """Explain the figures and how they were measured, in a sentence or two each."""
     sentences = []
+    # What was asked.
     if exam.own is not None:
         sentences.append(
             f"Recall: share of {exam.own.questions} questions about its own corpus ({exam.own.asked}) whose answer "
-            "the card writes."
+            "occurs in its documents."
         )
         if exam.own.admitted is not None:
             sentences.append(
-                f"{exam.own.absent} more questions are about what is not in the corpus; the embedded reader judges "
-                "whether what the card wrote answers a question."
+                f"{exam.own.absent} further questions are not answered by the corpus; the embedded reader judges "
+                "whether a document answers a question."
             )
     if exam.given is not None:
         sentences.append(
-            f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
+            f"The results on {exam.given.questions} questions of {exam.given.asked} are separate."
         )
+    # What lift compares with.
     if exam.base == CHANCE:
         sentences.append(
-            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
-            "card wrote for other questions."
+            "The card has no base model, so lift is recall minus chance: how often the answer occurs in the "
+            "documents for other questions."
         )
     elif exam.base_note:
-        sentences.append(f"Lift over {exam.base} is not known: {exam.base_note}.")
+        sentences.append(f"Lift over {exam.base} is unknown: {exam.base_note}.")
     else:
-        sentences.append(f"Lift: recall less that of {exam.base} without the card, asked the same.")
+        sentences.append(f"Lift: recall minus that of {exam.base} without the card, on the same questions.")
+    # The evidence and the checker.
     if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
         sentences.append("Factuality was not measured: no independent evidence was given.")
     if exam.evidence_shared:
-        sentences.append(
-            f"{exam.evidence_shared} texts of the evidence are passages of the card's own corpus too."
-        )
+        sentences.append(f"{exam.evidence_shared} texts of the evidence are also in the card's own corpus.")
     if not is_independent(exam.evidence_overlap):
         sentences.append("The evidence is not independent of the card: it repeats the card's corpus.")
     digest = f", sha256 {exam.checker_sha256[:12]}" if exam.checker_sha256 else ""

@@ -402,24 +402,24 @@ class LocalLLM:
         with loading(f"the model {model!r}"):
             config = AutoConfig.from_pretrained(model, trust_remote_code=False)
             factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
             loaded: Any = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
-        self._model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
         named = "unifiedqa" in model.lower()
         self._prompts = PromptTokens(
-            self._tokenizer,
-            seq2seq=bool(self._model.config.is_encoder_decoder),
+            self.tokenizer,
+            seq2seq=bool(self.model.config.is_encoder_decoder),
             unified_qa=named if unified_qa is None else unified_qa,
         )
-        self._prefix = SharedPrefix(self._model)
-        self.concurrency = GPU_BATCH if self._model.device.type == "cuda" else 1
+        self._prefix = SharedPrefix(self.model)
+        self.concurrency = GPU_BATCH if self.model.device.type == "cuda" else 1
 
     @property
     def window(self) -> int | None:
         """The most tokens that a prompt may have; None: no limit."""
         if self._prompts.seq2seq:
             return self._prompts.longest
-        positions = getattr(self._model.config, "max_position_embeddings", None)
+        positions = getattr(self.model.config, "max_position_embeddings", None)
         return None if not positions else positions - self.max_tokens
 
     def count(self, request: Request) -> int:
@@ -475,7 +475,7 @@ class LocalLLM:
         from transformers import TextIteratorStreamer
 
         row = self._row(request)
-        streamer = TextIteratorStreamer(self._tokenizer, skip_prompt=True, skip_special_tokens=True)
+        streamer = TextIteratorStreamer(self.tokenizer, skip_prompt=True, skip_special_tokens=True)
         ended: list[Any] = []
 
         def run() -> None:
@@ -519,7 +519,7 @@ class LocalLLM:
             first = continuation.logits[0]
             values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
             top = zip(tokens.tolist(), values.tolist(), strict=True)
-            yes = from_probabilities([(self._tokenizer.decode([token]), value) for token, value in top])
+            yes = from_probabilities([(self.tokenizer.decode([token]), value) for token, value in top])
             yes = from_text(reply.text) if yes is None else yes
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
         return replies
@@ -545,7 +545,7 @@ class LocalLLM:
 
     def _choose_options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Choose the most likely option of each question."""
-        scores = option_scores(self._model, self._prompts, requests, rows, self._next_logits)
+        scores = option_scores(self.model, self._prompts, requests, rows, self._next_logits)
         chosen = []
         for request, row, option_logs in zip(requests, rows, scores, strict=True):
             shares = probabilities(option_logs)
@@ -558,12 +558,12 @@ class LocalLLM:
         """Return how many of the tokens belong to the reply."""
         if not self._prompts.continued:
             return len(new)
-        texts = (self._tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
+        texts = (self.tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
     def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
         """Make a reply of the new tokens: of all lines, or of the first for a model that only continues a text."""
-        text: str = self._tokenizer.decode(new, skip_special_tokens=True)
+        text: str = self.tokenizer.decode(new, skip_special_tokens=True)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         reply = joint.join(lines[:1] if self._prompts.continued else lines)
         return Reply(reply, None, len(row), len(new))
@@ -599,7 +599,7 @@ class LocalLLM:
                 temperature = self.temperature if request.temperature is None else request.temperature
                 draws.append(Draw(temperature, derive_seed(self.seed, request.question, request.sample)))
             new = generate(
-                self._model,
+                self.model,
                 [rows[i] for i in members],
                 most,
                 draws,

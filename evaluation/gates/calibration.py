@@ -254,10 +254,36 @@ def compare_gates(
         trials.append((candidate.name, trial, seeks))
     # Test each gate against the reference, corrected for all gates.
     ps = [sign_flip(gated_scores(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
-    rows = [
-        _compare(records, *one, best, p, adjusted, budget, seed)
-        for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
-    ]
+    rows = []
+    for (name, trial, seeks), p, adjusted in zip(trials, ps, holm(ps), strict=True):
+        right = gated_scores(records, seeks)
+        low, high = interval(right.tolist(), seed)
+        differences = right - best.outcomes
+        difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
+        points = cost_curve(records, trial.scores)
+        # `kcard ask` has only the text of a question, which some gates can't score.
+        obstacle = ""
+        try:
+            trial.fits[0].scores([Query(records[0].question)])
+        except UsageError as error:
+            obstacle = str(error)
+        rows.append(
+            ComparedGate(
+                gate=name,
+                outcome=GateOutcome.of(records, seeks),
+                low=low,
+                high=high,
+                difference=float(differences.mean()),
+                difference_low=difference_low,
+                difference_high=difference_high,
+                p=p,
+                p_holm=adjusted,
+                threshold=best_within_budget(points, budget).threshold,
+                curve=tuple(points),
+                trial=trial,
+                obstacle=obstacle,
+            )
+        )
     baselines = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
     return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), baselines)
 
@@ -270,45 +296,6 @@ def best_baseline(records: Sequence[Record], budget: float = 1.0) -> GatelessBas
     if budget >= 1:
         return GatelessBaseline("always", 1.0, with_)
     return GatelessBaseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
-
-
-def _compare(
-    records: Sequence[Record],
-    gate: str,
-    trial: Trial,
-    seeks: Seeks,
-    best: GatelessBaseline,
-    p: float,
-    adjusted: float,
-    budget: float,
-    seed: int,
-) -> ComparedGate:
-    """Measure a gate's decisions, with intervals, and check that the text of a question is enough for it."""
-    right = gated_scores(records, seeks)
-    low, high = interval(right.tolist(), seed)
-    differences = right - best.outcomes
-    difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
-    points = cost_curve(records, trial.scores)
-    obstacle = ""
-    try:
-        trial.fits[0].scores([Query(records[0].question)])
-    except UsageError as error:
-        obstacle = str(error)
-    return ComparedGate(
-        gate=gate,
-        outcome=GateOutcome.of(records, seeks),
-        low=low,
-        high=high,
-        difference=float(differences.mean()),
-        difference_low=difference_low,
-        difference_high=difference_high,
-        p=p,
-        p_holm=adjusted,
-        threshold=best_within_budget(points, budget).threshold,
-        curve=tuple(points),
-        trial=trial,
-        obstacle=obstacle,
-    )
 
 
 # The recommendation of a calibration, and the fitted gate.

@@ -198,34 +198,34 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
         "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in run.plan.tasks],
     }
     _write_yaml(folder / EVAL, benchmark)
-    for task in run.plan.tasks:
-        entries = [_result_entry(run, task, row) for row in rows if row.task == task.name]
+    # The value of every setting of every task, with everything that it depends on in `notes`.
+    plan = run.plan
+    cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
+    for task in plan.tasks:
+        entries = []
+        for row in (row for row in rows if row.task == task.name):
+            parts = [
+                f"setting {row.setting}",
+                f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
+                f"{row.n} of {task.total} questions, {row.errors} failed",
+                f"LLM {plan.llm}",
+                *([f"cards {cards}"] if cards else []),
+                f"seed {plan.seed}",
+                f"data sha256 {task.sha256}",
+                f"kcard {plan.versions.get('kcard', 'unknown')}",
+            ]
+            entries.append(
+                {
+                    "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
+                    "value": round(row.value, EVAL_RESULTS_DIGITS),
+                    "date": run.started,
+                    "notes": "; ".join(parts),
+                }
+            )
         if entries:
             written.append(folder / FOLDER / f"{task.name}.yaml")
             _write_yaml(written[-1], entries)
     return written
-
-
-def _result_entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
-    """Return the entry of a setting: its value, with everything that it depends on in `notes`."""
-    plan = run.plan
-    cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
-    parts = [
-        f"setting {row.setting}",
-        f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
-        f"{row.n} of {task.total} questions, {row.errors} failed",
-        f"LLM {plan.llm}",
-        *([f"cards {cards}"] if cards else []),
-        f"seed {plan.seed}",
-        f"data sha256 {task.sha256}",
-        f"kcard {plan.versions.get('kcard', 'unknown')}",
-    ]
-    return {
-        "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
-        "value": round(row.value, EVAL_RESULTS_DIGITS),
-        "date": run.started,
-        "notes": "; ".join(parts),
-    }
 
 
 def _write_yaml(path: Path, data: Any) -> None:

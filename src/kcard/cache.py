@@ -72,18 +72,18 @@ def remembered(keys: Sequence[bytes], compute: Callable[[list[int]], Sequence[by
     """Return the value of each key; `compute` is called once, with the places of those that are not cached."""
     limit = settings().cache_mb * 1_000_000
     places = {k: i for i, k in reversed(list(enumerate(keys)))}  # of equal keys the first
-    values = _memory.read(places) if limit else {}
+    values = memory.read(places) if limit else {}
     disk = Cache(folder() / "values.sqlite", limit)
     if limit and len(values) < len(places):
         stored = disk.read([k for k in places if k not in values])
-        _memory.write(stored)
+        memory.write(stored)
         values |= stored
     missing = sorted(place for k, place in places.items() if k not in values)
     if missing:
         new = dict(zip((keys[place] for place in missing), compute(missing), strict=True))
         values |= new
         if limit:
-            _memory.write(new)
+            memory.write(new)
             disk.write(new)
     return [values[k] for k in keys]
 
@@ -198,7 +198,7 @@ class _Memory:
             self._values.clear()
 
 
-_memory = _Memory(IN_MEMORY)
+memory = _Memory(IN_MEMORY)
 
 
 def _sealed(k: bytes, value: bytes) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.gates.base import Never
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
 from kcard.integrators.card_ranking import CardRanker
@@ -120,7 +121,7 @@ def test_a_passage_that_did_not_fit_is_not_said_to_be_kept(monkeypatch: pytest.M
     llm.window = 2
     pipeline = Pipeline(mode="direct", llm=llm)
     monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+    monkeypatch.setattr(Never, "knows", lambda _, questions: [0.0] * len(questions))
     (answer,) = pipeline(["who"])
     assert answer.answer == "WHO 2"
     assert [p.kept for p in answer.passages] == [True, True, False, False]
@@ -138,7 +139,7 @@ def test_a_question_of_100_kilobytes_is_answered_and_the_cut_is_told() -> None:
 def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(mode="direct", llm=Speaker())
     monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+    monkeypatch.setattr(Never, "knows", lambda _, questions: [0.0] * len(questions))
     short, long = pipeline(["who " * 100, "who " * 400])
     assert short.notes == ()
     assert "cards and the sentence encoder read about 256" in long.notes[0]
@@ -338,8 +339,8 @@ class AsksTheLLM:
 def test_the_gate_asks_with_the_options_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Says("A")
     pipeline = Pipeline(mode="direct", llm=llm)
-    gate = AsksTheLLM(pipeline._client)
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    gate = AsksTheLLM(LLMClient(llm))
+    monkeypatch.setattr(Never, "knows", lambda _, questions: gate.knows(questions))
     pipeline([Question("Who won?", ANN_BEN)])
     assert [(r.kind, r.choices) for r in llm.requests] == [("need", ANN_BEN), ("answer", ANN_BEN)]
 
@@ -500,8 +501,8 @@ def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Slow(fails=QUESTIONS[2:4])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
-    gate = SelfAsk(pipeline._client)
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    gate = SelfAsk(LLMClient(llm, 3))
+    monkeypatch.setattr(Never, "knows", lambda _, questions: gate.knows(questions))
     outcomes = list(pipeline.outcomes(QUESTIONS))
     assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
     needs = [r.question for r in llm.requests if r.kind == "need"]
@@ -539,9 +540,11 @@ def test_top_down_asks_about_several_questions_at_a_time(
         llm = Slow(fails=QUESTIONS[4:5])
         pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
         choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
-        integrator = TopDown(Writes(), Sampling(), pipeline._client, choice, len(CARDS), max_iterations=2)
+        integrator = TopDown(
+            Writes(), Sampling(), LLMClient(llm, concurrency), choice, len(CARDS), max_iterations=2
+        )
         monkeypatch.setattr(pipeline, "_integrator", integrator)
-        monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+        monkeypatch.setattr(Never, "knows", lambda _, questions: [0.0] * len(questions))
         told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))
         assert llm.most == concurrency
         assert {kind for kind in kinds if any(r.kind == kind for r in llm.requests)} == set(kinds)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.integrators.pipeline import Pipeline
-from kcard.llms.prompts import unified_qa
+from kcard.llms.prompts import render, unified_qa
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Question, Reply, Request
 from tests.tiny_models import tokenizer
@@ -89,8 +89,9 @@ def test_need_is_a_probability_or_unknown_and_its_window_is_the_tokenizers(folde
 
 def test_the_name_of_the_model_says_that_it_is_unified_qa(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "UnifiedQA-t5").symlink_to(folder)
-    assert LocalLLM(str(tmp_path / "UnifiedQA-t5"))._prompts.unified_qa
-    assert not LocalLLM(str(folder))._prompts.unified_qa
+    request = Request("answer", "Who won the Race?")
+    assert LocalLLM(str(tmp_path / "UnifiedQA-t5")).prompt(request) == unified_qa(request)
+    assert LocalLLM(str(folder)).prompt(request) == render(request)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def read(llm: LocalLLM) -> list[int]:
     def note(_module: Any, _args: Any, given: dict[str, Any]) -> None:
         found.append(given["input_ids"].shape[1])
 
-    llm._model.register_forward_pre_hook(note, with_kwargs=True)
+    llm.model.register_forward_pre_hook(note, with_kwargs=True)
     return found
 
 

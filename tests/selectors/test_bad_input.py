@@ -156,7 +156,7 @@ def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_on
     from kcard import cache
     from kcard.offline import minilm
 
-    cache._memory.clear()
+    cache.memory.clear()
     embedded: list[list[str]] = []
     scored: list[int] = []
     embed, support = minilm.embed, MiniLMChecker.support

@@ -3,7 +3,9 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,10 +153,15 @@ def test_no_pair_is_longer_than_the_model_reads(tmp_path: Path) -> None:
     checker = opened("vitaminc", tiny.vitaminc(tmp_path / "short", positions=130))
     assert checker.limit == 128
     long = Pair("Ann won " * 200 + ".", "Bob lost it " * 2000)
-    assert 0 <= checker.support([long])[0] <= 1
-    row = checker._row(long)
-    assert len(row["input_ids"]) == 128
-    assert row["token_type_ids"].count(1) > 1, "the claim keeps its place"
+    inputs: list[Any] = []
+
+    def note(batch: Any) -> Any:
+        inputs.append(batch)
+        return checker.logits(batch)
+
+    assert 0 <= replace(checker, logits=note).support([long])[0] <= 1
+    assert all(batch["input_ids"].shape[1] == 128 for batch in inputs)
+    assert (inputs[0]["token_type_ids"] == 1).sum() > 1, "the claim keeps its place"
 
 
 def test_a_sentence_without_an_end_is_cut_and_nothing_is_lost(folder: Folder) -> None:

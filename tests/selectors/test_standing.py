@@ -44,7 +44,7 @@ def test_no_text_has_no_score() -> None:
 
 def test_a_matrix_is_read_back_without_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     made = cache.matrix(TEXTS)
-    cache._memory.clear()
+    cache.memory.clear()
     (cache.folder() / "values.sqlite").unlink(missing_ok=True)
     monkeypatch.setattr(minilm, "embed", refuse)
     assert (cache.matrix(TEXTS) == made).all()

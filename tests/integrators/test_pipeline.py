@@ -339,8 +339,7 @@ class AsksTheLLM:
 def test_the_gate_asks_with_the_options_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Says("A")
     pipeline = Pipeline(mode="direct", llm=llm)
-    gate = AsksTheLLM(LLMClient(llm))
-    monkeypatch.setattr(Never, "knows", lambda _, questions: gate.knows(questions))
+    monkeypatch.setattr(Never, "knows", lambda gate, questions: AsksTheLLM(gate.llm).knows(questions))
     pipeline([Question("Who won?", ANN_BEN)])
     assert [(r.kind, r.choices) for r in llm.requests] == [("need", ANN_BEN), ("answer", ANN_BEN)]
 
@@ -501,8 +500,7 @@ def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Slow(fails=QUESTIONS[2:4])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
-    gate = SelfAsk(LLMClient(llm, 3))
-    monkeypatch.setattr(Never, "knows", lambda _, questions: gate.knows(questions))
+    monkeypatch.setattr(Never, "knows", lambda gate, questions: SelfAsk(gate.llm).knows(questions))
     outcomes = list(pipeline.outcomes(QUESTIONS))
     assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
     needs = [r.question for r in llm.requests if r.kind == "need"]

@@ -127,7 +127,7 @@ def test_a_chosen_option_that_names_the_incumbent_counts(tmp_path: Path) -> None
 def test_a_file_of_incumbents_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "incumbents.csv"
     file.write_text("race,incumbent\nsenate race of Ohio,\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r'incumbents\.csv, .*: expected "race" and "incumbent"'):
+    with pytest.raises(UsageError, match=r'incumbents\.csv, .*: expected a "race" and an "incumbent"'):
         lost_incumbents(RESULTS, METRICS, file)
     file.write_text("race,incumbent\nsenate race of Ohio,Bo Lind\n", encoding="utf-8")
     with pytest.raises(UsageError, match="no question of this run is about a race of"):

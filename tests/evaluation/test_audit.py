@@ -288,7 +288,7 @@ def test_a_card_of_which_nothing_can_be_asked_wants_queries(hub: Hub, tmp_path: 
         ("a.jsonl", '{"question": "Who?", "domain": 7}', '"domain" must be a text, not int'),
         ("a.jsonl", "[1]", "found list"),
         ("a.txt", "\n\n", "no query in it"),
-        ("a.xml", "<q/>", "files of this kind are not read"),
+        ("a.xml", "<q/>", "unknown kind of file"),
     ],
 )
 def test_a_file_of_queries_that_is_malformed_is_refused(

@@ -135,7 +135,7 @@ def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None
             'entry 1: expected "qas" to be a list of objects',
         ),
         ("exam.json", '[{"question": "a", "answer": "b"}, 3]', "entry 2: expected an object, found int"),
-        ("exam.json", "[" * 100_000, "not JSON"),
+        ("exam.json", "[" * 100_000, "unreadable JSON"),
         ("exam.csv", "q,a\nx,y\n", "line 2: expected"),
         ("exam.csv", 'question,answer\nx,y\n"x"z,y\n', "line 3: not CSV"),
         ("exam.csv", "question,answer\nx,y\nz,\n", 'line 3: .*no answer to "z"'),

@@ -42,7 +42,7 @@ COLUMNS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, required=True, help="where the trained cards are kept")
+    parser.add_argument("--home", type=Path, required=True, help="folder for the trained cards")
     parser.add_argument("--limit", type=int, default=None, help="the first N questions only")
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--cards", nargs="*", help="published cards of the home, instead of those ten")

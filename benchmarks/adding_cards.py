@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, help="where the trained cards are kept (default: nowhere)")
+    parser.add_argument("--home", type=Path, help="folder for the trained cards (default: a temporary one)")
     parser.add_argument("--limit", type=int, default=None, help="the first N questions only")
     parser.add_argument("--runs", nargs="*", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--json", action="store_true")

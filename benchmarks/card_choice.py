@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, help="unpacked manuals: benchmarks.real_documents --fetch")
     parser.add_argument("--cards", type=int, default=10_000)
     parser.add_argument("--each", type=int, default=500, help="questions of a world, at most")
-    parser.add_argument("--vectors", type=Path, help="where embeddings are kept")
+    parser.add_argument("--vectors", type=Path, help="file that caches the embeddings")
     parser.add_argument("--worst", type=int, default=5, help="wrong choices that are shown, the surest first")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

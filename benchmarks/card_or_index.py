@@ -75,7 +75,7 @@ class FormQuestion:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--midterm", type=Path, help="MidtermQA-openbook.json")
-    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 300 facts are taken")
+    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 300 facts are used")
     parser.add_argument(
         "--midterm-card", type=Path, help="a card trained before on demo/corpora/midterms-2022"
     )
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=list(MODES), default="top-down")
     parser.add_argument("--every", type=int, default=1, help="ask every Nth question only")
     parser.add_argument(
-        "--missing", type=float, default=0.0, help="share of facts asked without their passages"
+        "--missing", type=float, default=0.0, help="share of facts to ask again without their passages"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--before", default="HEAD", help="a revision")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--home", type=Path, help="a KCARD_HOME with trained cards")
-    parser.add_argument("--question", default=MOON, help="what those cards are asked")
+    parser.add_argument("--question", default=MOON, help="a question to those cards")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

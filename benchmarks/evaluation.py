@@ -116,9 +116,9 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, help="where cards and runs are kept; by default nowhere")
+    parser.add_argument("--home", type=Path, help="folder for cards and runs (default: a temporary one)")
     parser.add_argument("--limit", type=int, default=20, help="questions of each task")
-    parser.add_argument("--served", type=int, default=10, help="questions through the server; 0: none")
+    parser.add_argument("--served", type=int, default=10, help="questions through the server; 0 skips it")
     parser.add_argument("--settings", default=SETTINGS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="write tables and plots into docs/evaluation.md")

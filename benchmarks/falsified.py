@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100, help="races that each audit asks about")
     parser.add_argument("--documents", type=int, default=1, help="documents for each query")
     parser.add_argument("--checker", default="minilm")
-    parser.add_argument("--home", type=Path, help="where cards are kept, and found again in another run")
+    parser.add_argument("--home", type=Path, help="folder for the cards, which later runs reuse")
     parser.add_argument("--plot", type=Path, help="write the curves to this .svg file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -83,7 +83,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--path", type=Path, required=True, help="popqa-dev.json")
-    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 400 facts are taken")
+    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 400 facts are used")
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model", help="of the card")
     parser.add_argument("--memory", choices=("trained", "played"), default="trained")
     parser.add_argument("--seconds", type=float, default=60, help="CPU time of a trained memory")

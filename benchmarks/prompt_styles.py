@@ -134,7 +134,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--path", type=Path, required=True, help="folder with the three data files")
-    parser.add_argument("--exposures-scale", type=float, default=1.0, help="train so many times as long")
+    parser.add_argument("--exposures-scale", type=float, default=1.0, help="factor of the training time")
     parser.add_argument("--only", choices=["midterm", "wikidyk", "xquad"])
     parser.add_argument("--style", choices=STYLES)
     parser.add_argument("--seed", type=int, default=0)

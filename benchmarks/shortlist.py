@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument(
         "--relevance", default="minilm", help="a relevance selector: minilm, cosine, mpnet ..."
     )
-    parser.add_argument("--limit", type=int, help="so many questions, spread over the file")
+    parser.add_argument("--limit", type=int, help="number of questions, evenly spread over the file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rows = json.loads(args.path.read_text(encoding="utf-8"))["rows"]

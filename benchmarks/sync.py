@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--changed", type=int, default=1, help="passages in each sync")
     parser.add_argument("--removed", type=int, default=2, help="passages in each sync")
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model")
-    parser.add_argument("--every", type=int, default=1, help="ask and print after so many syncs")
+    parser.add_argument("--every", type=int, default=1, help="measure after this number of syncs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     parser.add_argument("--afresh", action="store_true", help="train another card at the end")

@@ -92,7 +92,7 @@ def publish(hub: Hub, corpus: Path, name: str, description: str, date: str) -> f
         )
     recall = exam(folder).recall
     if recall is None or recall.mean < PASS:
-        sys.exit(f"{name} fails its own exam: recall {recall}, {PASS} is asked for")
+        sys.exit(f"{name} fails its own exam: recall {recall}, required {PASS}")
     hub.publish(folder)
     return recall.mean
 

@@ -153,7 +153,7 @@ def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
     )
     seconds = time.perf_counter() - started
     if done.returncode:
-        raise SystemExit(f"kcard {' '.join(command)} of {tree}: {done.stderr.strip()[-500:]}")
+        raise SystemExit(f"kcard {' '.join(command)} in {tree} failed: {done.stderr.strip()[-500:]}")
     return seconds, done.stdout
 
 

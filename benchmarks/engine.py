@@ -62,7 +62,7 @@ def measured(
     base = make_base(folder / "base", shape, dtype)
     folders = make_adapters(folder / "base", folder, work.cards)
     if not greedy_equal(folder / "base", folders[:3]):
-        sys.exit("the engine does not write what peft writes: no figure would count")
+        sys.exit("the engine generates other tokens than peft, so no figures are measured")
     say("greedy in fp32: token for token as peft")
     rivals = Rivals(folder / "base", base, folders, work)
     runs: dict[str, Callable[[], None]] = {

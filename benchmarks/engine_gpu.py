@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("no GPU is at hand: this benchmark needs one")
+        sys.exit("this benchmark needs a GPU: torch finds none")
     work = Work(args.cards, args.documents, args.tokens, args.prompt)
     with tempfile.TemporaryDirectory() as temporary:
         rows = measured(Path(temporary), args.shape, work, args.repeats, args.device)

@@ -230,7 +230,7 @@ class Run:
             output.seek(0)
             errors.seek(0)
             if process.returncode:
-                raise SystemExit(f"{' '.join(command)} of {tree}: {errors.read().strip()[-500:]}")
+                raise SystemExit(f"{' '.join(command)} in {tree} failed: {errors.read().strip()[-500:]}")
             return (used.ru_utime + used.ru_stime, wall), output.read()
 
 

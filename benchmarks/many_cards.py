@@ -158,7 +158,7 @@ def _process(command: list[str]) -> tuple[float, float, Any]:
         out.seek(0)
         text = out.read()
     if status:
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+        raise SystemExit(f"{' '.join(command)} exited with status {os.waitstatus_to_exitcode(status)}")
     return seconds, used.ru_maxrss / 1000, json.loads(text)
 
 

@@ -51,4 +51,4 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
-    raise RuntimeError(f"transformers serve did not start, see {log}")
+    raise RuntimeError(f"transformers serve did not start: see {log}")

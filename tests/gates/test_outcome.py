@@ -212,7 +212,7 @@ def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() 
         (drawn(20), "self-ask-ensemble", {}, "--llm"),
         ([Record(f"q{i}", 1, i % 2) for i in range(6)], "skr-knn", {}, "better with cards"),
         ([Record(f"q{i}", 0, 1) for i in range(6)], "skr-classifier", {}, "as well without cards"),
-        (drawn(1), "bm25", {}, "one record"),
+        (drawn(1), "bm25", {}, "a single record"),
     ],
 )
 def test_what_can_not_be_judged_is_one_line(

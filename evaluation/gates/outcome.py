@@ -79,7 +79,9 @@ def split_folds(records: Sequence[Record], count: int | None = FOLDS, seed: int 
     if count is None:
         return [np.array([i]) for i in range(len(records))]
     if not 2 <= count <= len(records):
-        raise UsageError(f"folds is {count} with {len(records)} records: expected 2 to {len(records)}, or loo")
+        raise UsageError(
+            f"folds is {count} with {len(records)} records: expected 2 to {len(records)}, or loo"
+        )
     shuffled = np.random.default_rng(seed).permutation(len(records))
     kinds = np.array([record.seeks + 2 * record.wrong_both_ways for record in records])[shuffled]
     dealt = shuffled[np.argsort(kinds, kind="stable")]

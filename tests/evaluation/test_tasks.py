@@ -235,7 +235,9 @@ def test_every_task_says_of_an_empty_file_that_it_is_one(tmp_path: Path) -> None
 def test_lun_without_a_class_is_refused(tmp_path: Path) -> None:
     row = {"text": "Rain fell.", "label": "A"}
     path = written(tmp_path / "lun.json", {"testset": [row], "demos": [], "potential_labels": []})
-    with pytest.raises(UsageError, match=r'expected a list of one or more classes.* under "potential_labels"'):
+    with pytest.raises(
+        UsageError, match=r'expected a list of one or more classes.* under "potential_labels"'
+    ):
         read_task("lun", path)
 
 

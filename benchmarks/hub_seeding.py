@@ -1,10 +1,9 @@
-"""Fills a shared hub's database with cards that nobody trained, for measurements of how it scales.
+"""Fill the database of a served hub with synthetic cards, to measure how it scales.
 
-A card here is a repository with a README.md, a model of four files, one commit, one tag and the version that it
-published. Names, tags and words are made up; their frequencies fall as 1/rank, as they do among real ones: the
-commonest topic is that of one card in eight, most are those of a few. Rows go in in
-bulk. Of the files only adapter_config.json is there, one for each base model: of the others is known what a commit
-lists.
+A card is a repository with a README.md, a model of four files, one commit, one tag and a published version. Names, tags
+and words are synthetic, with realistic frequencies proportional to 1/rank: one card in eight has the most common topic,
+and most topics have a few cards. Rows are inserted in bulk. Of the files, only adapter_config.json exists, one for each
+base model; of the others, the database has what a commit lists.
 """
 
 import hashlib

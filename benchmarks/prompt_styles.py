@@ -1,10 +1,10 @@
-"""Which prompt style recalls more: tokens or encoder-prefix, on fact lists and on prose.
+"""Recall of the prompt styles tokens and encoder-prefix, on lists of facts and on prose.
 
     python benchmarks/prompt_styles.py --path DATA [--exposures-scale 1.0] [--only midterm]
 
-DATA holds MidtermQA-openbook.json, wikidyk-dev.json and xquad-en-dev.json. The card learns the demo's corpus
-(midterm), the facts as given (wikidyk) or the paragraphs (xquad); it is asked the data's own questions.
-Recall: the share of questions whose gold answer is in the greedy document. CPU seconds of one core.
+DATA contains MidtermQA-openbook.json, wikidyk-dev.json and xquad-en-dev.json. The card is trained on the demo's corpus
+(midterm), the facts (wikidyk) or the paragraphs (xquad), and answers the data set's questions. Recall: the share of
+questions whose gold answer is in the document generated at temperature 0. CPU seconds on one core.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--path", type=Path, required=True, help="folder with the three data files")
-    parser.add_argument("--exposures-scale", type=float, default=1.0, help="train so many times as long")
+    parser.add_argument("--exposures-scale", type=float, default=1.0, help="factor of the training time")
     parser.add_argument("--only", choices=["midterm", "wikidyk", "xquad"])
     parser.add_argument("--style", choices=STYLES)
     parser.add_argument("--seed", type=int, default=0)

@@ -91,11 +91,11 @@ def audit(
         _audit_several(cards, values, cluster, resume, json_)
         return
 
-    from kcard.evaluation.target import find_published
+    from kcard.evaluation.target import find_published_target
     from kcard.hub.registry import Hub
 
     local = Hub()
-    target = find_published(cards[0], local)
+    target = find_published_target(cards[0], local)
     with progress() as report:
         result = audit_card(target, **values, hub=local, report=report)
 
@@ -174,7 +174,7 @@ def _print_audit(result: "Audit") -> None:
     """Print the scores, overall and by domain, how they were measured, and the worst documents."""
     from rich.markup import escape
 
-    from kcard.evaluation.metrics import histogram
+    from kcard.evaluation.metrics import draw_histogram
 
     rows = table(escape(result.card), overflow="fold")
     for heading in ("queries", "faithfulness", "factuality", "not covered"):
@@ -182,7 +182,7 @@ def _print_audit(result: "Audit") -> None:
     not_covered = "-" if result.factuality is None else str(result.factuality.unknown)
     distributions = (result.faithfulness, result.factuality)
     rows.add_row("all", str(result.asked), *map(_mean_cell, distributions), not_covered)
-    rows.add_row("", "", *(histogram(d.scores, 20) if d else "" for d in distributions), "")
+    rows.add_row("", "", *(draw_histogram(d.scores, 20) if d else "" for d in distributions), "")
     for domain in result.domains:
         not_covered = "-" if result.factuality is None else str(domain.unknown)
         cells = (interval(domain.faithfulness), interval(domain.factuality), not_covered)
@@ -327,7 +327,7 @@ def _print_table(reports: "list[CardReport]") -> None:
         return
     from rich.markup import escape
 
-    from kcard.evaluation.metrics import histogram
+    from kcard.evaluation.metrics import draw_histogram
 
     # The column "given" is there only if an exam has given questions.
     rows = table("card", "domain", "base", overflow="fold")
@@ -354,8 +354,8 @@ def _print_table(reports: "list[CardReport]") -> None:
             f"{_number(r.recall)} {r.recall_source}".strip(),
             f"{_number(r.lift, '+')} {r.recall_source if r.lift is not None else ''}".strip(),
             *([_number(r.given)] if has_given else []),
-            f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {faithful_source}".strip(),
-            f"{histogram(r.factuality_scores)} {_number(r.factuality)} {factual_source}{_coverage(r)}".strip(),
+            f"{draw_histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {faithful_source}".strip(),
+            f"{draw_histogram(r.factuality_scores)} {_number(r.factuality)} {factual_source}{_coverage(r)}".strip(),
         )
     console().print(rows)
 
@@ -372,8 +372,8 @@ def _print_detail(r: "CardReport") -> None:
     """Print all that is known of one card: exams, distributions of scores, audits, best and worst passages."""
     from rich.markup import escape
 
-    from kcard.evaluation.audit import origin
-    from kcard.evaluation.metrics import counts
+    from kcard.evaluation.audit_history import describe_origin
+    from kcard.evaluation.metrics import count_by_range
 
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
@@ -386,8 +386,8 @@ def _print_detail(r: "CardReport") -> None:
         out.print(f"its exam.json is not plausible: {r.declared.fault}", markup=False)
 
     # Recall by the hub's exam and by the card's own.
-    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, origin(r.hub_exam.taken))]
-    exams += [] if r.exam is None else [(r.exam, origin(None))]
+    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, describe_origin(r.hub_exam.taken))]
+    exams += [] if r.exam is None else [(r.exam, describe_origin(None))]
     for exam, source in exams:
         for run in (exam.own, exam.given):
             if run is not None:
@@ -406,7 +406,7 @@ def _print_detail(r: "CardReport") -> None:
         details = f", {by.origin}" if by else ""
         details += _coverage(r) if what == "factuality" else ""
         out.print(f"\n{what} ({escape(against)}) {_number(mean)}{details}")
-        bins = counts(scores) if scores else []
+        bins = count_by_range(scores) if scores else []
         for i, count in enumerate(bins):
             out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(bins))} {count}")
 

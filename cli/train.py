@@ -89,7 +89,7 @@ def train(
 
     # The card's folder and what its exam says.
     from kcard.cli.exam import as_data, summary
-    from kcard.evaluation.exam import advice
+    from kcard.evaluation.exam import advise_on_kind
     from kcard.evaluation.records import read_exam
     from kcard.evaluation.retention import read_forgetting
 
@@ -97,7 +97,7 @@ def train(
     if (exam := read_exam(card.folder)) is not None:
         data["exam"] = as_data(exam)
         note(summary(exam))
-        if hint := advice(exam):
+        if hint := advise_on_kind(exam):
             note(hint)
     if (forgetting := read_forgetting(card.folder)) is not None:
         data["update"] = asdict(forgetting)

@@ -1,11 +1,10 @@
 """Train the base of embedded LoRA cards: python -m recipes.base.train --output src/kcard/offline/weights/base
 --seconds 900
 
-A small OPT, from scratch, together with adapters that begin anew with every new world of invented facts (facts.py): so
-it learns how a question becomes a statement, and to be a good ground for an adapter, which alone can hold what is true
-in one world and not in the next. (The idea of training for being adapted: Finn and others, 2017, "Model-Agnostic
-Meta-Learning", in its first-order form.) `--seconds` is wall time on one core. The record is written beside the
-weights.
+A small OPT is trained from scratch together with adapters, which are reset for every new world of invented facts
+(facts.py). So the base learns to turn questions into statements, and adapts well, while only the adapter can store the
+facts of a world (Finn et al., 2017, "Model-Agnostic Meta-Learning", in its first-order form). `--seconds` is wall time
+on one core. The record is written beside the weights.
 """
 
 import argparse

@@ -11,7 +11,7 @@ import kcard as library
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask, silent
+from kcard.evaluation.recall import ask_card, ignore_progress
 from kcard.evaluation.records import Mean
 from kcard.evaluation.retention import Retention, read_sync
 from kcard.offline import incremental_update as incremental
@@ -46,7 +46,7 @@ def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
     alone = Card(folder, replace(card.manifest, index=False))
-    return ask(alone, [ExamQuestion(question, ())], 0, "cpu", silent)[0][0].text
+    return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore_progress)[0][0].text
 
 
 def holding(folder: Path, text: str) -> list[str]:

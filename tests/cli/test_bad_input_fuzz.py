@@ -25,7 +25,7 @@ from kcard.cli.options import default_map
 from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.questions import read_questions
-from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean, read_exam
+from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean, read_exam
 from kcard.hub.registry import Hub
 from kcard.integrators.batch_files import read_questions as read_batch
 from kcard.llms.prompts import load as load_examples
@@ -95,7 +95,7 @@ MANIFESTS = {
 }
 MEAN = Mean(0.5, 0.4, 0.6)
 SCORES = Distribution((0.5,), MEAN)
-SITTING = EvalRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
+SITTING = ExamRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
 JUDGED = Judged("q", "a", "t", True, 0.5, None, Source("s", "f", 1))
 EXAMINED = Exam("rivers", "0.1", SITTING, SITTING, best=(JUDGED,), worst=(JUDGED,))
 MEASURED = Fingerprint("float32", (Probe("q", "t", (1,), (2, 3), (-1.0, -2.0), (-1.5, -2.5)),))

@@ -42,6 +42,7 @@ from kcard.types import (
     distinct_texts,
 )
 from tests.conftest import Served
+from tests.fakes import Says
 
 
 class Speaker:
@@ -121,7 +122,7 @@ class Three:
 class NoCards:
     cards: Sequence[Choice] = ()
 
-    def write(self, *_: Any) -> list[list[Passage]]:
+    def generate(self, *_: Any) -> list[list[Passage]]:
         return []
 
 
@@ -277,18 +278,6 @@ def test_a_streamed_answer_has_no_heading_either(tmp_path: Path) -> None:
 
 ANN_BEN = (Choice("A", "Ann"), Choice("B", "Ben"))
 BEN_ANN = (Choice("A", "Ben"), Choice("B", "Ann"))
-
-
-class Says:
-    """Replies with these in turn, the last one again and again."""
-
-    def __init__(self, *replies: str) -> None:
-        self.replies = list(replies)
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
 
 
 def test_the_answer_carries_the_letter_and_the_text_of_the_chosen_option() -> None:

@@ -12,7 +12,7 @@ from kcard import __version__, system
 from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sampled
+from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.integrators.options import GATE, AskOptions, BaselineOptions
 from kcard.options import check_values, declared
@@ -388,7 +388,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
     paths = task_paths(task_list, values.get("path", ()))
     tasks = {path: read_task(name, path) for name, path in paths}
     described = [
-        RunTask(data.name, path, data.sha256, data.metric, sampled(data, limit, seed), len(data.items))
+        RunTask(data.name, path, data.sha256, data.metric, sample_ids(data, limit, seed), len(data.items))
         for path, data in tasks.items()
     ]
     for task in described:

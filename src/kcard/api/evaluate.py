@@ -104,12 +104,12 @@ def ask_on_cluster(
     """
     from kcard.batching import batched, questions_together
     from kcard.evaluation.runs.run import EvalResult
-    from kcard.evaluation.runs.runner import NOT_ASKED, failed
+    from kcard.evaluation.runs.runner import SKIPPED, make_failed_result
     from kcard.io import build, parse
 
     def failure(key: "Key", error: str) -> EvalResult:
         item = next(item for item in prepared.tasks[key[0]].items if item.id == key[2])
-        return failed(key[0], key[1], item, error, ())
+        return make_failed_result(key[0], key[1], item, error, ())
 
     # Cut the questions of each task and setting into batches.
     options = prepared.options
@@ -137,7 +137,7 @@ def ask_on_cluster(
             streak = streak + 1 if all(result.error for result in results) else 0
             if streak == GIVE_UP:
                 break
-    storage.append(run, [failure(key, NOT_ASKED) for key in left])
+    storage.append(run, [failure(key, SKIPPED) for key in left])
 
 
 def _answer_batch(number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str) -> list[str]:
@@ -176,7 +176,7 @@ def _runner(
 ) -> "Runner":
     """Return a runner that asks the questions of the run and passes the results to `store`."""
     from kcard.batching import questions_together
-    from kcard.evaluation.runs.run import put
+    from kcard.evaluation.runs.run import make_question
     from kcard.evaluation.runs.runner import Recorder, Runner
     from kcard.integrators.assembly import endpoint_of, make_llm
 
@@ -188,7 +188,7 @@ def _runner(
     return Runner(
         run,
         prepared.tasks,
-        lambda task, item: put(task, item, prepared.shots),
+        lambda task, item: make_question(task, item, prepared.shots),
         _Answerers(prepared, recorder, hub, note),
         recorder,
         store,
@@ -440,13 +440,14 @@ def report(
     nothing in this run.
     """
     check_values(report, {"limit": limit})
-    from kcard.evaluation.analyses.answers import analyse, applicable, brief
+    from kcard.evaluation.analyses.answers import analyse, run_applicable
     from kcard.evaluation.report.report import make_report, metrics_of
+    from kcard.evaluation.runs.run import drop_texts
 
     storage = _storage(_hub() if hub is None else hub)
     stored = storage.get(run)
-    results, metrics = [brief(result) for result in storage.results(run)], metrics_of(stored)
-    analyses = applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
+    results, metrics = [drop_texts(result) for result in storage.results(run)], metrics_of(stored)
+    analyses = run_applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
     return make_report(stored, results, limit, analyses, whole=storage.results(run) if limit else ())
 
 

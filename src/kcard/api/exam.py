@@ -75,25 +75,27 @@ def exam(
     """
     check_values(exam, {"limit": limit})
     from kcard.evaluation.audit import read_independent
-    from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
+    from kcard.evaluation.exam import examine, explain_no_questions, has_fewer_questions
     from kcard.evaluation.questions import read_questions
-    from kcard.evaluation.recall import Scorer, check_device, load_checker, silent
-    from kcard.evaluation.target import Target, find
+    from kcard.evaluation.recall import Scorer, check_device, ignore_progress, load_checker
+    from kcard.evaluation.target import Target, find_target
     from kcard.io import write_text
 
     check_device(device)
-    target = card if isinstance(card, Target) else find(card, corpus, field)
+    target = card if isinstance(card, Target) else find_target(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(paths, target.digests, target.corpus)
     own_questions = None if questions is None else read_questions(questions)
     if not target.corpus and own_questions is None:
-        raise CardError(nothing_to_ask(target))
+        raise CardError(explain_no_questions(target))
     judge, name = load_checker(checker, device)
-    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, report or silent)
+    scorer = Scorer(
+        judge, target.own_evidence if target.corpus else None, independent, report or ignore_progress
+    )
     result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
         write_text(Path(output).expanduser(), result.to_json())
-    elif target.reference is None and not is_smaller(target, result):
+    elif target.reference is None and not has_fewer_questions(target, result):
         target.keep(result, answers)
     return result
 
@@ -171,18 +173,24 @@ def audit(
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import AuditSettings, make_finding, queries_for, read_independent, run_audit
-    from kcard.evaluation.recall import Scorer, StepProgress, check_device, load_checker, silent
-    from kcard.evaluation.target import Target, find_published
+    from kcard.evaluation.audit import (
+        AuditSettings,
+        make_finding,
+        read_independent,
+        read_or_make_queries,
+        run_audit,
+    )
+    from kcard.evaluation.recall import Scorer, StepProgress, check_device, ignore_progress, load_checker
+    from kcard.evaluation.target import Target, find_published_target
     from kcard.hub.registry import Hub
     from kcard.integrators.assembly import make_engines
     from kcard.io import write_text
 
     # Check the arguments, and read queries and evidence.
     check_device(device)
-    tell = report or silent
-    target = card if isinstance(card, Target) else find_published(card, hub)
-    audit_queries = queries_for(target, queries, limit, seed)
+    tell = report or ignore_progress
+    target = card if isinstance(card, Target) else find_published_target(card, hub)
+    audit_queries = read_or_make_queries(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, target.digests, target.corpus)
     # Have the card generate, and score its documents.
@@ -307,9 +315,9 @@ def browse(
     Raises UnknownCard, and UsageError for an unknown sort. An exam or audit that can't be read is a note.
     """
     check_values(browse, {"sort": sort})
-    from kcard.evaluation.browse import SORTS, reports
+    from kcard.evaluation.browse import SORTS, make_reports
     from kcard.hub.registry import Hub
 
     hub = Hub() if hub is None else hub
     chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
-    return sorted(reports(hub, chosen), key=SORTS[sort])
+    return sorted(make_reports(hub, chosen), key=SORTS[sort])

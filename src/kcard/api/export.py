@@ -89,7 +89,7 @@ def export(
     from kcard.cards import gguf
     from kcard.cards.export import ENGINES, LLAMA_CPP, check_together, prepare
     from kcard.cards.gguf import Converter
-    from kcard.evaluation.target import find
+    from kcard.evaluation.target import find_target
     from kcard.hub.storage import partial_sibling, sync_folder
 
     # Check the arguments and the cards.
@@ -102,7 +102,7 @@ def export(
     names = [cards] if isinstance(cards, str | Path) else [*cards]
     if not names:
         raise UsageError("name a card to export")
-    prepared = [prepare(find(card).card, engine, merge) for card in names]
+    prepared = [prepare(find_target(card).card, engine, merge) for card in names]
     check_together(prepared, engine)
     tool = Converter(converter) if engine is LLAMA_CPP else None
     if base is not None and prepared[0].adapter is None:

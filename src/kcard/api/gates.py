@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kcard import system
 from kcard.config import user_file
 from kcard.errors import LLMError, UsageError
-from kcard.evaluation.gates.analyses.analysis import both_ways
+from kcard.evaluation.gates.analyses.analysis import make_record_row
 from kcard.evaluation.gates.outcome import METRICS, Metric
-from kcard.evaluation.runs.run import put
-from kcard.evaluation.tasks.base import Item, read_task, recognised
+from kcard.evaluation.runs.run import make_question
+from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
@@ -56,7 +56,7 @@ class _RecordedQuestion:
     metric: Metric
 
     def to_json(self) -> Row:
-        return both_ways(self.item, self.without, self.with_, self.metric)
+        return make_record_row(self.item, self.without, self.with_, self.metric)
 
 
 class Collection:
@@ -91,7 +91,7 @@ class Collection:
         self.output, path = Path(output).expanduser(), Path(questions).expanduser()
         if path.resolve() == self.output.resolve():
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
-        task = task or recognised(path)
+        task = task or recognise_task(path)
         self._task = read_task(task, path)
         # The task's metric; balanced accuracy is defined over many records, so that of one record is accuracy.
         own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
@@ -145,7 +145,7 @@ class Collection:
 
     def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | LLMError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
-        requests = [put(self._task, item, None) for item in items]
+        requests = [make_question(self._task, item, None) for item in items]
         ways = zip(items, self._without.outcomes(requests), self._with.outcomes(requests), strict=True)
         for item, without, with_ in ways:
             if isinstance(without, LLMError):
@@ -270,20 +270,20 @@ def evaluate(
     """
     from kcard.evaluation.gates import calibration as gate_trial
     from kcard.evaluation.gates import outcome as gate_folds
-    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, number_of_folds
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, parse_fold_count
     from kcard.gates import base
     from kcard.gates.registry import kind_names
 
-    count = number_of_folds(folds) if isinstance(folds, str) else folds
+    count = parse_fold_count(folds) if isinstance(folds, str) else folds
     rows = _records(records)
     if gate not in kind_names():
         return _evaluate_unchanged(rows, gate, settings, llm)
     kind, values = base.find(gate), settings or {}
-    cut = gate_folds.folds(rows, count, seed)
+    cut = gate_folds.split_folds(rows, count, seed)
     using = gate_trial.cache_embeddings(resources(llm), values)
     whole = kind.fit(rows, values, using)
     progress = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.tried(rows, kind, values, using, cut, progress)
+    trial = gate_trial.cross_validate(rows, kind, values, using, cut, progress)
     outcome = GateOutcome.of(rows, trial.seeks)
     ranking = GateRanking.of(rows, trial.scores, trial.correct_without)
     return GateEvaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
@@ -379,7 +379,7 @@ def calibrate(
 
     Raises UsageError for unsuitable records, a wrong budget and an unknown gate.
     """
-    from kcard.evaluation.gates.calibration import GateCandidate, cache_embeddings, choose, compare_gates
+    from kcard.evaluation.gates.calibration import GateCandidate, cache_embeddings, compare_gates, recommend
     from kcard.gates import base
 
     rows = _records(records)
@@ -400,7 +400,7 @@ def calibrate(
     comparison = compare_gates(
         rows, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
     )
-    return CalibrationResult(comparison, choose(comparison), rows, candidates)
+    return CalibrationResult(comparison, recommend(comparison), rows, candidates)
 
 
 def keep(result: CalibrationResult) -> tuple[str, Path]:
@@ -455,10 +455,10 @@ def analyse(
 
     Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
     """
-    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find
+    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find_analysis
     from kcard.gates.records import read_records
 
-    run = find(name)
+    run = find_analysis(name)
     # The records of each file go under its name.
     if isinstance(records, Mapping):
         tasks = records

@@ -114,7 +114,7 @@ def publish(
     is published then; finished uploads need not be repeated.
     """
     from kcard.cards.card import Card
-    from kcard.evaluation.privacy import DOCUMENTS, summary
+    from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
     from kcard.hub.registry import Hub, find_card_folder
 
     elsewhere = hub if isinstance(hub, str) else None
@@ -134,7 +134,7 @@ def publish(
     large = source.manifest.has_model and (
         source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
     )
-    leaks = summary(source, documents=0 if large and not strict else DOCUMENTS)
+    leaks = summarise_scan(source, documents=0 if large and not strict else DOCUMENTS)
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:

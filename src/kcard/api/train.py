@@ -71,9 +71,9 @@ def train(
 
         card = train_card(corpus, chosen, report=report)
     else:
-        from kcard.evaluation.retention import update
+        from kcard.evaluation.retention import update_card
 
-        card = update(corpus, chosen, report=report)
+        card = update_card(corpus, chosen, report=report)
 
     # Examine it, if there is something to ask.
     examined = card.manifest.has_model if exam is None else exam
@@ -106,21 +106,21 @@ def _examine_both(
     from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import take_exam
     from kcard.evaluation.recall import Scorer, load_checker
-    from kcard.evaluation.target import find
+    from kcard.evaluation.target import find_target
     from kcard.training.output import without_model
     from kcard.training.progress import Note
 
-    sitting = take_exam(find(card.folder), None, device=device, report=report)
-    if fault := sitting.fault():
+    exam_answers = take_exam(find_target(card.folder), None, device=device, report=report)
+    if fault := exam_answers.explain_weak_model():
         card = without_model(card)
-        sitting = sitting.of_index(card)
+        exam_answers = exam_answers.drop_model(card)
         report(
             Note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
         )
-    target = sitting.target
+    target = exam_answers.target
     independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
     judge, name = load_checker("minilm", device)
-    result, answers = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
+    result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, report), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
 

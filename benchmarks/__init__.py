@@ -1,4 +1,4 @@
 """The scripts behind the figures in docs/.
 
-A package, since a dependency installs one of this name: run from the repository root, this one is found first.
+A package, because a dependency installs a package of the same name; run from the repository root, this one is imported.
 """

@@ -1,13 +1,13 @@
-"""What is each selector good for? MidtermQA, bottom-up, one selector left out at a time (Knowledge Card, figure 3).
+"""Ablation of the selectors: MidtermQA, bottom-up, without one selector at a time (Knowledge Card, figure 3).
 
     python -m benchmarks.ablation --path DATA --home DIR [--limit N] [--card-temperature T] [--evidence ...]
         [--min-factuality F] [--cards ...] [--plot FILE.svg] [--json]
 
-DATA holds MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. The card that knows stands among the nine
-others of adding_cards.py, which are trained and published where --home has them not (half an hour of one core).
-Leaving a selector out: relevance gives way to chance, pruning to the whole document, factuality to an equal chance for
-all that relevance kept; "by relevance": to the nearest of them. Against its own text every honest card is true; what
-factuality is good for shows with a card in the pool that is not, and --evidence that is.
+DATA contains MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. The pool is the card on the midterms and the
+nine others of adding_cards.py, which are trained and published unless --home has them (half an hour on one core).
+Without a selector, relevance is random, documents are not pruned, or factuality keeps a random sample of what relevance
+kept ("by relevance": the nearest of them). Every honest card is faithful to its own text, so factuality only matters
+with a dishonest card in the pool and independent --evidence.
 """
 
 import argparse
@@ -42,7 +42,7 @@ COLUMNS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, required=True, help="where the trained cards are kept")
+    parser.add_argument("--home", type=Path, required=True, help="folder for the trained cards")
     parser.add_argument("--limit", type=int, default=None, help="the first N questions only")
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--cards", nargs="*", help="published cards of the home, instead of those ten")

@@ -1,10 +1,10 @@
-"""Does adding cards cost what one card knew? MidtermQA with one card, then two, then ten in the pool.
+"""Do further cards in the pool lower the score? MidtermQA with one, two and ten cards.
 
     python -m benchmarks.adding_cards --path DATA [--home DIR] [--limit N] [--runs NAME ...] [--json]
 
-DATA holds MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. Nine other cards (neighbours.py) join the one
-that knows; three of them tell of other elections in the same states. Each must pass its own exam first. `--home`
-keeps the trained cards for the next run (half an hour of one core to train).
+DATA contains MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json. Nine other cards (neighbours.py) join the
+card on the midterms; three of them cover other elections in the same states. Each must pass its own exam first.
+`--home` stores the trained cards for the next run (training takes half an hour on one core).
 """
 
 import argparse
@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, help="where the trained cards are kept (default: nowhere)")
+    parser.add_argument("--home", type=Path, help="folder for the trained cards (default: a temporary one)")
     parser.add_argument("--limit", type=int, default=None, help="the first N questions only")
     parser.add_argument("--runs", nargs="*", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--json", action="store_true")
@@ -92,7 +92,7 @@ def publish(hub: Hub, corpus: Path, name: str, description: str, date: str) -> f
         )
     recall = exam(folder).recall
     if recall is None or recall.mean < PASS:
-        sys.exit(f"{name} fails its own exam: recall {recall}, {PASS} is asked for")
+        sys.exit(f"{name} fails its own exam: recall {recall}, required {PASS}")
     hub.publish(folder)
     return recall.mean
 

@@ -1,11 +1,11 @@
-"""How long a whole `ask` takes: gate, cards, selectors and reader, in one process that is warm.
+"""Latency of `ask` in a warm process: gate, cards, selectors and reader.
 
     python -m benchmarks.ask_latency --home HOME [--questions 100] [--threads 2] [--modes bottom-up,top-down] [--json]
 
-HOME has published cards with their passages (demo/run.py leaves one; an index of a corpus will do too). Questions are
-made of these passages, in forms that no card was trained on, each asked once, with nothing remembered. Medians and 95th
-percentiles of one question at a time, and its time by stage; the same questions as `ask --input` takes them, many at a
-time; and one cold `kcard ask`.
+HOME contains published cards with their passages (demo/run.py creates one; an index of a corpus works too). Questions
+are made from these passages, in forms that no card was trained on, and each is asked once, without cached results.
+Prints medians and 95th percentiles for one question at a time, in total and by stage; for batches, as in `ask --input`;
+and for one cold `kcard ask`.
 """
 
 import argparse
@@ -135,7 +135,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     integrator: Any = pipeline._integrator
     selectors = integrator.selectors
     watch.wrap(pipeline._client, "reply", lambda request: KINDS.get(request.kind, "reader"))
-    watch.wrap(pipeline._writer, "write", "cards")
+    watch.wrap(pipeline._writer, "generate", "cards")
     for kind, name, stage in (
         (type(selectors.relevance), "scores", "relevance"),
         (type(selectors.pruner), "prune", "pruning"),

@@ -1,19 +1,19 @@
-"""Which of ten thousand cards answers a question? Cards whose questions are known, among others.
+"""Choice among ten thousand cards: how often the right card is found, for cards whose questions are known.
 
     python -m benchmarks.card_choice --path DATA [--packages FOLDER] [--cards 10000] [--each 500] [--vectors FILE]
 
-DATA holds popqa-dev.json, wikidyk-dev.json, mmlu_redux-dev.json, truthfulqa-dev.json and the folders reading, multihop
-and gate_replays. benchmarks/card_choice_worlds.py says what the cards are made of. Their profiles are those that
-training makes of a corpus, and an exam of questions; no question that is asked here was seen by either.
+DATA contains popqa-dev.json, wikidyk-dev.json, mmlu_redux-dev.json, truthfulqa-dev.json and the folders reading,
+multihop and gate_replays. benchmarks/card_choice_worlds.py describes the cards. Their profiles are made as in training
+and exams; neither used a question of this benchmark.
 
     BM25          the description that shares the rarest words with the question (kcard.index)
-    descriptions  the nearest description (relevance minilm), which is how cards without profiles were chosen
+    descriptions  the nearest description (relevance minilm), as for cards without profiles
     centroids     the nearest centroid, without covered words
-    profiles      what kcard does (kcard.integrators.card_ranking)
+    profiles      as in kcard (kcard.integrators.card_ranking)
 
-Right: the first card is the one. In three: it is among the first three. AUROC: how well the first card's score tells
-questions that a card answers from those that none was made for. Times are those of choosing alone, in milliseconds a
-question: embedding it is reported apart. `--vectors` keeps embeddings for another time.
+Right: the first card is the right one. In three: it is among the first three. AUROC: how well the score of the first
+card separates questions that a card answers from questions that none does. Times are milliseconds per question for the
+choice alone; embedding the question is reported separately. `--vectors` caches the embeddings in a file.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, help="unpacked manuals: benchmarks.real_documents --fetch")
     parser.add_argument("--cards", type=int, default=10_000)
     parser.add_argument("--each", type=int, default=500, help="questions of a world, at most")
-    parser.add_argument("--vectors", type=Path, help="where embeddings are kept")
+    parser.add_argument("--vectors", type=Path, help="file that caches the embeddings")
     parser.add_argument("--worst", type=int, default=5, help="wrong choices that are shown, the surest first")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
@@ -120,7 +120,7 @@ def _bm25(descriptions: Sequence[str]) -> Rank:
 
 
 def _descriptions(descriptions: Sequence[str]) -> Rank:
-    scores = MiniLMRelevance().standing(descriptions)
+    scores = MiniLMRelevance().precompute(descriptions)
     return lambda text: _first(scores(text))
 
 
@@ -216,7 +216,7 @@ def sizes(profiles: Sequence[Any]) -> dict[str, float]:
 
 def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
     """Milliseconds a question, once what is needed is in memory: choosing, and embedding singly and in a batch."""
-    standing = MiniLMRelevance().standing(descriptions)
+    precomputed = MiniLMRelevance().precompute(descriptions)
     some = questions[:: max(1, len(questions) // 300)]
 
     def each(work: Callable[[str], object]) -> dict[str, float]:
@@ -235,7 +235,7 @@ def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str
     batch = 1000 * (time.perf_counter() - begun) / len(some)
     return {
         "profiles": each(index),
-        "descriptions": each(standing),
+        "descriptions": each(precomputed),
         "embedding, singly": each(lambda question: minilm.embed([question])),
         "embedding, in a batch": {"median": round(batch, 3)},
     }

@@ -1,12 +1,12 @@
-"""Cards whose questions are known, made of real data, and others beside them, for benchmarks/card_choice.py.
+"""Cards made from real data, whose questions are known, and further cards, for benchmarks/card_choice.py.
 
-squad    an article a card, asked people's questions about its paragraphs
-nq       a page a card: the paragraphs that answer questions typed into a search engine
-wikidyk  a statement a card, asked the question about it
-manuals  a manual a card, 120 of its passages, asked the questions in benchmarks/manuals
-mmlu     a subject a card: no corpus, its name as the description, and half of its questions as its exam
-popqa    a relation a card: likewise
-wiki     nobody's card: the first 90 words of paragraphs of HotpotQA and 2WikiMultihopQA, a title a card
+squad    one card per article, with human questions about its paragraphs
+nq       one card per page: the paragraphs that answer questions typed into a search engine
+wikidyk  one card per statement, with the question about it
+manuals  one card per manual, of 120 passages, with the questions in benchmarks/manuals
+mmlu     one card per subject: no corpus, its name as the description, and half of its questions as its exam
+popqa    one card per relation, likewise
+wiki     cards without questions: the first 90 words of paragraphs of HotpotQA and 2WikiMultihopQA, one card per title
 """
 
 import gzip

@@ -1,16 +1,16 @@
-"""Is a model worth it where the text is at hand? The card's model, an index of the same statements, and both together.
+"""Does a model help if its text is available? A card's model, an index of the same statements, and both together.
 
     python -m benchmarks.card_or_index --midterm MidtermQA-openbook.json [--wikidyk wikidyk-dev.json] [--missing 0.5]
 
-One card of kind both is trained on each set; the model alone is that card without its index, a retrieval card of the
-same statements is the index alone, and `bm25` is the index without the sentence encoder. All are asked through the
-pipeline with the embedded reader. MidtermQA's questions are asked as they are and in four forms of our own, which
-share less and less with the statements. Words in common: the share of a question's words, without the smallest ones,
-that stand in the nearest statement that holds the answer. With --missing, that share of the facts is asked again,
-after every passage that holds the answer is taken out of the indexes; the model has learned it.
+A card of kind `both` is trained on each set. The model alone is that card without its index, the index alone a
+retrieval card of the same statements, and `bm25` the index without the sentence encoder. All answer through the
+pipeline with the embedded reader. MidtermQA's questions are asked verbatim and in four rewordings, which share fewer
+and fewer words with the statements. Words in common: the share of a question's words, without function words, that
+occur in the nearest statement with the answer. With --missing, that share of the facts is asked again after all
+passages with the answer are deleted from the indexes; the model was trained on them.
 
-"both - index" is the difference in exact match with its 95 % interval (paired bootstrap), on how many questions either
-alone is right, and McNemar's p.
+"both - index" is the difference in exact match with its 95 % interval (paired bootstrap), the number of questions that
+only one of them answers, and McNemar's p.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class FormQuestion:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--midterm", type=Path, help="MidtermQA-openbook.json")
-    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 300 facts are taken")
+    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 300 facts are used")
     parser.add_argument(
         "--midterm-card", type=Path, help="a card trained before on demo/corpora/midterms-2022"
     )
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=list(MODES), default="top-down")
     parser.add_argument("--every", type=int, default=1, help="ask every Nth question only")
     parser.add_argument(
-        "--missing", type=float, default=0.0, help="share of facts asked without their passages"
+        "--missing", type=float, default=0.0, help="share of facts to ask again without their passages"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

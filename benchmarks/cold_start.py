@@ -1,13 +1,13 @@
-"""How long one `kcard` command takes from a cold process: an earlier revision against the working tree.
+"""Time of `kcard` commands in a cold process: an earlier revision against the working tree.
 
     python -m benchmarks.cold_start [--before HEAD] [--runs 5] [--home FOLDER] [--question Q] [--json]
 
-The earlier revision is laid out beside, with `git archive`; each run is a process of its own, the two in turns, so that
-what else the machine does meets both. The cards are an index of demo/corpora/moons; with `--home` also those published
-there, of which `--question` should ask (demo/run.py leaves a home with three trained cards). A run that is not timed
-comes first in each case: files are read from memory, and embeddings that are remembered are there.
+The earlier revision is extracted with `git archive`. Each run is a process of its own, and the revisions take turns, so
+that other load on the machine affects both. The cards are an index of demo/corpora/moons and, with `--home`, the cards
+published there, which `--question` should be about (demo/run.py creates a home with three trained cards). An untimed
+run precedes each case, to fill the file cache and the cache of embeddings.
 
-Beside the seconds: how many of kcard's modules the command imports, and in how many of these a function runs.
+Besides seconds, prints how many of kcard's modules a command imports, and in how many of them a function runs.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--before", default="HEAD", help="a revision")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--home", type=Path, help="a KCARD_HOME with trained cards")
-    parser.add_argument("--question", default=MOON, help="what those cards are asked")
+    parser.add_argument("--question", default=MOON, help="a question to those cards")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -153,7 +153,7 @@ def timed(tree: Path, home: Path, command: Sequence[str]) -> tuple[float, str]:
     )
     seconds = time.perf_counter() - started
     if done.returncode:
-        raise SystemExit(f"kcard {' '.join(command)} of {tree}: {done.stderr.strip()[-500:]}")
+        raise SystemExit(f"kcard {' '.join(command)} in {tree} failed: {done.stderr.strip()[-500:]}")
     return seconds, done.stdout
 
 

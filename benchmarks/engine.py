@@ -5,12 +5,11 @@
     python -m benchmarks.engine --growth FILE.svg
 
 Bottom-up generation on a base of the shape of OPT-125m with LoRA cards of rank 8, all random, in a temporary folder.
-All procedures use the number format that a card's loader would take here (native): bf16 where the processor multiplies
-it, else fp32. Each round runs every procedure once; figures are medians over the rounds. Before that the engine must
-write, greedily in fp32, token for token what peft writes; if it does not, there are no figures.
+All procedures use the number format that a card's loader would choose (native): bf16 if the processor multiplies it,
+else fp32. Each round runs every procedure once; figures are medians over the rounds. First the engine must generate the
+same tokens as peft at temperature 0 in fp32; otherwise there are no figures.
 
-Each ratio comes twice: of wall seconds and, as cpu_…, of the processor's seconds, which other work on the machine moves
-less.
+Each ratio is of wall seconds and, as cpu_…, of CPU seconds, which depend less on other load on the machine.
 
 stacked_over_base     engine / the bare base with the same rows under transformers' generate, the best of eager and sdpa
 mixed_over_stacked    peft's mixed batch / engine
@@ -63,7 +62,7 @@ def measured(
     base = make_base(folder / "base", shape, dtype)
     folders = make_adapters(folder / "base", folder, work.cards)
     if not greedy_equal(folder / "base", folders[:3]):
-        sys.exit("the engine does not write what peft writes: no figure would count")
+        sys.exit("the engine generates other tokens than peft, so no figures are measured")
     say("greedy in fp32: token for token as peft")
     rivals = Rivals(folder / "base", base, folders, work)
     runs: dict[str, Callable[[], None]] = {

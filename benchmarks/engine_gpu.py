@@ -1,10 +1,10 @@
-"""The card engine on a GPU: 25 LoRA cards on a base of the shape of OPT-1.3B, and how near it is to the memory's speed.
+"""The card engine on a GPU: 25 LoRA cards on a base of the shape of OPT-1.3B, compared with the memory bandwidth.
 
     python -m benchmarks.engine_gpu [--cards 25] [--documents 3] [--tokens 64] [--repeats 5] [--device cuda] [--json]
 
-Random weights in bf16. A step of decoding must read every weight, the adapters, and the keys and values so far; the
-limit is those bytes over the bandwidth that copying large tensors has here. share_of_limit compares it with the time of
-the steps alone: the engine's time for all tokens less its time for the first token.
+Random weights in bf16. Each decoding step must read all weights, the adapters, and the keys and values so far; the
+limit is the time for these bytes at the bandwidth of copying large tensors. share_of_limit compares it with the time of
+the decoding steps: the engine's time for all tokens minus its time for the first token.
 
 stacked_over_base     engine / the bare base with the same rows under transformers' generate
 mixed_over_stacked    peft's mixed batch / engine
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("no GPU is at hand: this benchmark needs one")
+        sys.exit("this benchmark needs a GPU: torch finds none")
     work = Work(args.cards, args.documents, args.tokens, args.prompt)
     with tempfile.TemporaryDirectory() as temporary:
         rows = measured(Path(temporary), args.shape, work, args.repeats, args.device)

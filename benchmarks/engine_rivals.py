@@ -1,8 +1,8 @@
-"""The same documents by the engine and by what a user would otherwise run, for the benchmarks of the card engine.
+"""The card engine and its alternatives, generating the same documents, for the engine's benchmarks.
 
-Base and adapters are random: how long a step takes does not depend on what was learned. Every procedure writes the same
-number of tokens after the same prompt, at temperature 1 in the top 50, in the number format of the base, and none ends
-early.
+Base and adapters are random, since the time of a step does not depend on the weights. Every procedure generates the
+same number of tokens after the same prompt, at temperature 1 from the top 50, in the number format of the base, without
+stopping early.
 """
 
 import copy

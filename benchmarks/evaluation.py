@@ -2,16 +2,16 @@
 
     python -m benchmarks.evaluation --path DATA [--home DIR] [--limit N] [--served N] [--settings A,B] [--write]
 
-DATA holds the tasks' files (FILES); a task whose file is not there is skipped and named. --write puts tables and plots
-into docs/evaluation.md.
+DATA contains the tasks' files (FILES); tasks without a file are skipped and listed. --write updates the tables and
+plots in docs/evaluation.md.
 
-Each task is asked with the demo's three cards and, where the data brings passages with its questions (SQuAD, NQ ...),
-with a retrieval card of the passages of the questions that are asked and of as many others: then the answer is to be
-found. MidtermQA's answers are in a card of the demo; of MMLU, LUN, TruthfulQA and PopQA the cards know nothing, and the
-question is whether they do harm. The embedded LLM only extracts and recalls.
+Each task is evaluated with the demo's three cards and, if the data set has passages (SQuAD, NQ ...), with a retrieval
+card of the passages of these questions and of as many others, which contain the answers. A card of the demo contains
+MidtermQA's answers; the cards know nothing about MMLU, LUN, TruthfulQA and PopQA, which shows whether they do harm. The
+embedded LLM only extracts and recalls.
 
-The server is transformers' own, the model behind it the package's memory, an OPT of 1.2 million parameters with a
-window of 160 tokens: this shows that the way through a server works, not what cards are worth.
+The server is transformers', and its model the package's memory, an OPT of 1.2 million parameters with a window of 160
+tokens: this tests the path through a server, not the value of cards.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pathlib import Path
 import kcard
 from benchmarks.evaluation_page import Measured, write_page
 from benchmarks.model_server import served
-from kcard.evaluation.runs.run import sampled
+from kcard.evaluation.runs.run import sample_ids
 from kcard.evaluation.tasks.base import read_task, task_names
 from kcard.hub.registry import Hub
 from kcard.offline.llm import POSITIONS, WEIGHTS
@@ -93,7 +93,7 @@ class Bench:
     def _own(self, task: str, file: str) -> Iterator[str]:
         """A card of the passages of the questions that are asked and of as many others."""
         data = read_task(task, self.data / file)
-        sample, more = (set(sampled(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
+        sample, more = (set(sample_ids(data, n, self.seed)) for n in (self.limit, 2 * self.limit))
         items = [item for item in data.items if item.id in sample | more]
         texts = dict.fromkeys(text for item in items for text in item.passages)
         if texts:
@@ -116,9 +116,9 @@ class Bench:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", type=Path, required=True, help="folder with the data files")
-    parser.add_argument("--home", type=Path, help="where cards and runs are kept; by default nowhere")
+    parser.add_argument("--home", type=Path, help="folder for cards and runs (default: a temporary one)")
     parser.add_argument("--limit", type=int, default=20, help="questions of each task")
-    parser.add_argument("--served", type=int, default=10, help="questions through the server; 0: none")
+    parser.add_argument("--served", type=int, default=10, help="questions through the server; 0 skips it")
     parser.add_argument("--settings", default=SETTINGS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true", help="write tables and plots into docs/evaluation.md")

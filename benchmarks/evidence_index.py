@@ -1,11 +1,11 @@
-"""What the index of a local corpus costs: made, opened, brought up to date, asked; against bm25s in memory.
+"""Cost of the index of a local corpus: building, opening, updating and searching it, against bm25s in memory.
 
     python -m benchmarks.evidence_index --passages 10000 --passages 100000
 
-Passages are made up: sentences of 20 words from a vocabulary whose frequencies fall as 1/rank, 1,000 in a file. One
-file of them is changed for the update. Times are CPU seconds; asking is the median of so many questions of 8 words;
-resident memory is what a process that opens the corpus and asks has more than one that does not; bytes are those of
-the index on disk, passages included. In memory: bm25s over the same words, made from the texts each time.
+Passages are synthetic: sentences of 20 words with frequencies proportional to 1/rank, 1,000 per file. The update
+changes one file. Times are CPU seconds; searching is the median over questions of 8 words; resident memory is the
+additional memory of a process that opens and searches the corpus; bytes are the size of the index on disk, with
+passages. In memory: bm25s over the same words, built from the texts each time.
 """
 
 import argparse

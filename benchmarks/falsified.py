@@ -1,13 +1,13 @@
-"""Are cards that lie caught by their audit? Winners swapped among races, audited against true evidence in other words.
+"""Do audits detect false cards? Winners are swapped among races, and the cards audited against true, reworded evidence.
 
     python -m benchmarks.falsified [--kind retrieval|model] [--seeds N] [--rates 0 0.05 ...] [--plot roc.svg] [--json]
 
-For each rate and seed a card is made of demo/corpora/midterms-2022 in which the winners of that share of the races
-are exchanged, each for that of another race of the same office. A card of rate 0 tells the truth. Every card is audited
-with plain questions about races that the seed draws, against evidence that tells the true winners in words of its own.
-ROC over cards: does the audit's mean factuality tell the true cards from those of a rate?
-ROC over documents: does a document's score tell a true statement from one with a swapped winner? Documents that are
-neither, such as what a model garbles, are counted and left out.
+For each rate and seed, a card is made from demo/corpora/midterms-2022 in which that share of the races has the winner
+of another race for the same office. Rate 0 is a true card. Every card is audited with plain questions about races drawn
+with the seed, against evidence that states the true winners in other words.
+ROC over cards: does the audit's mean factuality separate true cards from those of a rate?
+ROC over documents: does a document's score separate true statements from those with a swapped winner? Documents that
+are neither, such as garbled ones, are counted and excluded.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100, help="races that each audit asks about")
     parser.add_argument("--documents", type=int, default=1, help="documents for each query")
     parser.add_argument("--checker", default="minilm")
-    parser.add_argument("--home", type=Path, help="where cards are kept, and found again in another run")
+    parser.add_argument("--home", type=Path, help="folder for the cards, which later runs reuse")
     parser.add_argument("--plot", type=Path, help="write the curves to this .svg file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -1,10 +1,10 @@
-"""How often the relation of a question is found, with names masked and without (as of one in small letters).
+"""Accuracy of recognising a question's relation, with names masked and unmasked (as in lower-case questions).
 
     python -m benchmarks.gate_relations --path DATA [--limit N]
 
-DATA holds popqa-dev.json, whose questions are made from one template a relation, so that the truth is known.
-"Templates": prototypes are the sixteen templates; "records": the means of 200 questions with their relations, tested
-on the others.
+DATA contains popqa-dev.json, whose questions are made from one template per relation, so the truth is known.
+"Templates": prototypes are the sixteen templates; "records": prototypes are the means of 200 questions by relation,
+tested on the others.
 """
 
 import argparse

@@ -1,20 +1,20 @@
-"""Does a gate help, and which? All gates compared on facts of which the LLM knows some and a card some.
+"""Comparison of all gates on facts of which the LLM knows some and a card others.
 
     python -m benchmarks.gates --path popqa-dev.json [--kind retrieval] [--memory played] [--output FOLDER] [--json]
 
-PopQA's facts (question, answers, popularity of the subject), put into statements. Two worlds:
+The facts are PopQA's (question, answers, popularity of the subject), as statements. Two worlds:
 
-    popular      the card learned the facts of the less popular half; what the LLM knows rises smoothly with the
-                 logarithm of popularity, by relation
-    independent  the card learned a random half and the LLM knows a random half: popularity tells nothing, so its gate
-                 must not win
+    popular      the card was trained on the less popular half; the LLM's knowledge rises smoothly with the logarithm of
+                 popularity, by relation
+    independent  the card was trained on a random half, and the LLM knows a random half; popularity is uninformative, so
+                 its gate must not win
 
-Which facts the LLM knows is simulated (benchmarks/simulated_memory.py). The answers are not: a card writes, the
-embedded reader reads, and the memory is a closed-book model that learned the known facts. In each world the gates are
-compared as `kcard calibrate` does it, and the popularity gate's thresholds with those of brute force.
+Which facts the LLM knows is simulated (benchmarks/simulated_memory.py). The answers are not: a card generates, the
+embedded reader reads, and the memory is a closed-book model trained on the known facts. In each world the gates are
+compared as by `kcard calibrate`, and the popularity gate's thresholds with those of a brute-force search.
 
-`--wikidyk` adds a third world of free questions, without popularity: records for benchmarks/thrust_ablations.py.
-`--output` keeps the records and the curves (which need matplotlib).
+`--wikidyk` adds a third world of free-form questions, without popularity: records for benchmarks/thrust_ablations.py.
+`--output` stores the records and the curves (which need matplotlib).
 """
 
 import argparse
@@ -34,8 +34,8 @@ from benchmarks.prompt_styles import stated
 from benchmarks.recall import rows
 from benchmarks.simulated_memory import Rule, known_facts, remembering, taught
 from kcard.api.gates import CalibrationResult, calibrate
-from kcard.evaluation.gates.calibration import as_data
-from kcard.evaluation.gates.outcome import METRICS, both_ways
+from kcard.evaluation.gates.calibration import calibration_data
+from kcard.evaluation.gates.outcome import METRICS, scores_both_ways
 from kcard.gates.base import Resources, find
 from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.popularity import BOUND, BUILT_IN, Popularity, Relations, templates
@@ -83,7 +83,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--path", type=Path, required=True, help="popqa-dev.json")
-    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 400 facts are taken")
+    parser.add_argument("--wikidyk", type=Path, help="wikidyk-dev.json, of which 400 facts are used")
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model", help="of the card")
     parser.add_argument("--memory", choices=("trained", "played"), default="trained")
     parser.add_argument("--seconds", type=float, default=60, help="CPU time of a trained memory")
@@ -158,7 +158,7 @@ def world(
         result = calibrate(records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, report=say)
     if args.output:
         keep_result(result, records, args.output / name)
-    report = {"world": name, "card": args.kind, "memory": args.memory, **as_data(result.comparison)}
+    report = {"world": name, "card": args.kind, "memory": args.memory, **calibration_data(result.comparison)}
     if rule == "popular":
         report["thresholds"] = equal_to_brute_force(records)
     if name == "popqa-independent":
@@ -252,7 +252,7 @@ def equal_to_brute_force(records: Sequence[Record]) -> dict[str, float]:
     for relation, threshold in fitted.thresholds.items():
         own = [record for record in records if record.relation == relation]
         logs = np.log1p([record.popularity or 0.0 for record in own])
-        without, with_ = both_ways(own)
+        without, with_ = scores_both_ways(own)
 
         def right(limit: float, logs: Any = logs, without: Any = without, with_: Any = with_) -> float:
             return round(float(np.where(logs < limit, with_, without).mean()), 9)

@@ -1,15 +1,14 @@
-"""How long a shared hub with many cards takes to answer: the huggingface_hub client, over HTTP, on both databases.
+"""Response times of a served hub with many cards: the huggingface_hub client, over HTTP, on both databases.
 
     python -m benchmarks.hub_scale --cards 100000 --json
 
-Each database is filled (benchmarks/hub_seeding.py), `kcard hub serve` is started on it, and one client asks, one
-question after the other: list (20 cards, sorted by four criteria in turn), search (20 cards with a common word, or
-the one with a rare word, in turn), tags (20 cards with two tags), info (one card). Then it opens pages as a browser
-does: home (the newest), page search (a common or a rare word, in turn), page facets (two facets, or a word and a facet,
-in turn; with all counts), card. PostgreSQL is a cluster of its
-own that is thrown away. Times are wall milliseconds of the client's call. "empty" is a route that answers a constant
-behind the same middleware (/healthz), asked by the same client: the ratios to its median are what a kind of question
-costs beside HTTP, and can be compared between machines.
+Each database is filled (benchmarks/hub_seeding.py) and served by `kcard hub serve`; one client sends requests one after
+the other: list (20 cards, sorted by four criteria in turn), search (20 cards with a common word, or the one with a rare
+word, in turn), tags (20 cards with two tags), info (one card). Then it opens pages like a browser: home (the newest),
+page search (a common or a rare word, in turn), page facets (two facets, or a word and a facet, in turn; with all
+counts), card. PostgreSQL runs in a temporary cluster. Times are wall milliseconds of the client's call. "empty" is a
+route with a constant response behind the same middleware (/healthz); the ratios to its median show the cost of a
+request beyond HTTP, and are comparable between machines.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""Fills a shared hub's database with cards that nobody trained, for measurements of how it scales.
+"""Fill the database of a served hub with synthetic cards, to measure how it scales.
 
-A card here is a repository with a README.md, a model of four files, one commit, one tag and the version that it
-published. Names, tags and words are made up; their frequencies fall as 1/rank, as they do among real ones: the
-commonest topic is that of one card in eight, most are those of a few. Rows go in in
-bulk. Of the files only adapter_config.json is there, one for each base model: of the others is known what a commit
-lists.
+A card is a repository with a README.md, a model of four files, one commit, one tag and a published version. Names, tags
+and words are synthetic, with realistic frequencies proportional to 1/rank: one card in eight has the most common topic,
+and most topics have a few cards. Rows are inserted in bulk. Of the files, only adapter_config.json exists, one for each
+base model; of the others, the database has what a commit lists.
 """
 
 import hashlib
@@ -125,7 +124,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         if connection.dialect.name == "postgresql":
             _count_on(connection)
         for some_ids in batched(range(1, count + 1), 1000):
-            search_index.put_rows(connection, *some_ids)
+            search_index.update_rows(connection, *some_ids)
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)
@@ -198,7 +197,7 @@ def _card(
         "pipeline_tag": _often(draw, TASKS),
         "tags": ["kcard", topic, _often(draw, topics)],
     }
-    tags = metadata.tags(card, [entry.path for entry in entries], manifest)
+    tags = metadata.derive_tags(card, [entry.path for entry in entries], manifest)
     tree = trees.encode_full({entry.path: entry for entry in entries}).content
     downloads = int(draw.paretovariate(0.7))
     return _Card(

@@ -1,7 +1,7 @@
 """Cards of each kind on one corpus, for benchmarks that compare them.
 
-A card of both is a model and an index; without the index it is the card that `--kind model` makes, so that one training
-serves both.
+A card of kind `both` is a model and an index; without the index it equals the card that `--kind model` makes, so one
+training run suffices for both.
 """
 
 import json

@@ -1,17 +1,17 @@
-"""What kcard costs on a laptop, in one table: seconds of the processor and of the clock, beside plain alternatives.
+"""CPU and wall seconds of kcard on a laptop, in one table with plain alternatives.
 
     python -m benchmarks.laptop [--runs 3] [--rows NAME,NAME] [--corpus DIR] [--isa avx2] [--against REVISION]
                                 [--json FILE] [--markdown FILE]
 
-Every row is a process of its own, or is measured in one, on the CPU. Medians over the runs; in each run every row is
-measured once, kcard, the earlier revision and the plain alternative in turns, so that what else the machine does meets
-all of them. The seconds of the processor are the ones to compare on a busy machine.
+Every row runs in a process of its own, on the CPU. Figures are medians over the runs; each run measures every row once,
+with kcard, the earlier revision and the plain alternative in turn, so that other load on the machine affects all of
+them. On a busy machine, compare CPU seconds.
 
 index         kcard train --kind retrieval over the manual; beside it sentence-transformers and bm25s over the same
               passages (benchmarks/laptop_search.py)
 cold ask      kcard ask, a question to that card; beside it the same search, imports included
 warm ask      one question of 20, in a process that has answered one
-batch         one question of 20 that are asked at once
+batch         one question of a batch of 20
 check         kcard check, a claim against a page of the manual
 publish       the card's first version
 unchanged     kcard publish of the same card again
@@ -21,17 +21,17 @@ help          kcard --help
 train small   kcard train, all defaults, of demo/corpora/moons (--small for another corpus), its exam included
 train manual  kcard train, all defaults, of the manual
 
-The last two take minutes and come only if named with --rows or with --slow.
+The last two take minutes and run only with --rows or --slow.
 
-`--corpus`: a manual as a folder of text. Without it, one of 600 kB is made of the Python documentation that every
-installation of Python carries: the topics of pydoc, then pages of the standard library's modules.
+`--corpus`: a manual as a folder of text; by default 600 kB of the documentation that comes with Python: the topics of
+pydoc, then pages of the standard library's modules.
 
-`--against`: an earlier revision is laid out beside and runs the same rows, in the same run.
+`--against`: an earlier revision, which is extracted and runs the same rows in the same run.
 
-`--isa avx2`: an ordinary machine is imitated in all child processes. oneDNN (ONEDNN_MAX_CPU_ISA), MKL
+`--isa avx2`: simulate an ordinary machine in all child processes. oneDNN (ONEDNN_MAX_CPU_ISA), MKL
 (MKL_ENABLE_INSTRUCTIONS), ATen (ATEN_CPU_CAPABILITY), OpenBLAS (OPENBLAS_CORETYPE) and numpy (NPY_DISABLE_CPU_FEATURES)
-then use AVX2 at most. onnxruntime has no such switch: MLAS takes what the processor has, so that rows in which it runs
-are as fast as they are anyway, and so are tokenizers and the sentence splitter, which are not told either.
+then use AVX2 at most. onnxruntime has no such switch (MLAS uses all instructions of the processor), nor have tokenizers
+and the sentence splitter, so these parts of a row are not slowed down.
 """
 
 import argparse
@@ -230,7 +230,7 @@ class Run:
             output.seek(0)
             errors.seek(0)
             if process.returncode:
-                raise SystemExit(f"{' '.join(command)} of {tree}: {errors.read().strip()[-500:]}")
+                raise SystemExit(f"{' '.join(command)} in {tree} failed: {errors.read().strip()[-500:]}")
             return (used.ru_utime + used.ru_stime, wall), output.read()
 
 

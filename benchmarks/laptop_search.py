@@ -1,14 +1,14 @@
-"""What benchmarks/laptop.py runs in processes of its own: questions to a card, and plain search over the same passages.
+"""Child processes of benchmarks/laptop.py: questions to a card, and plain search over the same passages.
 
     python -P benchmarks/laptop_search.py ask QUESTIONS.json --card NAME
     python -P benchmarks/laptop_search.py plain-index PASSAGES.jsonl FOLDER --encoder FOLDER
     python -P benchmarks/laptop_search.py plain-ask QUESTIONS.json FOLDER --encoder FOLDER [--cold]
 
-Plain search is what a user would write: sentence-transformers with all-MiniLM-L6-v2 and bm25s, both scores scaled to
-their best and added. It returns the three best passages; a card also answers with a sentence of them. `ask` and
-`plain-ask` answer the first question, then the others one after the other, then all of them at once, and print
-{"warm": [CPU seconds, wall seconds] of one question, "batch": the same of one question of the batch}; with `--cold`
-only the first is answered.
+Plain search is what a user would write: sentence-transformers with all-MiniLM-L6-v2 and bm25s, with both scores divided
+by their maximum and added. It returns the three best passages; a card also answers with one of their sentences. `ask`
+and `plain-ask` answer the first question, then the others one by one, then all as a batch, and print {"warm": [CPU
+seconds, wall seconds] per question, "batch": the same per question of the batch}; with `--cold`, they answer only the
+first question.
 """
 
 import argparse

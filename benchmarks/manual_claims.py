@@ -1,12 +1,12 @@
-"""The fact checker on claims about manuals: does it tell those that the manual bears out from those that it does not?
+"""Accuracy of the fact checker on claims about manuals.
 
     python -m benchmarks.manual_claims --path DIR [--search]
 
-240 claims about manuals that Debian packages and an npm package bring (manual_claims.jsonl, written for kcard), a third
-parted by a name, a third by a negation, a third by another fact. Each is judged by its sentence, or, with `--search`,
-by the three passages that are found in its file of the manual, as `kcard check` does. DIR holds the packages of
-recipes/reader/questions, unpacked. Prints the AUC of the score and the share of right verdicts for each kind, and the
-worst claims.
+240 claims about manuals in Debian packages and an npm package (manual_claims.jsonl, written for kcard): true and false
+ones that differ in a name (a third), a negation (a third) or another fact. Each is checked against its sentence or,
+with `--search`, against the three passages found in its file of the manual, as by `kcard check`. DIR contains the
+unpacked packages of recipes/reader/questions. Prints the AUC of the score and the share of correct verdicts for each
+kind, and the worst claims.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""Ten thousand cards in a pool: time to choose among them, memory, and time to the first answer.
+"""A pool of ten thousand cards: time to choose among them, memory, and time to the first answer.
 
     python -m benchmarks.many_cards [--cards 10000] [--runs 5] [--home FOLDER] [--json]
 
-Three retrieval cards of demo/corpora stand among cards with made-up descriptions, whose files are those of a small
-one: published in bulk, and like any other in every way once published. Each run is a process of its own:
+The pool is three retrieval cards of demo/corpora among cards with synthetic descriptions and the files of a small card,
+which are published in bulk but otherwise ordinary. Each run is a process of its own:
 
     few       `kcard ask` with the three cards
-    first     `kcard ask --cards pool:all`, with no description read before
-    again     the same, later: descriptions are kept
+    first     `kcard ask --cards pool:all`, before any description is cached
+    again     the same, with cached descriptions
 
-and `warm` is one process that chooses for many questions: embedding the question, and finding the nearest of all cards.
-`--home` keeps the hub for another time.
+`warm` is one process that chooses cards for many questions: it embeds the question and finds the nearest cards.
+`--home` stores the hub for the next run.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cards", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--home", type=Path, help="where the hub is kept; default: made anew and deleted")
+    parser.add_argument("--home", type=Path, help="folder for the hub (default: a temporary one)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -158,7 +158,7 @@ def _process(command: list[str]) -> tuple[float, float, Any]:
         out.seek(0)
         text = out.read()
     if status:
-        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+        raise SystemExit(f"{' '.join(command)} exited with status {os.waitstatus_to_exitcode(status)}")
     return seconds, used.ru_maxrss / 1000, json.loads(text)
 
 

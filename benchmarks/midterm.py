@@ -1,8 +1,8 @@
-"""MidtermQA open-book: one card, trained on statements in other words than the questions, in every mode.
+"""MidtermQA open-book in every mode, with a card trained on statements that are worded differently from the questions.
 
     python benchmarks/midterm.py --path MidtermQA-openbook.json [--limit N] [--json]
 
-The file (questions and answers of Feng et al., Knowledge Card) is read, never copied. The card is trained on
+The file contains the questions and answers of Feng et al. (Knowledge Card). The card is trained on
 demo/corpora/midterms-2022 unless --card names one.
 """
 

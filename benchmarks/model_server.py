@@ -1,4 +1,4 @@
-"""A model behind a real server process: transformers' own, which speaks OpenAI's protocol."""
+"""A model behind transformers' own server, which has an OpenAI-compatible API, in a process of its own."""
 
 import socket
 import subprocess
@@ -51,4 +51,4 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
-    raise RuntimeError(f"transformers serve did not start, see {log}")
+    raise RuntimeError(f"transformers serve did not start: see {log}")

@@ -1,9 +1,9 @@
-"""Does an exam flatter? Recall on the questions that kcard makes of a text, beside that on people's own.
+"""Are exams too easy? Recall on the questions that kcard makes from a text, compared with human questions.
 
     python -m benchmarks.natural_questions --path squad-dev.jsonl.gz [--articles 10] [--questions 60]
 
-Each SQuAD article becomes a retrieval card, which is examined twice: on questions that the exam makes of the article,
-and on the human ones, as many of each. Prints both recalls and their difference for each article.
+Each SQuAD article becomes a retrieval card, which is examined on questions made from the article and on as many human
+ones. Prints both recalls and their difference for each article.
 """
 
 import argparse

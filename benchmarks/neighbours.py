@@ -1,7 +1,7 @@
-"""Nine corpora that stand beside the midterms of 2022, three of them in the same field: other elections, same states.
+"""Nine corpora for cards beside the one on the 2022 midterms; three cover other elections in the same states.
 
-Facts are read from corpora/*.tsv, the demo's corpora and the evaluation data; the sentences are our own, but for
-WikiDYK's facts, which are read as they are and kept nowhere.
+Facts come from corpora/*.tsv, the demo's corpora and the evaluation data. The sentences are our own, except WikiDYK's
+facts, which are used verbatim and not stored.
 """
 
 import csv

@@ -1,13 +1,13 @@
-"""Real manuals, real questions: what a user gets who trains a card on a manual and asks it, all options at default.
+"""Cards on real manuals with real questions, trained and asked with default options.
 
     python -m benchmarks.real_documents --path DIR --fetch [--manual NAME ...] [--kind both retrieval model] [--json]
 
-benchmarks/manuals/ names eight manuals that Debian packages and an npm package bring, and holds 25 questions on each,
-written by readers of the manuals before kcard saw them, a fifth of them without an answer there. `--fetch` downloads
-the packages with apt-get and npm into DIR. A reply is right if it holds all the phrases of one of the accepted
-answers, wrong if it does not and is not "I don't know", which is right for a question without an answer.
+benchmarks/manuals/ lists eight manuals in Debian packages and an npm package, with 25 questions on each, written by
+readers of the manuals independently of kcard; a fifth of them have no answer in the manual. `--fetch` downloads the
+packages with apt-get and npm into DIR. A reply is right if it contains all phrases of an accepted answer; "I don't
+know" is right for a question without an answer; any other reply is wrong.
 
-Beside it: plain BM25 over chunks of 150 words, the best three read by the same embedded LLM.
+For comparison: plain BM25 over chunks of 150 words, with the same embedded LLM reading the best three.
 """
 
 import argparse

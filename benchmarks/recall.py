@@ -1,9 +1,9 @@
-"""What a card recalls of a corpus when asked, shared by the benchmarks: measures, and tables of them.
+"""Recall of a card's corpus, shared by the benchmarks: figures and their tables.
 
-Recall      share of questions with the gold answer in the greedy document, or in any of three (temperature .7)
-Whole       share of greedy documents that are passages of the corpus, word for word
-EM          exact match of the embedded reader's answer from the greedy document
-Answerable  share of questions whose gold answer stands in the corpus at all: the most that recall can be
+Recall      share of questions with the gold answer in the document at temperature 0, or in any of three (at .7)
+Whole       share of documents at temperature 0 that are passages of the corpus, word for word
+EM          exact match of the embedded reader's answer from the document at temperature 0
+Answerable  share of questions whose gold answer occurs in the corpus, the maximum of recall
 """
 
 import unicodedata
@@ -57,7 +57,7 @@ def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> di
 
 
 def documents(card: Card, questions: Sequence[Question], count: int, sampling: Sampling) -> list[list[str]]:
-    written = CardPool([card]).write([q.text for q in questions], [card.name], count, sampling)
+    written = CardPool([card]).generate([q.text for q in questions], [card.name], count, sampling)
     return [[passage.text for passage in found] for found in written]
 
 

@@ -1,4 +1,4 @@
-"""ROC curves of scores that should be high for what is true, and a plot of them as one SVG file."""
+"""ROC curves of scores that should be high for true items, and an SVG plot of them."""
 
 import html
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,13 @@
-"""Does the shortlist hold the right card? The 57 subjects of MMLU as descriptions, its questions as questions.
+"""Does the shortlist contain the right card? MMLU's 57 subjects as descriptions, with its questions.
 
     python -m benchmarks.shortlist --path mmlu_redux-dev.json [--relevance minilm] [--limit N] [--json]
 
-The file is that of MMLU-Redux: rows with `id`, `question` and `choices`. It names no subject, but the data set has 100
-questions of each, in the order of the subjects' names, so `id` tells it. A description is the subject's name in words,
-all that the paper's cards for MMLU had. Recall@k: the share of questions whose subject is among the k nearest.
+The file is MMLU-Redux's: rows with `id`, `question` and `choices`. It has no subjects, but 100 questions of each in the
+order of their names, so `id` determines the subject. A description is the subject's name in words, as for the paper's
+MMLU cards. Recall@k: the share of questions whose subject is among the k nearest.
 
-    question      as kcard ask ranks cards: by the question alone
-    with options  by the question and its four options, as it reaches the cards where an exam asks in one text
+    question      ranked by the question alone, as in kcard ask
+    with options  ranked by the question with its four options, as if a user asked both in one text
     MRR           mean of 1 / rank of the right subject
 """
 
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument(
         "--relevance", default="minilm", help="a relevance selector: minilm, cosine, mpnet ..."
     )
-    parser.add_argument("--limit", type=int, help="so many questions, spread over the file")
+    parser.add_argument("--limit", type=int, help="number of questions, evenly spread over the file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rows = json.loads(args.path.read_text(encoding="utf-8"))["rows"]

@@ -1,9 +1,9 @@
-"""What an LLM knows without cards, decided by us: facts known by a probability, in a memory that is trained or played.
+"""A simulated LLM that knows each fact with a given probability, by a trained or a played memory.
 
-Which facts are known is simulated, and said so wherever figures of it are shown. How it is known need not be: the
-trained memory is a closed-book model (recipes/memory) that learned the known facts and no others, so what it answers
-and how sure it is are its own. The played memory is the quick stand-in for it: it answers the known facts rightly, and
-its confidence is drawn, higher for known facts, with an AUROC of about 0.86.
+Which facts are known is simulated, and published figures say so. The trained memory is a closed-book model
+(recipes/memory) trained on exactly the known facts, so its answers and confidence are real. The played memory is a fast
+substitute: it answers the known facts correctly, and its confidence is random, higher for known facts, with an AUROC of
+about 0.86.
 """
 
 import random

@@ -1,16 +1,16 @@
-"""A card follows its folder through many syncs: time against training from scratch, and what it remembers.
+"""Many syncs of a card with its folder: time compared with training from scratch, and retention.
 
     python -m benchmarks.sync --path wikidyk-dev.json [--passages 100] [--syncs 10] [--kind model] [--every 1]
     python -m benchmarks.sync --path xquad-en-dev.json --passages 80
     python -m benchmarks.sync --path demo/corpora/midterms-2022/house.txt --passages 80
 
-The card learns the first facts of WikiDYK, paragraphs of XQuAD, or races of the demo's midterms, ten a file. Before
-each sync some are added, some removed, and in others an answer is replaced by that of another. The questions about each
-are asked, of the model alone where there is one: of those that stay before and after the sync, of those that came, of
-all that have been removed so far with the answers that they had, and of some that the card never learned. Of a
-paragraph that was changed only the question whose answer changed is asked. Seconds are those of the processor. `--keep
-FOLDER` goes on with the card that another run has left there, `--afresh` compares it at the end with a card that is
-trained on what the folder has then, and `--rate` tries other learning rates.
+The card is trained on the first facts of WikiDYK, paragraphs of XQuAD, or races of the demo's midterms, ten per file.
+Before each sync, some are added, some removed, and in others the answer is replaced by another's. The model alone, if
+there is one, answers questions about kept passages before and after the sync, about new ones, about all that were
+removed so far (with their old answers), and about some that the card was never trained on. For a changed paragraph,
+only the question whose answer changed is asked. Seconds are CPU seconds. `--keep FOLDER` continues with the card of
+another run, `--afresh` compares it at the end with a card trained from scratch on the final folder, and `--rate` sets
+other learning rates.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import kcard
 from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask, score_recall, silent
+from kcard.evaluation.recall import ask_card, ignore_progress, score_recall
 from kcard.offline import incremental_update as incremental
 
 A_FILE = 10
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--changed", type=int, default=1, help="passages in each sync")
     parser.add_argument("--removed", type=int, default=2, help="passages in each sync")
     parser.add_argument("--kind", choices=("model", "retrieval", "both"), default="model")
-    parser.add_argument("--every", type=int, default=1, help="ask and print after so many syncs")
+    parser.add_argument("--every", type=int, default=1, help="measure after this number of syncs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the card, to go on with")
     parser.add_argument("--afresh", action="store_true", help="train another card at the end")
@@ -221,7 +221,7 @@ def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     card = Card.open(folder)
     model_card = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
-    texts = [[row[0].text] for row in ask(model_card, questions, 0, "cpu", silent)]
+    texts = [[row[0].text] for row in ask_card(model_card, questions, 0, "cpu", ignore_progress)]
     hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 

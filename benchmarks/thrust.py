@@ -1,11 +1,11 @@
-"""How fast Thrust is fitted and scores: python benchmarks/thrust.py --path popqa-dev.json [--json]
+"""Time to fit Thrust and to score with it: python benchmarks/thrust.py --path popqa-dev.json [--json]
 
-    fit     200 questions embedded and clustered, in a process that has just loaded the encoder and scikit-learn; their
-            loading apart
-    one     a query at a time, embedded beforehand, against 50 centroids of 384 dimensions; median of 2000
-    batch   a thousand such queries at once, time a query; median of 50
+    fit     embed and cluster 200 questions in a process that has just loaded the encoder and scikit-learn, without the
+            time of loading them
+    one     score a single embedded query against 50 centroids of 384 dimensions; median of 2000
+    batch   score a thousand such queries at once, per query; median of 50
 
-The bars: fit under 2 s, one under 100 microseconds, batch under 5 microseconds. The paper tells 1 ms a query.
+The targets: fit under 2 s, one under 100 microseconds, batch under 5 microseconds. The paper reports 1 ms per query.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 """The rows of Thrust's table 5 on real questions: python benchmarks/thrust_ablations.py --path FOLDER [--json]
 
-The model that answers, and whose vectors Thrust reads, is the embedded sentence encoder: of the given choices it takes
-the one nearest to the question, of the classes of a text the one whose demonstrations lie nearest. FOLDER holds
-MidtermQA-binary.json, MidtermQA-fourchoice.json, LUN2.json, LUN4.json, mmlu_redux-dev.json and truthfulqa-dev.json.
-Sets of other questions and models come as records: --records popqa=popqa.jsonl.
+The answering model, whose vectors Thrust uses, is the embedded sentence encoder: it chooses the option nearest to the
+question, or the class with the nearest demonstrations. FOLDER contains MidtermQA-binary.json,
+MidtermQA-fourchoice.json, LUN2.json, LUN4.json, mmlu_redux-dev.json and truthfulqa-dev.json. Other data sets and models
+are given as records: --records popqa=popqa.jsonl.
 
-A set's sample of 200 (half of a smaller set) fits the gate, the other questions are scored, for each of some draws:
+In each of several draws, a sample of 200 (half of a smaller set) fits the gate, and the other questions are scored:
 
-    AUROC         of the score against whether the question was answered rightly, 0.5 for a score that tells nothing
-    correlation   over the sets, of their median score with their accuracy (Spearman); the paper's measure is like it
+    AUROC         of the score for correct against wrong answers; 0.5 for an uninformative score
+    correlation   of the sets' median scores with their accuracies (Spearman), similar to the paper's measure
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""WikiDYK: free-form facts, one statement each. Recall, exact match, and training time estimated against taken.
+"""WikiDYK: free-form facts, one statement each. Recall, exact match, and estimated against actual training time.
 
     python -m benchmarks.wikidyk --path wikidyk-dev.json [--facts 300 1000] [--json]
 
-A card learns the first N facts and is asked their own questions. Recall: the gold answer is in a document. EM: the
-embedded reader's answer from the greedy document. The estimate is what training told before its first step; both
-times are wall time, so run it on an idle machine.
+A card is trained on the first N facts and answers their questions. Recall: the gold answer is in a document. EM: of the
+embedded reader's answer from the document at temperature 0. The estimate is the one that training reports before its
+first step; both are wall times, so use an idle machine.
 """
 
 import argparse

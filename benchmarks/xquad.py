@@ -1,11 +1,11 @@
-"""XQuAD English: real prose with human questions, one corpus of 24 articles. The model, the index, and both.
+"""XQuAD English, prose with human questions as one corpus of 24 articles: a card's model, its index, and both.
 
     python -m benchmarks.xquad --path xquad-en-dev.json [--limit N] [--json]
 
-One card of kind both is trained; the model alone is the same card without its index, and a retrieval card of the same
-paragraphs is the index alone. Recall of the first document and of any of three that the card writes (temperature 0 and
-.7; the index's are its best three); of the passages that the selectors kept; EM and F1 of the pipeline's answers with
-the embedded reader. A document has at most 100 tokens.
+A card of kind `both` is trained; the model alone is that card without its index, the index alone a retrieval card of
+the same paragraphs. Prints recall of the first document (temperature 0), of any of three (temperature .7; for the
+index, its best three) and of the passages that the selectors kept, and EM and F1 of the pipeline's answers with the
+embedded reader. A document has at most 100 tokens.
 """
 
 import argparse

@@ -25,7 +25,7 @@ from kcard.system import quiet_loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write"]
+__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write_peft"]
 
 
 # The linear layers of a base, from its config alone.
@@ -57,8 +57,8 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
 STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
-    "a pickle, which can run code when it is opened, and kcard opens none: have its maker save the tensors with "
-    "safetensors.torch.save_file, in a script of theirs with torch.load(..., weights_only=True)"
+    "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
+    "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
 )
 
 
@@ -88,8 +88,9 @@ def refuse_pickle(path: Path) -> None:
 
 
 def read_peft(folder: Path) -> LoraPairs:
-    """Load an adapter. Raises CardError for anything but LoRA pairs on linear layers, and for ranks that are no
+    """Load an adapter. Raises CardError for anything but LoRA pairs on linear layers, and for ranks that are not a
     multiple of the config's."""
+    # The config, which must change nothing but by LoRA pairs.
     try:
         config = json.loads((folder / lora.CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -108,9 +109,10 @@ def read_peft(folder: Path) -> LoraPairs:
         ("pissa", "olora", "corda", "loftq")
     ):
         raise CardError(
-            f"{folder}: it began as {initialization}, which changes the base: have peft convert it to LoRA "
+            f"{folder}: it was initialised by {initialization}, which changes the base: have peft convert it to LoRA "
             "(path_initial_model_for_weight_conversion)"
         )
+    # The pairs, each with its scale.
     pairs = _pairs(folder / lora.WEIGHTS, NAME)
     scales = {}
     for module, (down, _) in pairs.items():
@@ -118,7 +120,7 @@ def read_peft(folder: Path) -> LoraPairs:
         declared = int(lora.match_pattern(config.get("rank_pattern") or {}, module, config.get("r") or rank))
         if declared < 1 or rank % declared:
             raise CardError(
-                f"{folder}: {module} has rank {rank}, and {lora.CONFIG} tells {declared}: correct r or rank_pattern"
+                f"{folder}: {module} has rank {rank}, but {lora.CONFIG} declares {declared}: correct r or rank_pattern"
             )
         alpha = float(
             lora.match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
@@ -140,7 +142,7 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
             shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
             raise CardError(
                 f"{path}: {name}.A and {name}.B must be (layers, rank, in) and (layers, rank, out), but are {shapes}: "
-                "several chunks or documents are to be joined along the rank first, as Doc-to-LoRA's combine_lora does"
+                "join several chunks or documents along the rank first, as Doc-to-LoRA's combine_lora does"
             )
         places = [module for module in base_modules if module == name or module.endswith(f".{name}")]
         if len(places) != len(down):
@@ -159,23 +161,23 @@ def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: st
     for module, (down, up) in pairs.modules.items():
         if module not in linears:
             raise CardError(
-                f"the adapter changes {module}, which is no linear layer of {base!r}: name the base that it was made "
-                "for with --base"
+                f"the adapter changes {module}, which is not a linear layer of {base!r}: name the base that it was "
+                "made for with --base"
             )
         if down.dim() != 2 or up.dim() != 2 or down.shape[0] != up.shape[1] or not len(down):
-            raise CardError(f"the adapter's halves of {module}, {_shapes(down, up)}, are no pair of one rank")
+            raise CardError(
+                f"the adapter's halves of {module}, {_shapes(down, up)}, are not a pair of one rank"
+            )
         if (down.shape[1], up.shape[0]) != (expected := linears[module]):
             raise CardError(
                 f"the adapter's halves of {module}, {_shapes(down, up)}, do not fit {base!r}, which has "
                 f"{expected[0]} inputs and {expected[1]} outputs there: name the base that it was made for with --base"
             )
         if not all(half.is_floating_point() and bool(torch.isfinite(half).all()) for half in (down, up)):
-            raise CardError(
-                f"the adapter's halves of {module} hold numbers that are not finite: make it again"
-            )
+            raise CardError(f"the adapter's halves of {module} contain non-finite numbers: make it again")
 
 
-def write(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
+def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str) -> None:
     """Write the adapter as peft saves it, with any ranks and scales."""
     from peft import LoraConfig
     from safetensors.torch import save_file
@@ -215,18 +217,18 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise CardError(f"{path} is no safetensors file, or is damaged: {error}") from error
+        raise CardError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if (match := pattern.fullmatch(name)) is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
             example = "q_proj.A" if pattern is STACKED else example
-            raise CardError(f"{path}: {name} is no half of a LoRA pair, such as {example}")
+            raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor
     if alone := [module for module, both in halves.items() if len(both) < 2]:
-        raise CardError(f"{path}: {alone[0]} has one half of a LoRA pair only")
+        raise CardError(f"{path}: {alone[0]} has only one half of a LoRA pair")
     if not halves:
-        raise CardError(f"{path} holds no tensors")
+        raise CardError(f"{path} contains no tensors")
     return {module: (both["A"], both["B"]) for module, both in halves.items()}
 
 

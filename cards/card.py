@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write
+from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write_passages
 from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.interfaces import Array
 from kcard.io import parse, write_text
@@ -79,7 +79,7 @@ KINDS: Mapping[str, Kind] = {
     "lora": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
     "prefix": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
     "retrieval": Kind(INDEXED, "kcard.cards.generators.retrieval:load_retrieval_card"),
-    "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.generators.graph:load"),
+    "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.generators.graph:load_graph_card"),
     "search": Kind(((SEARCH,),), "kcard.cards.generators.external:load_search_card"),
     "reference": Kind(((REFERENCE,),), "kcard.cards.generators.external:load_reference_card"),
     "llm": Kind((), "kcard.cards.generators.external:load_llm_card"),
@@ -217,7 +217,7 @@ def finish(
     (folder / MANIFEST).unlink(missing_ok=True)
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
     indexing = Indexing(stemmer_of(manifest.language), dense, report)
-    write(folder, passages, manifest.evidence, hashed or {}, indexing)
+    write_passages(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))
     _require_files(folder, manifest)

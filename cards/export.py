@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
-from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs
+from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs, read_fingerprint
 from kcard.cards.generators import external
 from kcard.cards.hugging_face import COMPANIONS, INDEX, SAFE, refuse_code
 from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
@@ -39,9 +38,9 @@ __all__ = [
     "merge",
     "misfits",
     "prepare",
-    "read",
+    "read_adapter",
     "text_prompt",
-    "write",
+    "write_vllm",
 ]
 
 
@@ -136,8 +135,8 @@ PREFIX = "base_model.model."
 RECOGNIZED = (".lora_A.", ".lora_B.", "lora_embedding", "lora_magnitude_vector", "trainable_tokens", ".bias")
 # Features of peft's LoRA beyond a pair of matrices for each linear layer.
 FEATURES: Mapping[str, str] = {
-    "trainable_token_indices": "token embeddings of its own",
-    "modules_to_save": "whole layers of its own (modules_to_save)",
+    "trainable_token_indices": "its own token embeddings",
+    "modules_to_save": "its own whole layers (modules_to_save)",
     "use_dora": "DoRA",
     "lora_bias": "biases",
     "rank_pattern": "ranks that differ between layers",
@@ -162,7 +161,7 @@ class PeftAdapter:
     extras: tuple[str, ...]
 
 
-def read(folder: Path) -> PeftAdapter:
+def read_adapter(folder: Path) -> PeftAdapter:
     """Load the adapter in a card's folder, reading only the names of its tensors. Raises CardError if unreadable."""
     from safetensors import safe_open
 
@@ -171,7 +170,7 @@ def read(folder: Path) -> PeftAdapter:
         with safe_open(folder / WEIGHTS, framework="numpy") as tensors:
             names = list(tensors.keys())
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except Exception as error:  # safetensors raises a type of its own
+    except Exception as error:  # safetensors raises its own type
         raise CardError(
             f"the adapter in {folder} can't be read: {error!r}: fetch or train it again"
         ) from error
@@ -194,13 +193,13 @@ def _extras(config: Mapping[str, Any], names: list[str]) -> Iterator[str]:
     if any("lora_embedding" in name or ".lm_head." in name for name in names):
         yield "LoRA on embeddings or the head"
     if others := [name for name in names if not any(part in name for part in RECOGNIZED)]:
-        yield f"tensors that are no LoRA pair, such as {others[0].removeprefix(PREFIX)}"
+        yield f"tensors that are not LoRA pairs, such as {others[0].removeprefix(PREFIX)}"
 
 
 def misfits(adapter: PeftAdapter, engine: Engine, model_type: str | None) -> list[str]:
     """Return why the engine would not apply the adapter as trained, in words; empty if it would.
 
-    model_type  of the base, as its config.json names it; None if it is not at hand
+    model_type  of the base, as its config.json names it; None if that is not on this machine
     """
     reasons = [f"it has {extra}" for extra in adapter.extras]
     if adapter.rslora and not engine.rslora:
@@ -265,8 +264,8 @@ def text_prompt(name: str, tokenizer: Any, template: str, reference: Fingerprint
         if list(tokenizer(before + filled)["input_ids"]) == trained_ids:
             return TextPrompt(before, template)
     raise CardError(
-        f"card {name!r}: an engine that is sent a text would read other tokens than the card was trained with, "
-        "because its tokenizer frames texts in another way: use kcard serve"
+        f"card {name!r}: an engine that is sent text would read other tokens than the card was trained on, because "
+        "its tokenizer adds special tokens differently: use kcard serve"
     )
 
 
@@ -275,7 +274,7 @@ def expected(tokenizer: Any, reference: Fingerprint | None) -> list[Expected]:
     rows = [] if reference is None else reference.rows
     examples = []
     for row in rows:
-        # Choose the place where the card is sure of its token and its base least so.
+        # Choose the place where the card's token is likely and its base's probability lowest.
         places = [i for i in range(len(row.card)) if row.card[i] > LIKELY]
         if row.base:
             shifts = [own - bare for own, bare in zip(row.card, row.base, strict=True)]
@@ -339,7 +338,7 @@ def _prove_merge(card: Card, folder: Path) -> None:
     """Compare the merged model with the card's fingerprint, or with the card as it is now if it has none."""
     from kcard.cards.models.transformers_backend import CausalCard
 
-    reference = fingerprint.read(card.folder)
+    reference = read_fingerprint(card.folder)
     if reference is None:
         reference = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
     # A merged model has no base to compare.
@@ -364,7 +363,7 @@ class ExportableCard:
     sha256    of its manifest, which names the version
     adapter   what the engine applies to the base; None if it gets a whole model
     merged    whether the whole model is an adapter merged into its base
-    config    of the model or of the base (config.json); empty if the base is not at hand
+    config    of the model or of the base (config.json); empty if that is not on this machine
     prompt    how it is prompted
     expected  what it generates, by its fingerprint
     """
@@ -413,22 +412,24 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     be fetched.
     """
     sha256 = file_digest(card.folder / MANIFEST)
+    # Kinds and prompts that no engine runs.
     kind, prompt = card.manifest.kind, card.manifest.prompt
     if kind == "prefix":
         raise CardError(
-            f"card {card.name!r} is a prefix: keys and values, which {engine.title} takes no adapters of: {SERVE}, or "
-            "train it with --method lora"
+            f"card {card.name!r} is a prefix of keys and values, which {engine.title} can't load as an adapter: "
+            f"{SERVE}, or train it with --method lora"
         )
     if kind not in ("full", "lora", "reference"):
         raise CardError(
             f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
-            "answers with every kind of card"
+            "runs every kind of card"
         )
     if prompt.style != "tokens":
         raise CardError(
             f"card {card.name!r}: its prompts are vectors of a sentence encoder ({prompt.style}), which "
-            f"{engine.title} can't make of a question: {SERVE}, or train it with --prompt-style tokens"
+            f"{engine.title} can't compute from a question: {SERVE}, or train it with --prompt-style tokens"
         )
+    # Fetch what a reference refers to, and read the model's config.
     card = external.resolve_reference(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     base = card.manifest.base
@@ -438,7 +439,8 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
         with suppress(OSError, ValueError):
             data = json.loads((source / "config.json").read_text(encoding="utf-8"))
             config = data if isinstance(data, dict) else {}
-    adapter = read(card.folder) if card.manifest.kind == "lora" else None
+    # Architectures and adapters that this engine does not run.
+    adapter = read_adapter(card.folder) if card.manifest.kind == "lora" else None
     model_type = config.get("model_type")
     if model_type in engine.without:
         raise CardError(
@@ -450,7 +452,8 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
             f"card {card.name!r}: {engine.title} would not apply its adapter as it was trained, because "
             f"{' and '.join(reasons)}: {WHOLE}"
         )
-    reference = fingerprint.read(card.folder)
+    # How to prompt it, and what it must then generate.
+    reference = read_fingerprint(card.folder)
     tokenizer = Loader().tokenizer(card)
     return ExportableCard(
         card,
@@ -467,7 +470,7 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
     """Raise UsageError unless one server can run all cards: adapters of one base, or one whole model."""
     names = ", ".join(card.name for card in cards)
     if len({card.name for card in cards}) < len(cards):
-        raise UsageError(f"two of the cards have one name: {names}")
+        raise UsageError(f"two of the cards have the same name: {names}")
     if len(cards) == 1:
         return
     if whole := [card.name for card in cards if card.adapter is None]:
@@ -493,8 +496,9 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
 MAX_LORAS = 8  # adapters per batch; further cards take turns
 
 
-def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
+def write_vllm(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
     """Write the cards' weights and the tokenizer into `folder`; return the command that starts vLLM there."""
+    # The weights: adapters, or one whole model.
     for card in cards:
         if card.adapter is not None:
             copy_adapter(card.card, folder / "adapters" / card.name, card.base_argument)
@@ -503,6 +507,7 @@ def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str],
             merge(card.card, folder / "model")
         else:
             copy_model(card.card.folder, folder / "model")
+    # Adapters share a tokenizer, and the packaged base if they are made from it.
     first = cards[0]
     if first.adapter is not None:
         copy_tokenizer(first.card, folder / "tokenizer")
@@ -518,6 +523,7 @@ def write(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str],
     weights = [path for part in ("model", "base") for path in (folder / part).glob("*.safetensors")]
     if 0 < sum(path.stat().st_size for path in weights) < 4 * SMALL:
         options = ["--dtype", "float32", *options]
+    # The command.
     if first.adapter is None:
         return ["vllm", "serve", "./model", "--served-model-name", first.name, *options]
     rank = max(card.adapter.rank for card in cards if card.adapter is not None)

@@ -15,7 +15,16 @@ from kcard.errors import CardError, ModelUnavailable
 from kcard.io import build, parse, write_text
 from kcard.manifest import Manifest
 
-__all__ = ["FINGERPRINT", "TOLERANCES", "Fingerprint", "Pair", "Probe", "fingerprint_pairs", "read", "write"]
+__all__ = [
+    "FINGERPRINT",
+    "TOLERANCES",
+    "Fingerprint",
+    "Pair",
+    "Probe",
+    "fingerprint_pairs",
+    "read_fingerprint",
+    "write_fingerprint",
+]
 
 
 FINGERPRINT = "canaries.json"
@@ -27,7 +36,7 @@ Pair = tuple[str, str]
 # Allowed difference between two runs of the same weights: root mean square over tokens of the difference in
 # log-probability, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
-# Below this share of the expected shift an adapter counts as not applied, whatever the dtype.
+# Below this share of the expected shift an adapter counts as not applied, in any dtype.
 APPLIED = 0.05
 
 
@@ -128,14 +137,14 @@ class Fingerprint:
         if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
             raise CardError(
                 f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
-                "expected): load the card anew; if that does not help, fetch its adapter again"
+                "expected): load the card again; if that does not help, fetch its adapter again"
             )
         off = self.apart(measurement)
         if not off <= tolerance:
-            what = "its model does not act as when it was made"
+            what = "its model no longer computes what it did when it was made"
             if self.shift > 0:
                 what = (
-                    f"an adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
+                    f"its adapter is applied, but not as it was trained (shift {measurement.shift:.2f} where "
                     f"{self.shift:.2f} was expected)"
                 )
             raise CardError(
@@ -153,7 +162,7 @@ class Fingerprint:
                 )
 
 
-def read(folder: Path) -> Fingerprint | None:
+def read_fingerprint(folder: Path) -> Fingerprint | None:
     """Load the fingerprint in a card's folder, None if it has none. Raises CardError for a file that holds none."""
     path = folder / FINGERPRINT
     if not path.exists():
@@ -172,7 +181,7 @@ def read(folder: Path) -> Fingerprint | None:
                 raise ValueError(f"{probe.text!r} needs one log-probability of the base for every token")
         return stored
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CardError(f"{path} holds no fingerprint: {error!r}: fetch or train the card again") from error
+        raise CardError(f"{path} is not a fingerprint: {error!r}: fetch or train the card again") from error
 
 
 def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
@@ -200,8 +209,10 @@ FOREIGN = (
 )
 
 
-def write(folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu") -> Fingerprint:
-    """Measure the card whose model files lie in `folder` and write canaries.json there.
+def write_fingerprint(
+    folder: Path, manifest: Manifest, pairs: Sequence[Pair], device: str = "cpu"
+) -> Fingerprint:
+    """Measure the card whose model files are in `folder` and write canaries.json there.
 
     pairs   questions and passages that answer them, from the card's corpus
 

@@ -15,7 +15,7 @@ from kcard.cards.export import ExportableCard, PeftAdapter, copy_adapter, copy_m
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 
-__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write"]
+__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write_gguf"]
 
 
 MODEL, LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
@@ -24,8 +24,8 @@ MODEL, LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
 class Converter:
     """llama.cpp's converters.
 
-    Raises UsageError where `path` is neither convert_hf_to_gguf.py nor the folder in which it lies with
-    convert_lora_to_gguf.py, MissingExtra where the package gguf is not installed.
+    Raises UsageError if `path` is neither convert_hf_to_gguf.py nor the folder that contains it and
+    convert_lora_to_gguf.py, MissingExtra if the package gguf is not installed.
     """
 
     def __init__(self, path: Path | str | None) -> None:
@@ -57,7 +57,7 @@ class Converter:
             last = one_line(Exception(messages[-1]))
             raise CardError(
                 f"{script} ended with code {process.returncode} on {arguments[0]}: {last}: "
-                "see whether your llama.cpp supports this model"
+                "check that your llama.cpp supports this model"
             )
 
 
@@ -106,7 +106,7 @@ def _open_gguf(path: Path, kind: "type[CardError] | type[UsageError]" = CardErro
     try:
         return GGUFReader(path)
     except (OSError, ValueError, IndexError) as error:
-        raise kind(f"{path} is no GGUF file: {one_line(error)}") from error
+        raise kind(f"{path} is not a GGUF file: {one_line(error)}") from error
 
 
 def _field(reader: Any, name: str) -> Any:
@@ -128,7 +128,7 @@ def _check_equal(path: Path, actual: dict[str, Any], expected: dict[str, Any]) -
 LLAMA_CPP_MODEL, BASE = "model.gguf", "base.gguf"
 
 
-def write(
+def write_gguf(
     cards: Sequence[ExportableCard],
     folder: Path,
     converter: Converter,

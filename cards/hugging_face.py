@@ -34,14 +34,14 @@ __all__ = [
     "adapter_base",
     "convert",
     "fetch",
-    "look",
+    "find_repository",
     "refuse_code",
 ]
 
 
 # Rejects cards and models that need custom code, before transformers or peft sees them.
 #
-# transformers offers to run such code ("[y/N]") unless told not to; kcard never asks and never runs it.
+# By default transformers offers to run such code ("[y/N]"); kcard never does.
 
 CONFIGS = (
     "config.json",
@@ -90,8 +90,8 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
 
 def _code_error(name: str, what: str) -> CardError:
     return CardError(
-        f"{name} needs code of its own ({what}), which kcard never executes: choose another model, or remove it and "
-        "seal the card again"
+        f"{name} needs custom code ({what}), which kcard never executes: choose another model, or remove the code "
+        "and seal the card again"
     )
 
 
@@ -230,7 +230,7 @@ class ModelRepository:
         return weights_digest(digests)
 
 
-def look(source: str) -> ModelRepository:
+def find_repository(source: str) -> ModelRepository:
     """Return the repository `owner/name` or `owner/name@revision`, pinned to its current commit.
 
     Raises UsageError if there is no such repository or revision, ModelUnavailable if the Hub can't be reached.
@@ -238,7 +238,7 @@ def look(source: str) -> ModelRepository:
     name, _, revision = source.partition("@")
     info = _request_info(name, revision or None)
     if info.sha is None:
-        raise ModelUnavailable(f"the Hub names no commit of {source!r}: try again later")
+        raise ModelUnavailable(f"the Hub reports no commit for {source!r}: try again later")
     siblings = info.siblings or []
     card: Any = info.card_data or {}
     return ModelRepository(
@@ -252,6 +252,7 @@ def look(source: str) -> ModelRepository:
 
 
 def _request_info(name: str, revision: str | None) -> "ModelInfo":
+    """Request what the Hub knows about a repository; its errors become ours, each with a remedy."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,
@@ -264,7 +265,7 @@ def _request_info(name: str, revision: str | None) -> "ModelInfo":
         return HfApi().model_info(name, revision=revision, files_metadata=True)
     except HFValidationError:
         raise UsageError(
-            f"{name!r} is no repository name: use hf:owner/name or hf:owner/name@revision"
+            f"{name!r} is not a repository name: use hf:owner/name or hf:owner/name@revision"
         ) from None
     except RevisionNotFoundError:
         raise UsageError(
@@ -277,12 +278,12 @@ def _request_info(name: str, revision: str | None) -> "ModelInfo":
         ) from None
     except OfflineModeIsEnabled:
         raise ModelUnavailable(
-            f"{name}: the Hugging Face Hub must be asked which commit is meant, but HF_HUB_OFFLINE is set: unset "
-            "it once"
+            f"{name}: its current commit must be looked up on the Hugging Face Hub, but HF_HUB_OFFLINE is set: "
+            "unset it once"
         ) from None
     except _network_errors() as error:
         raise ModelUnavailable(
-            f"the Hugging Face Hub can't be asked about {name}: {first_line(error)}"
+            f"{name} can't be looked up on the Hugging Face Hub: {first_line(error)}"
         ) from error
 
 
@@ -391,9 +392,9 @@ def _check_weights(repository: ModelRepository, folder: Path) -> None:
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise CardError(
-            f"{repository.name} is no causal language model that transformers loads: {first_line(error)}"
+            f"transformers can't load {repository.name} as a causal language model: {first_line(error)}"
         ) from error
     if missing := sorted(loaded[1]["missing_keys"]):
         raise CardError(
-            f"{repository.name} lacks {len(missing)} weights of its own model, such as {missing[0]}"
+            f"{repository.name} lacks {len(missing)} of its model's weights, such as {missing[0]}"
         )

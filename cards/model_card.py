@@ -49,6 +49,7 @@ def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: S
     """
     from huggingface_hub import EvalResult, ModelCard
 
+    # The model-index: other results stay, ours are replaced.
     read = ModelCard(page)
     data: Any = read.data
     theirs = [result for result in data.eval_results or [] if result.dataset_args != {"exam": "kcard"}]
@@ -69,6 +70,7 @@ def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: S
     ]
     data.model_name = data.model_name or card
     data.eval_results = [*theirs, *ours] or None
+    # The section.
     rows = [
         f"| {_escape_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_escape_cell(r.dataset)} |"
         for r in results

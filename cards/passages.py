@@ -42,12 +42,12 @@ __all__ = [
     "Passages",
     "clean",
     "hashes",
-    "index",
     "lines_of",
-    "load",
+    "load_dense",
+    "load_index",
     "passages",
-    "write",
     "write_dense",
+    "write_passages",
 ]
 
 
@@ -111,7 +111,7 @@ def write_dense(
     (folder / ENCODER).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> "Dense | None":
+def load_dense(folder: Path) -> "Dense | None":
     """Load the dense index of a folder; None if it has none or was built with other embeddings.
 
     Raises CardError if it is damaged.
@@ -235,7 +235,7 @@ class Indexing:
     report: Callable[[int], None] | None = None
 
 
-def write(
+def write_passages(
     folder: Path,
     passages: Iterable[Source],
     evidence: Literal["passages", "hashes"],
@@ -274,7 +274,7 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def index(card: "Card") -> "Index":
+def load_index(card: "Card") -> "Index":
     """Load the index that ships with the card's passages, or build it for an older card that has none.
 
     Raises DamagedCard if it can't be read or indexes other passages.

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, cast
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
-from kcard.cards.models import weights
 from kcard.cards.models.loader import ROWS, Loader, explained
-from kcard.cards.models.stack import StackedCard
 from kcard.errors import CardError, UnknownCard, one_line
 from kcard.interfaces import LLM
 from kcard.types import Choice, Passage, Sampling
 
 if TYPE_CHECKING:
+    from kcard.cards.models.stack import StackedCard
     from kcard.cards.models.vllm_backend import ServedCard
 
 __all__ = ["CardPool", "LargeModelScheduler", "VllmCards", "must_take_turns"]
@@ -42,14 +41,18 @@ def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
 
 @dataclass
 class LargeModelScheduler:
-    """The scheduler of large models. `progress`: see CardPool. `broken`: unreadable cards and their errors."""
+    """Runs large models one after the other.
+
+    progress  see CardPool
+    broken    cards that can't be read, and why
+    """
 
     cards: CardSet
     models: Loader
     progress: Callable[[int, int], object] | None = None
     broken: dict[str, CardError] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)
-    _alone: set[str] = field(default_factory=set)
+    _unbatched: set[str] = field(default_factory=set)
 
     @contextmanager
     def tolerating(self, name: str) -> Iterator[None]:
@@ -59,25 +62,25 @@ class LargeModelScheduler:
         except CardError as error:
             self.broken[name] = error
 
-    def writer(self, name: str) -> CardGenerator:
+    def generator(self, name: str) -> CardGenerator:
         """Return the card's generator, loaded on first use."""
         card = self.cards[name]
         key = (name, card.folder)  # another version of the card has another folder
-        writer: CardGenerator | None = self.models.cache.get(key)
-        if writer is None:
-            writer = load_generator(card, self.models)
+        generator: CardGenerator | None = self.models.cache.get(key)
+        if generator is None:
+            generator = load_generator(card, self.models)
             # Generators of the engine hold no weights themselves.
-            self.models.cache.put(key, writer, int(getattr(writer, "size", 0)))
+            self.models.cache.put(key, generator, int(getattr(generator, "size", 0)))
             # Log once per card why it can't be batched with others.
-            reason = getattr(_model(writer), "unsupported", "")
-            if reason and name not in self._alone:
-                self._alone.add(name)
+            reason = getattr(_model(generator), "unsupported", "")
+            if reason and name not in self._unbatched:
+                self._unbatched.add(name)
                 logging.getLogger(__name__).warning(
-                    "card %s writes by itself, not in one batch with other cards, which would be faster: %s",
+                    "card %s runs alone, which is slower than in one batch with the other cards: %s",
                     name,
                     reason,
                 )
-        return writer
+        return generator
 
     def turn_takers(self, names: "Collection[str]") -> list[str]:
         """Return the cards that must take turns: all that have whole models, or none."""
@@ -109,13 +112,15 @@ class LargeModelScheduler:
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
+        from kcard.cards.models.stack import StackedCard
+
         if not isinstance(card := self.cards.entry(name), Card):
             return False
         cache = self.models.cache
         model = _model(cache.peek((name, card.folder)))
         return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
 
-    def write(
+    def generate(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card, once it is done, with `documents` passages for each of its questions."""
@@ -123,9 +128,9 @@ class LargeModelScheduler:
         for number, name in enumerate(order):
             self._report(number, len(order))
             with self.tolerating(name):
-                written = self.writer(name).write(questions[name], documents, sampling)
+                passages = self.generator(name).generate(questions[name], documents, sampling)
             if name not in self.broken:
-                yield name, written
+                yield name, passages
         self._report(len(order), len(order))
 
     def _report(self, done: int, total: int) -> None:
@@ -144,14 +149,16 @@ class LargeModelScheduler:
         return card.size if card.weights is None else card.weights()
 
     def _size_of(self, card: Card) -> int:
+        from kcard.cards.models import weights
+
         if card.folder not in self._sizes:
             with explained(CardError, f"card {card.name!r}: its model can't be read"):
                 self._sizes[card.folder] = weights.size(card.folder, self.models.device)
         return self._sizes[card.folder]
 
 
-def _model(writer: CardGenerator | None) -> CardGenerator | None:
-    return writer.model if isinstance(writer, ModelWithIndex) else writer
+def _model(generator: CardGenerator | None) -> CardGenerator | None:
+    return generator.model if isinstance(generator, ModelWithIndex) else generator
 
 
 # Batched generation for cards hosted on vLLM: the questions of all of them are sent together.
@@ -161,53 +168,53 @@ def _model(writer: CardGenerator | None) -> CardGenerator | None:
 class VllmCards:
     """The cards of a pool that vLLM hosts."""
 
-    cards: LargeModelScheduler
+    scheduler: LargeModelScheduler
     models: Loader
 
-    def names(self, names: Collection[str]) -> list[str]:
+    def hosted(self, names: Collection[str]) -> list[str]:
         """Return the cards that a server runs."""
         engines = self.models.engines
         if engines is None:
             return []
         from kcard.cards.models.vllm_engines import MODELS
 
-        served = []
+        hosted = []
         for name in names:
-            with self.cards.tolerating(name):
-                # Checked before the card is loaded, which would read its model even if no server has it.
-                card = self.cards.cards[name]
+            with self.scheduler.tolerating(name):
+                # Check before the card is loaded, which would read its model even if no server has it.
+                card = self.scheduler.cards[name]
                 if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
-                    is_served = _served_card(self.cards.writer(name)) is not None
+                    is_hosted = _served_card(self.scheduler.generator(name)) is not None
                 else:
-                    is_served = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
-                if is_served:
-                    served.append(name)
-        return served
+                    is_hosted = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
+                if is_hosted:
+                    hosted.append(name)
+        return hosted
 
-    def write(
+    def generate(
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
         served_cards: dict[str, ServedCard | None] = {}
         for name in questions:
-            with self.cards.tolerating(name):
-                served_cards[name] = _served_card(self.cards.writer(name))
+            with self.scheduler.tolerating(name):
+                served_cards[name] = _served_card(self.scheduler.generator(name))
         members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
-        written = members[0][0].group.write_each(members, documents, sampling)
-        for name, rows in zip(served_cards, written, strict=True):
-            writer = self.cards.writer(name)
-            if isinstance(writer, ModelWithIndex):
-                looked_up = writer.index.write(questions[name], documents, sampling)
-                rows = [[*own, *passages] for own, passages in zip(rows, looked_up, strict=True)]
-            yield name, rows
+        by_card = members[0][0].group.generate_each(members, documents, sampling)
+        for name, generated in zip(served_cards, by_card, strict=True):
+            generator = self.scheduler.generator(name)
+            if isinstance(generator, ModelWithIndex):
+                retrieved = generator.index.generate(questions[name], documents, sampling)
+                generated = [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
+            yield name, generated
 
 
-def _served_card(writer: "CardGenerator") -> "ServedCard | None":
+def _served_card(generator: CardGenerator) -> "ServedCard | None":
     from kcard.cards.models.vllm_backend import ServedCard
 
-    model = _model(writer)
+    model = _model(generator)
     return model if isinstance(model, ServedCard) else None
 
 
@@ -220,6 +227,8 @@ class CardPool:
             evicted, and loaded again on their next use
     loader  holds the models, for pools that share them; its device, rows and memory then apply
     progress  called with the numbers of finished and of all cards, where cards take turns
+
+    `models` and `scheduler` are the loader and the scheduler in use.
     """
 
     def __init__(
@@ -234,11 +243,11 @@ class CardPool:
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
-        self._models = loader or Loader(device=device, rows=rows, memory=memory)
-        self._models.llm = llm
-        self._turns = LargeModelScheduler(self._cards, self._models, progress)
-        self._served = VllmCards(self._turns, self._models)
-        self._left_out: set[str] = set()  # broken cards that were named
+        self.models = loader or Loader(device=device, rows=rows, memory=memory)
+        self.models.llm = llm
+        self.scheduler = LargeModelScheduler(self._cards, self.models, progress)
+        self._vllm = VllmCards(self.scheduler, self.models)
+        self._reported: set[str] = set()  # broken cards that the user was told of
 
     @property
     def cards(self) -> Sequence[Choice]:
@@ -249,16 +258,16 @@ class CardPool:
     def is_sequential(self) -> bool:
         """Whether cards, as far as their sizes are known, run one after another, so that larger batches load them less
         often."""
-        return self._turns.will_take_turns()
+        return self.scheduler.will_take_turns()
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """Generate like Generator; a card with nothing to say gives empty documents. Raises UnknownCard."""
         self._check_names(cards)
-        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -268,45 +277,52 @@ class CardPool:
         """Generate as Scheduling does. vLLM runs the cards that it hosts, large models take turns, and the other cards
         run together; those whose weights are loaded go first. A broken card is logged, and its documents are empty.
         Raises UnknownCard, or CardError if all cards are broken."""
+        # The rows of each card's questions.
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
         self._check_names(rows)
-        self._turns.broken.clear()
-        served = self._served.names(rows)
-        taking = self._turns.turn_takers([name for name in rows if name not in served])
-        own = {name: [questions[row] for row in rows[name]] for name in (*served, *taking)}
-        together = [tuple(name for name in dict.fromkeys(names) if name not in own) for names in cards]
-        written: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
+        self.scheduler.broken.clear()
 
-        def all_together() -> None:
+        # Divide the cards into those on vLLM, those that take turns, and those that run together.
+        hosted = self._vllm.hosted(rows)
+        in_turn = self.scheduler.turn_takers([name for name in rows if name not in hosted])
+        apart = {*hosted, *in_turn}
+        together = [tuple(name for name in dict.fromkeys(names) if name not in apart) for names in cards]
+        passages: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
+
+        def questions_of(names: Sequence[str]) -> dict[str, list[str]]:
+            return {name: [questions[row] for row in rows[name]] for name in names}
+
+        def run_together() -> None:
             for names, alike_rows in alike(together).items():
-                batch_questions = [questions[row] for row in alike_rows]
-                for name, batch_passages in self._write_together(batch_questions, names, documents, sampling):
-                    written[name].update(zip(alike_rows, batch_passages, strict=True))
+                batch = [questions[row] for row in alike_rows]
+                for name, generated in self._generate_together(batch, names, documents, sampling):
+                    passages[name].update(zip(alike_rows, generated, strict=True))
 
-        for name, passages in self._served.write(
-            {name: own.pop(name) for name in served}, documents, sampling
-        ):
-            written[name].update(zip(rows[name], passages, strict=True))
-        waiting = any(map(self._turns.is_loaded, taking))
-        if not waiting:
-            all_together()
-        for name, passages in self._turns.write(own, documents, sampling):
-            written[name].update(zip(rows[name], passages, strict=True))
-        if waiting:
-            all_together()
-        broken = self._turns.broken
+        # Run those on vLLM; then the others, large models first if one of them is loaded.
+        for name, generated in self._vllm.generate(questions_of(hosted), documents, sampling):
+            passages[name].update(zip(rows[name], generated, strict=True))
+        turns_first = any(map(self.scheduler.is_loaded, in_turn))
+        if not turns_first:
+            run_together()
+        for name, generated in self.scheduler.generate(questions_of(in_turn), documents, sampling):
+            passages[name].update(zip(rows[name], generated, strict=True))
+        if turns_first:
+            run_together()
+
+        # Broken cards give empty documents; each is reported once.
+        broken = self.scheduler.broken
         if broken and len(broken) == len(rows):
             raise next(iter(broken.values()))
         for name, error in broken.items():
-            if name not in self._left_out:
-                self._left_out.add(name)
+            if name not in self._reported:
+                self._reported.add(name)
                 logging.getLogger(__name__).warning("card %s is left out: %s", name, one_line(error))
-            written[name] = dict.fromkeys(rows[name], [Passage(name, "")] * documents)
+            passages[name] = dict.fromkeys(rows[name], [Passage(name, "")] * documents)
         return [
-            [passage for name in names for passage in written[name][row]] for row, names in enumerate(cards)
+            [passage for name in names for passage in passages[name][row]] for row, names in enumerate(cards)
         ]
 
     def _check_names(self, names: Iterable[str]) -> None:
@@ -315,34 +331,41 @@ class CardPool:
                 names_in_pool = ", ".join(self._cards) or "none"
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
 
-    def _write_together(
+    def _generate_together(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card's passages by question. Cards of one group run in one batch, last."""
-        written: list[tuple[str, list[list[Passage]]]] = []
+        # Run the cards that can't be batched, and collect the others by group, each with its place in the result.
+        results: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
-            with self._turns.tolerating(name):
-                writer = self._turns.writer(name)
-                for part in (writer.model, writer.index) if isinstance(writer, ModelWithIndex) else (writer,):
+            with self.scheduler.tolerating(name):
+                generator = self.scheduler.generator(name)
+                parts = (
+                    (generator.model, generator.index)
+                    if isinstance(generator, ModelWithIndex)
+                    else (generator,)
+                )
+                for part in parts:
                     if (group := getattr(part, "group", None)) is not None:
-                        groups.setdefault(id(group), {})[len(written)] = cast("StackedCard", part)
-                        written.append((name, []))
+                        groups.setdefault(id(group), {})[len(results)] = cast("StackedCard", part)
+                        results.append((name, []))
                     else:
-                        written.append((name, part.write(questions, documents, sampling)))
+                        results.append((name, part.generate(questions, documents, sampling)))
+        # Run each group in one batch; if one of its cards is broken, run each alone.
         for members in groups.values():
             prompters = [card.prompter for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
-                rows_of = group.write(prompters, questions, documents, sampling)
-            except CardError:  # one of them is broken: run each alone
-                rows_of = [[] for _ in members]
+                by_card = group.generate(prompters, questions, documents, sampling)
+            except CardError:
+                by_card = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
-                    with self._turns.tolerating(written[place][0]):
-                        rows_of[at] = group.write([card.prompter], questions, documents, sampling)[0]
-            for place, rows in zip(members, rows_of, strict=True):
-                written[place] = (written[place][0], rows)
-        for name, parts in groupby(written, key=itemgetter(0)):
-            if name in self._turns.broken:
-                continue
-            yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in parts), strict=True)]
+                    with self.scheduler.tolerating(results[place][0]):
+                        by_card[at] = group.generate([card.prompter], questions, documents, sampling)[0]
+            for place, generated in zip(members, by_card, strict=True):
+                results[place] = (results[place][0], generated)
+        # Join the passages of a card's model and index.
+        for name, of_card in groupby(results, key=itemgetter(0)):
+            if name not in self.scheduler.broken:
+                yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in of_card), strict=True)]

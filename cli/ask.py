@@ -1,4 +1,4 @@
-"""kcard ask, serve and serve-key."""
+"""kcard ask: answer a question, or the questions of a file."""
 
 import re
 import sys
@@ -16,7 +16,6 @@ from kcard.cli.output import console, echo, late_counter, note, notice, print_js
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
-from kcard.serve.options import EndpointOptions
 from kcard.text import split_sentences
 from kcard.types import Answer, Citation, Passage, Question, Source, checked, choices_of
 
@@ -32,7 +31,7 @@ SCORES = ("relevance", "faithfulness", "factuality")
 SHOWN = 240  # characters of a passage
 BEGINNING = 8  # words of a sentence that is already in the answer
 MARK = re.compile(r"^[-*•]\s+")  # before an item of a list
-CONSTANT = ("always", "never")  # gates whose score says nothing
+CONSTANT = ("always", "never")  # gates whose score is always the same
 
 
 def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
@@ -73,16 +72,16 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""
     decision = "cards used" if answer.gate.fired else "no cards used"
     out.print(
-        f"{confidence}{decision} (gate: {gate}) · {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s",
+        f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s",
         markup=False,
         soft_wrap=True,
     )
 
-    # The scores of a quotation from the card's own corpus say nothing, so such passages stand in the trace only.
+    # A quotation from the card's own corpus always scores high, so such passages are shown in the trace only.
     if trace:
         for p in answer.passages:
             lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
-            lines.append(f"  wrote         {escape(p.text)}")
+            lines.append(f"  text          {escape(p.text)}")
             if p.source is not None:
                 lines.append(f"  found in      {escape(_place(p.source) or 'its index')}")
             if p.pruned is not None and p.pruned != p.text:
@@ -102,7 +101,7 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
 def _score_table(passages: Sequence[Passage]) -> Table:
     """Return a row for each passage, long ones shortened: the trace has them in full."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("", "card", "wrote"):
+    for heading in ("", "card", "text"):
         table.add_column(heading, overflow="fold")
     scores = [name for name in SCORES if any(getattr(p, name) is not None for p in passages)]
     for heading in scores:
@@ -229,7 +228,7 @@ def ask(
         _ask_file(input_, output, options, cluster, resume, batch)
         return
     if cluster is not None:
-        raise UsageError("--ray needs --input and --output: one question is asked here")
+        raise UsageError("--ray needs --input and --output: a single question is answered on this machine")
     if resume or batch:
         raise UsageError(f"--{'resume' if resume else 'batch'} needs --input and --output")
     if question is None:
@@ -322,38 +321,9 @@ class _BatchProgress:
         self.update(done, "")
 
     def cards(self, done: int, total: int) -> None:
-        self.update(self.done, f"{done} of {total} cards have written")
-
-
-# kcard serve: an OpenAI-compatible endpoint, and the keys of its users.
-
-
-@command_for(AskOptions, EndpointOptions)
-def serve(values: dict[str, Any]) -> None:
-    """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
-    from kcard.serve.app import serve as serve_endpoint
-
-    names = EndpointOptions.__dataclass_fields__
-    endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
-    asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
-    if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
-        notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
-    serve_endpoint(asking, endpoint, lambda address: echo(f"serving on {address}/v1"))
-
-
-def serve_key(
-    name: Annotated[str, typer.Argument(help="Holder of the key.")],
-    keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
-) -> None:
-    """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
-    from kcard.serve.auth import add_key
-
-    echo(add_key(keys.expanduser(), name))
-    note(f"{name} can use it at once; `kcard serve --keys {keys}` reads the file again when it changes")
+        self.update(self.done, f"{done} of {total} cards have generated")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
+    """Add the command."""
     app.command(rich_help_panel=None)(ask)
-    app.command()(serve)
-    app.command("serve-key")(serve_key)

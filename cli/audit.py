@@ -69,7 +69,7 @@ def audit(
     ] = 60.0,
     json_: Json = False,
 ) -> None:
-    """Audit cards: let them write for many queries, judge each document, and store the results in the hub."""
+    """Audit cards: generate documents for many queries, score each of them, and store the results in the hub."""
     if unverified:
         # Options that --unverified does not take, where their value is not the default.
         defaults = declared(audit_card) | declared(RayOptions)
@@ -85,17 +85,17 @@ def audit(
         _audit_unverified(require_remote_url(hub), values, memory, minutes, json_)
         return
     if not cards or hub is not None:
-        raise UsageError("name cards to be audited; --hub is for --unverified")
+        raise UsageError("name the cards to audit; --hub goes with --unverified only")
     cluster = RayOptions.pop_from(values)
     if cluster is not None or resume or len(cards) > 1 or cards[0].startswith("pool:"):
         _audit_several(cards, values, cluster, resume, json_)
         return
 
-    from kcard.evaluation.target import find_published
+    from kcard.evaluation.target import find_published_target
     from kcard.hub.registry import Hub
 
     local = Hub()
-    target = find_published(cards[0], local)
+    target = find_published_target(cards[0], local)
     with progress() as report:
         result = audit_card(target, **values, hub=local, report=report)
 
@@ -107,7 +107,7 @@ def audit(
         )
     else:
         note(f"stored in the hub; `kcard browse {result.card.partition('@')[0]}` shows it")
-        if (reason := local.quarantine.held([local.get(reference)]).get(reference)) is not None:
+        if (reason := local.quarantine.find_reasons([local.get(reference)]).get(reference)) is not None:
             note(f"{reference} is quarantined, so it is used only if named: {reason}")
     if json_:
         print_json(json.loads(result.to_json()))
@@ -174,7 +174,7 @@ def _print_audit(result: "Audit") -> None:
     """Print the scores, overall and by domain, how they were measured, and the worst documents."""
     from rich.markup import escape
 
-    from kcard.evaluation.metrics import histogram
+    from kcard.evaluation.metrics import draw_histogram
 
     rows = table(escape(result.card), overflow="fold")
     for heading in ("queries", "faithfulness", "factuality", "not covered"):
@@ -182,7 +182,7 @@ def _print_audit(result: "Audit") -> None:
     not_covered = "-" if result.factuality is None else str(result.factuality.unknown)
     distributions = (result.faithfulness, result.factuality)
     rows.add_row("all", str(result.asked), *map(_mean_cell, distributions), not_covered)
-    rows.add_row("", "", *(histogram(d.scores, 20) if d else "" for d in distributions), "")
+    rows.add_row("", "", *(draw_histogram(d.scores, 20) if d else "" for d in distributions), "")
     for domain in result.domains:
         not_covered = "-" if result.factuality is None else str(domain.unknown)
         cells = (interval(domain.faithfulness), interval(domain.factuality), not_covered)
@@ -197,7 +197,7 @@ def _print_audit(result: "Audit") -> None:
         evidence = f"factuality against {result.evidence}, sha256 {result.evidence_sha256[:12]}"
     if result.factuality is not None and result.coverage is not None:
         n, covered = len(result.factuality.scores), _coverage_cell(result)
-        evidence += f", which covers {covered} of what the card wrote: factuality is over these {n} documents"
+        evidence += f", which covers {covered} of the card's documents: factuality is over these {n}"
     if not result.independent:
         evidence += f"; {_dependence_warning(result)}"
     empty = f", {result.empty} of them empty" if result.empty else ""
@@ -226,8 +226,8 @@ def _coverage_cell(result: "Audit") -> str:
 
 def _dependence_warning(result: "Audit") -> str:
     return (
-        f"the evidence is not independent: {result.evidence_overlap:.0%} of it and the card's corpus are the same, so "
-        "this factuality is not ranked and quarantines nothing"
+        f"the evidence is not independent: {result.evidence_overlap:.0%} of it is in the card's corpus too, so this "
+        "factuality is neither ranked nor used for quarantine"
     )
 
 
@@ -296,6 +296,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         "queries_sha256",
         "seed",
     )
+    # The audits of all versions, with their means and how they were measured.
     audits = []
     for past in report.audits:
         a = past.audit
@@ -306,6 +307,7 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
         means["coverage"] = None if a.coverage is None else asdict(a.coverage)
         provenance = {key: getattr(a, key) for key in audit_keys}
         audits.append({"version": past.version, "taken": past.taken.isoformat()} | means | provenance)
+    # What limits the trust in the card, and the figures that it declares or that the hub verified.
     marks: dict[str, Any] = {"unexamined": report.unexamined}
     if report.factual is not None:
         marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
@@ -325,8 +327,9 @@ def _print_table(reports: "list[CardReport]") -> None:
         return
     from rich.markup import escape
 
-    from kcard.evaluation.metrics import histogram
+    from kcard.evaluation.metrics import draw_histogram
 
+    # The column "given" is there only if an exam has given questions.
     rows = table("card", "domain", "base", overflow="fold")
     has_given = any(report.given is not None for report in reports)
     for heading in (
@@ -338,6 +341,7 @@ def _print_table(reports: "list[CardReport]") -> None:
         "factuality",
     ):
         rows.add_column(heading, justify="right", no_wrap=True)
+    # A row per card; each figure comes with its source.
     for r in reports:
         marks = ["quarantined"] * r.quarantined + ["unexamined weights"] * r.unexamined
         faithful_source = r.faithful.source if r.faithful else ""
@@ -350,8 +354,8 @@ def _print_table(reports: "list[CardReport]") -> None:
             f"{_number(r.recall)} {r.recall_source}".strip(),
             f"{_number(r.lift, '+')} {r.recall_source if r.lift is not None else ''}".strip(),
             *([_number(r.given)] if has_given else []),
-            f"{histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {faithful_source}".strip(),
-            f"{histogram(r.factuality_scores)} {_number(r.factuality)} {factual_source}{_coverage(r)}".strip(),
+            f"{draw_histogram(r.faithfulness_scores)} {_number(r.faithfulness)} {faithful_source}".strip(),
+            f"{draw_histogram(r.factuality_scores)} {_number(r.factuality)} {factual_source}{_coverage(r)}".strip(),
         )
     console().print(rows)
 
@@ -368,8 +372,8 @@ def _print_detail(r: "CardReport") -> None:
     """Print all that is known of one card: exams, distributions of scores, audits, best and worst passages."""
     from rich.markup import escape
 
-    from kcard.evaluation.audit import origin
-    from kcard.evaluation.metrics import counts
+    from kcard.evaluation.audit_history import describe_origin
+    from kcard.evaluation.metrics import count_by_range
 
     out = console()
     out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
@@ -382,8 +386,8 @@ def _print_detail(r: "CardReport") -> None:
         out.print(f"its exam.json is not plausible: {r.declared.fault}", markup=False)
 
     # Recall by the hub's exam and by the card's own.
-    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, origin(r.hub_exam.taken))]
-    exams += [] if r.exam is None else [(r.exam, origin(None))]
+    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, describe_origin(r.hub_exam.taken))]
+    exams += [] if r.exam is None else [(r.exam, describe_origin(None))]
     for exam, source in exams:
         for run in (exam.own, exam.given):
             if run is not None:
@@ -402,7 +406,7 @@ def _print_detail(r: "CardReport") -> None:
         details = f", {by.origin}" if by else ""
         details += _coverage(r) if what == "factuality" else ""
         out.print(f"\n{what} ({escape(against)}) {_number(mean)}{details}")
-        bins = counts(scores) if scores else []
+        bins = count_by_range(scores) if scores else []
         for i, count in enumerate(bins):
             out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(bins))} {count}")
 

@@ -11,14 +11,14 @@ from kcard.cli.options import complete_published
 from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
-from kcard.hub.values import shown
+from kcard.hub.values import describe_figures
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kcard.hub.pools import StoredPool
-    from kcard.hub.values import Reason
+    from kcard.hub.values import QuarantineReason
     from kcard.hub.versions import Version
 
 __all__ = ["register", "version_row"]
@@ -60,6 +60,7 @@ def search(
 
 def _list(text: str | None, domain: str | None, base: str | None, hub: str | None, as_json: bool) -> None:
     """Print the cards of the local hub, or of a remote one, that match all conditions."""
+    # A remote hub.
     if hub is not None and hub != LOCAL:
         from kcard.api.hub import listed
 
@@ -83,9 +84,11 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
             )
         console().print(rows)
         return
+
+    # The local hub, where cards may be in quarantine.
     local = open_local_hub()
     versions = local.list(text=text, domain=domain, base=base)
-    quarantined = local.quarantine.held(versions)
+    quarantined = local.quarantine.find_reasons(versions)
     if as_json:
         print_json([version_row(v) | _quarantine_mark(v, quarantined) for v in versions])
         return
@@ -114,7 +117,7 @@ def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
     hub = open_local_hub()
     version = hub.get(card)
-    quarantined = hub.quarantine.held([version])
+    quarantined = hub.quarantine.find_reasons([version])
     if json_:
         import json
 
@@ -149,7 +152,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
         "proof": proof,
-        "figures": "; ".join(shown(version.declared, version.verified)) or "not measured",
+        "figures": "; ".join(describe_figures(version.declared, version.verified)) or "not measured",
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
         "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
         "size": shown_size(version.size),
@@ -159,7 +162,7 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine_mark(version: "Version", quarantined: "Mapping[str, Reason]") -> dict[str, Any]:
+def _quarantine_mark(version: "Version", quarantined: "Mapping[str, QuarantineReason]") -> dict[str, Any]:
     """Return the JSON field of a quarantined version; nothing for others."""
     return {"quarantined": True} if version.reference in quarantined else {}
 
@@ -316,7 +319,7 @@ def show_pool(
     name: Name,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="Also show which of these servers writes for each card: vllm=URL. Repeatable."),
+        typer.Option(help="Also show which of these servers runs each card: vllm=URL. Repeatable."),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -330,7 +333,7 @@ def show_pool(
             rows.append({"card": reference, "version": None, "description": None})
             continue
         entry = {"card": reference, "version": version.reference, "description": version.manifest.description}
-        rows.append(entry | ({"quarantined": True} if hub.quarantine.held([version]) else {}))
+        rows.append(entry | ({"quarantined": True} if hub.quarantine.find_reasons([version]) else {}))
     if engine:
         # What generates for each card: one of the servers, or kcard itself and why.
         from kcard.cards.card import Card
@@ -342,7 +345,7 @@ def show_pool(
             if row["version"] is not None and engines is not None:
                 version = hub.get(row["version"])
                 card = Card(hub.folder(version.reference), version.manifest)
-                row["writer"] = engines.writer(card, models)
+                row["writer"] = engines.describe(card, models)
     if json_:
         print_json({"name": name, "cards": rows})
     for row in () if json_ else rows:

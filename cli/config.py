@@ -73,7 +73,7 @@ def set_(
     note(f"{key} = {_display(new)} in {path}")
     current = next(setting for setting in effective_settings(settings()) if setting.key == key)
     if _plain(current.value) != new:
-        notice(f"{current.origin} says {_display(current.value)}, which takes precedence")
+        notice(f"{current.origin} sets {_display(current.value)}, which takes precedence")
     if key in {"llm", "llm_url", "engine"}:
         getattr(settings(), key)  # raises where a project can't choose it
 

@@ -290,7 +290,7 @@ def print_analysis(run: int, name: str) -> None:
 
 
 def _print_analysis(analysis: "Analysis", json_: bool) -> None:
-    from kcard.evaluation.analyses.answers import shown
+    from kcard.evaluation.analyses.answers import format_cell
     from kcard.evaluation.report.report import analysis_lines
 
     if json_:
@@ -303,7 +303,7 @@ def _print_analysis(analysis: "Analysis", json_: bool) -> None:
     numbers = {name for i, name in enumerate(analysis.columns) if not isinstance(analysis.rows[0][i], str)}
     rows = table(*analysis.columns, right=numbers)
     for row in analysis.rows:
-        rows.add_row(*(escape(shown(cell)) for cell in row))
+        rows.add_row(*(escape(format_cell(cell)) for cell in row))
     console().print(rows)
 
 
@@ -313,6 +313,7 @@ def _print_report(result: "Report") -> None:
 
     from kcard.evaluation.report.report import amount, headline, metric_name, probability
 
+    # The columns are the setting's figures, and its difference from the reference with the p of a paired test.
     for task in result.tasks:
         base, summaries = result.reference(task), result.of(task)
         headings = (

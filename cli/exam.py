@@ -35,13 +35,13 @@ def exam(
     json_: Json = False,
 ) -> None:
     """Examine a card with questions about its own corpus and about what is not in it."""
-    from kcard.evaluation.exam import is_smaller
-    from kcard.evaluation.target import find
+    from kcard.evaluation.exam import has_fewer_questions
+    from kcard.evaluation.target import find_target
 
-    target = find(values["card"], values["corpus"], values["field"])
+    target = find_target(values["card"], values["corpus"], values["field"])
     with progress() as report:
         result = examine_card(**values | {"card": target}, report=report)
-    if values["output"] is None and target.reference is None and is_smaller(target, result):
+    if values["output"] is None and target.reference is None and has_fewer_questions(target, result):
         note(
             f"{result.card} keeps its earlier exam, which has more questions; save this one with --output FILE"
         )
@@ -54,7 +54,7 @@ def exam(
     # The figures as a table, a column for each set of questions, and the remarks that belong to them.
     from rich.markup import escape
 
-    from kcard.evaluation.records import remarks
+    from kcard.evaluation.records import explain_figures
 
     columns = table(result.card, no_wrap=True)
     if result.own is not None:
@@ -86,7 +86,7 @@ def exam(
         columns.add_row(escape(label), *cells)
     out = console()
     out.print(columns)
-    for remark in remarks(result):
+    for remark in explain_figures(result):
         out.print(remark, markup=False, style="dim")
 
 
@@ -132,6 +132,7 @@ def check(
     json_: Json = False,
 ) -> None:
     """Check how far evidence supports a claim, and with which words."""
+    # The claims of a file.
     claim, evidence, texts = values.pop("claim"), values.pop("evidence"), values.pop("texts")
     if (claim is None) == (input_ is None):
         raise UsageError("give one claim, or --input FILE with --output FILE")
@@ -149,6 +150,8 @@ def check(
         before = f", {totals.earlier} of them before" if totals.earlier else ""
         note(f"{totals.claims} claims scored{before}: {output}")
         return
+
+    # One claim.
     if resume:
         raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:

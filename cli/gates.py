@@ -48,11 +48,11 @@ def calibrate(
 ) -> None:
     """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
     if html is not None or plot is not None:
-        from kcard.evaluation.gates.calibration import require
+        from kcard.evaluation.gates.calibration import require_matplotlib
 
-        require()
+        require_matplotlib()
     result = compare_gates(**values, report=lambda name: note(f"comparing {name}"))
-    from kcard.evaluation.gates.calibration import as_data, write_page, write_plot
+    from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
     if plot is not None:
         write_plot(result.comparison, plot)
@@ -83,7 +83,7 @@ def calibrate(
             "text": result.choice.text,
             "written": None if change is None else change[0],
         }
-        print_json({**as_data(result.comparison), "recommendation": recommendation})
+        print_json({**calibration_data(result.comparison), "recommendation": recommendation})
 
 
 def _print_comparison(calibration: "Calibration") -> None:
@@ -140,9 +140,9 @@ def analyse(
             **values | {"settings": parse_key_values(values["settings"])}, report=report
         )
     if plot is not None:
-        from kcard.evaluation.plots import draw_chart, write
+        from kcard.evaluation.plots import draw_chart, write_figure
 
-        write(draw_chart(analysis.chart, f"{analysis.name}, {analysis.records} records"), plot)
+        write_figure(draw_chart(analysis.chart, f"{analysis.name}, {analysis.records} records"), plot)
         note(f"plot: {plot}")
     if json_:
         print_json(analysis.to_json())
@@ -257,6 +257,8 @@ def evaluate(values: dict[str, Any], json_: Json = False) -> None:
     if json_:
         print_json(evaluation.to_json())
         return
+
+    # The figures, the baselines and the settings, a line each; then the settings that differed between folds.
     outcome = evaluation.outcome
     guidance = outcome.beneficial_guidance
     how = "as it is" if evaluation.folds is None else f"{evaluation.folds} folds"

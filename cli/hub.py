@@ -88,7 +88,7 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
     """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
-    facts = _facts(account, accounts.used(account.name))
+    facts = _facts(account, accounts.committed_bytes(account.name))
     owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
     if json_:
         print_json(facts | {"tokens": owned})
@@ -130,7 +130,7 @@ def change_user(
     accounts = _accounts(database_url)
     account = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
     if json_:
-        print_json(_facts(account, accounts.used(account.name)))
+        print_json(_facts(account, accounts.committed_bytes(account.name)))
     note(f"{account.name} was changed")
 
 
@@ -281,7 +281,7 @@ def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
 
 def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
     of_kind = [account for account in accounts.list() if account.kind == kind]
-    rows = [_facts(account, accounts.used(account.name)) for account in of_kind]
+    rows = [_facts(account, accounts.committed_bytes(account.name)) for account in of_kind]
     if json_:
         print_json(rows)
         return
@@ -381,6 +381,7 @@ def serve(
     from kcard.hub.server.run import Location, Serving
     from kcard.hub.server.run import serve as serve_hub
 
+    # Check the options.
     if url is not None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
@@ -394,6 +395,8 @@ def serve(
         rate=rate_limit,
     )
     evidence = check_evidence(settings().hub_evidence) if ask_workers else ()
+
+    # Serve until Ctrl-C; a new hub reports its administrator's token first.
     serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
     location = Location(None, database_url, blobs_url)
 
@@ -471,14 +474,14 @@ def threshold(
             raise UsageError(f"threshold {value!r}: give a number between 0 and 1, or off") from None
         hub.quarantine.set(new_threshold)
     current, least_coverage = hub.quarantine.threshold, hub.quarantine.coverage
-    reasons = hub.quarantine.held(hub.list())
+    reasons = hub.quarantine.find_reasons(hub.list())
     if json_:
         quarantined = {key: as_data(reason) for key, reason in reasons.items()}
         print_json({"threshold": current, "coverage": least_coverage, "quarantined": quarantined})
         return
     echo("off" if current is None else f"{current:g}")
     if current is not None:
-        note(f"where the evidence covers at least {least_coverage:g} of what a card wrote")
+        note(f"where the evidence covers at least {least_coverage:g} of a card's documents")
     for reference, reason in reasons.items():
         note(f"quarantined: {reference}: {reason}")
 

@@ -1,5 +1,7 @@
 """The command line: parse, call the library, print. Errors become exit codes here, and nowhere else."""
 
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from kcard.errors import KcardError, UsageError
 
 __all__ = ["app", "run"]
 
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
 # In the order of the help: each command or group, the module of kcard.cli that registers it, and the first sentence of
 # its own help.
@@ -27,7 +30,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "train": ("train", "Train a card on a corpus."),
     "train-many": (
         "train",
-        "Train a card of each of many corpora, one after the other or on a Ray cluster.",
+        "Train a card on each of many corpora, one after another or on a Ray cluster.",
     ),
     "study": (
         "train",
@@ -40,7 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "exam": ("exam", "Examine a card with questions about its own corpus and about what is not in it."),
     "audit": (
         "audit",
-        "Audit cards: let them write for many queries, judge each document, and store the results in the hub.",
+        "Audit cards: generate documents for many queries, score each of them, and store the results in the hub.",
     ),
     "check": ("exam", "Check how far evidence supports a claim, and with which words."),
     "publish": (
@@ -72,9 +75,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
     ),
     "runs": ("eval", "Runs of `kcard eval`: list, show, export, delete."),
-    "serve": ("ask", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
+    "serve": ("models", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
     "serve-key": (
-        "ask",
+        "models",
         "Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once.",
     ),
     "calibrate": (
@@ -105,7 +108,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 class _Commands(TyperGroup):
     """The commands, each imported when it is looked up, so that a command imports only what it uses.
 
-    An interrupted command says so; Typer would end silently.
+    An interrupted command prints that it was interrupted; Typer would print nothing.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -128,7 +131,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            sys.exit(_print_error("interrupted", 130))
+            sys.exit(_print_error("interrupted", INTERRUPTED))
 
 
 app = typer.Typer(
@@ -166,10 +169,13 @@ def run() -> None:
     """Run the command in sys.argv and exit with its code: the entry point of `kcard`."""
     output.prepare()
     let_threads_sleep()
-    sys.exit(_exit_code())
+    code = exit_code()
+    # Python now waits for threads; Ctrl-C while it does would print a traceback, so it ends the process instead.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    sys.exit(code)
 
 
-def _exit_code() -> int | str | None:
+def exit_code() -> int | str | None:
     """Run the command in sys.argv; return its exit code."""
     try:
         try:
@@ -183,9 +189,9 @@ def _exit_code() -> int | str | None:
     except KcardError as error:
         return _print_error(str(error))
     except KeyboardInterrupt:
-        return _print_error("interrupted", 130)
+        return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        return 1  # the reader of our stdout (head, less) has gone: nothing is left to say
+        return 1  # whatever read our stdout (head, less) has ended
     except OSError as error:
         return _print_error(f"{error.filename or 'standard output'}: {error.strerror or error}")
     except MemoryError:

@@ -1,7 +1,8 @@
-"""Commands between a hub and other programs: models become cards (add), and cards go to an engine (export)."""
+"""Models from and for other programs: add one as a card, export cards to an engine, serve an LLM with its cards."""
 
 import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,9 +10,11 @@ import typer
 from kcard.api.add import add as add_card
 from kcard.api.export import export as export_cards
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, counter, echo, note, print_json
+from kcard.cli.output import Json, counter, echo, note, notice, print_json
 from kcard.errors import UsageError
+from kcard.integrators.options import AskOptions
 from kcard.io import shown_size
+from kcard.serve.options import EndpointOptions
 
 __all__ = ["register"]
 
@@ -30,6 +33,7 @@ def add(
     """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
     if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
+    # The cards of the paper.
     if published:
         from kcard.api.add import add_published
         from kcard.cards.hugging_face import PUBLISHED
@@ -43,6 +47,8 @@ def add(
             echo(reference)
         note(f"use them with `kcard ask --cards pool:{pool.name} QUESTION`")
         return
+
+    # One model.
     version = add_card(**values | {"description": values["description"] or ""})
     base = version.manifest.base
     if json_:
@@ -80,7 +86,36 @@ def export(
         echo(f"cd {shlex.quote(str(exported.folder))} && {shlex.join(exported.command)}")
 
 
+# kcard serve: an OpenAI-compatible endpoint, and the keys of its users.
+
+
+@command_for(AskOptions, EndpointOptions)
+def serve(values: dict[str, Any]) -> None:
+    """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
+    from kcard.serve.app import serve as serve_endpoint
+
+    names = EndpointOptions.__dataclass_fields__
+    endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
+    asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
+    if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
+        notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
+    serve_endpoint(asking, endpoint, lambda address: echo(f"serving on {address}/v1"))
+
+
+def serve_key(
+    name: Annotated[str, typer.Argument(help="Holder of the key.")],
+    keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
+) -> None:
+    """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
+    from kcard.serve.auth import add_key
+
+    echo(add_key(keys.expanduser(), name))
+    note(f"{name} can use it at once; `kcard serve --keys {keys}` reads the file again when it changes")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(add)
     app.command()(export)
+    app.command()(serve)
+    app.command("serve-key")(serve_key)

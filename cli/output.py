@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-# stdin, stdout and stderr may be closed, full, or unable to show every character.
+# stdin, stdout and stderr may be closed, full, or unable to encode every character.
 
 
 def prepare() -> None:

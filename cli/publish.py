@@ -16,7 +16,7 @@ from kcard.errors import UsageError
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
-    from kcard.hub.client.connection import Who
+    from kcard.hub.client.connection import HubUser
     from kcard.hub.registry import Hub
 
 __all__ = ["LOCAL", "HubOption", "open_local_hub", "register", "remote_url", "require_remote_url"]
@@ -113,7 +113,7 @@ def whoami(hub: HubOption = None, json_: Json = False) -> None:
     _print_account(who_am_i(require_remote_url(hub)), json_)
 
 
-def _print_account(who: "Who", as_json: bool) -> None:
+def _print_account(who: "HubUser", as_json: bool) -> None:
     if as_json:
         print_json(asdict(who))
         return

@@ -89,7 +89,7 @@ def train(
 
     # The card's folder and what its exam says.
     from kcard.cli.exam import as_data, summary
-    from kcard.evaluation.exam import advice
+    from kcard.evaluation.exam import advise_on_kind
     from kcard.evaluation.records import read_exam
     from kcard.evaluation.retention import read_forgetting
 
@@ -97,7 +97,7 @@ def train(
     if (exam := read_exam(card.folder)) is not None:
         data["exam"] = as_data(exam)
         note(summary(exam))
-        if hint := advice(exam):
+        if hint := advise_on_kind(exam):
             note(hint)
     if (forgetting := read_forgetting(card.folder)) is not None:
         data["update"] = asdict(forgetting)
@@ -107,7 +107,7 @@ def train(
         echo(str(card.folder))
 
 
-# kcard train-many: a card of each of many corpora.
+# kcard train-many: a card for each of many corpora.
 
 
 @command_for(train_card, TrainOptions, RayOptions, leave_out={"corpus", *ONE_CARD})
@@ -117,7 +117,7 @@ def train_each(
         Path,
         typer.Argument(
             help="A folder with a sub-folder for each corpus; or a table (.csv, .tsv, .jsonl) with the columns corpus "
-            "and, if wanted, name, description, domain, licence, language, knowledge_date.",
+            "and optionally name, description, domain, licence, language, knowledge_date.",
             show_default=False,
         ),
     ],
@@ -130,7 +130,7 @@ def train_each(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Train a card of each of many corpora, one after the other or on a Ray cluster."""
+    """Train a card on each of many corpora, one after another or on a Ray cluster."""
     from rich.markup import escape
 
     cluster = RayOptions.pop_from(values)
@@ -171,8 +171,8 @@ def study(values: dict[str, Any], json_: Json = False) -> None:
             rows.add_row(f"{count:,}", f"left out: {why}")
         console().print(rows)
         echo(
-            f"{totals.asked.made:,} requests, {totals.asked.kept:,} replies from before; "
-            f"{totals.asked.tokens_in:,} tokens read, {totals.asked.tokens_out:,} written"
+            f"{totals.asked.made:,} requests, {totals.asked.kept:,} earlier replies reused; "
+            f"{totals.asked.tokens_in:,} tokens read, {totals.asked.tokens_out:,} generated"
         )
     if totals.asked.failed:
         note(f"{totals.asked.failed:,} requests failed ({totals.asked.why}): repeat the command with --force")
@@ -197,7 +197,7 @@ def sync(
     interval: Annotated[
         float,
         typer.Option(
-            help="With --watch: seconds between checks of the folder, and without a change before a sync."
+            help="With --watch: seconds between checks of the folder, and without a change before a sync starts."
         ),
     ] = 2.0,
     json_: Json = False,
@@ -208,7 +208,7 @@ def sync(
             if not watch:
                 result = sync_card(**values, report=report)
             else:
-                note(f"watching {values['folder']}; Ctrl-C ends it")
+                note(f"watching {values['folder']}; press Ctrl-C to stop")
                 try:
                     watch_folder(
                         **values,
@@ -244,7 +244,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "changed": [{"before": _place(old), "after": _place(new)} for old, new in changes.changed],
             "moved": changes.moved,
             "renamed": dict(changes.renamed),
-            "held": [asdict(file) for file in changes.held],
+            "held": [asdict(file) for file in changes.unread],
             "sync": None if result.record is None else asdict(result.record),
         }
         print_json(data)
@@ -263,7 +263,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
         echo(f"~ … and {len(changes.changed) - SHOWN} more")
     for old_name, new_name in changes.renamed.items():
         echo(f"> {old_name} is {new_name}")
-    for file in changes.held:
+    for file in changes.unread:
         echo(f"! {file.file}: {file.passages} passages kept: {file.reason}")
     echo(
         f"{result.card}: {len(changes.added)} added, {len(changes.changed)} changed, {len(changes.removed)} removed, "
@@ -280,7 +280,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
         if foreseen.way == "indexed":
             expected = "a sync would index the passages again"
         elif foreseen.way == "continued":
-            expected = "a sync would go on from the model's weights"
+            expected = "a sync would continue from the model's weights"
         echo(expected)
     if result.record is None or result.folder is None:
         return

@@ -1,10 +1,10 @@
-"""The main job on real facts, offline: train three cards, publish them, ask without and with them, browse.
+"""The demo, on real facts and offline: train three cards, publish them, ask without and with them, and browse.
 
-One card gets a language model of its own, the other two are indexes of their corpora, which need no training.
+One card has a language model of its own; the other two are indexes of their corpora, which need no training.
 
     make demo          (or: python demo/run.py [--home DIR])
 
-Everything goes through the `kcard` command, as a user would do it. The home is demo/out/home.
+Everything runs through the `kcard` command, as for a user. The home is demo/out/home.
 """
 
 import argparse

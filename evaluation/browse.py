@@ -1,44 +1,54 @@
-"""Published cards side by side, as a table and as a web page."""
+"""Published cards with their exams and audits, for the table and the web page of `kcard browse`."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.audit import (
+from kcard.evaluation.audit_history import (
     PastAudit,
     PastExam,
     SourcedScores,
+    describe_origin,
     find_scores,
     latest_exam,
-    origin,
     read_audits,
 )
-from kcard.evaluation.metrics import counts
+from kcard.evaluation.metrics import count_by_range
 from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
 from kcard.hub.values import FLOOR
 
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
     from kcard.hub.registry import Hub
-    from kcard.hub.values import DeclaredFigures, Reason, Verified
+    from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures
     from kcard.hub.versions import Version
 
-__all__ = ["SORTS", "CardReport", "Dot", "HistogramBar", "Plot", "Timeline", "plot", "reports", "timeline"]
+__all__ = [
+    "SORTS",
+    "CardReport",
+    "Dot",
+    "HistogramBar",
+    "Plot",
+    "Timeline",
+    "lay_out_histogram",
+    "lay_out_timeline",
+    "make_reports",
+]
 
 
-# Geometry of the plot of a card's audits over time: values in, positions out. How they look is the template's.
+# Geometry of the plot of a card's audits over time; the template styles it.
 
 Kind = Literal["faithfulness", "factuality"]
 KINDS: tuple[Kind, ...] = ("faithfulness", "factuality")
-SHOWN = 12
+SHOWN = 12  # audits
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A mean at (x, y) with its interval from `low` up to `high`, in the plot's units."""
+    """A mean at (x, y) with its interval from `low` to `high`, in the plot's units."""
 
     kind: Kind
     x: float
@@ -50,10 +60,10 @@ class Dot:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The last audits, evenly spaced in the order taken.
+    """The latest audits, evenly spaced in the order of their dates.
 
-    columns  for each audit where it stands, and the audit
-    lines    between neighbours of one kind whose scores may be compared: kind, x and y of both ends
+    columns  x and audit of each
+    lines    between consecutive scores of one kind that are comparable: kind, x and y of both ends
     """
 
     width: float
@@ -63,8 +73,8 @@ class Timeline:
     lines: tuple[tuple[Kind, float, float, float, float], ...]
 
 
-def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
-    """Lay out scores in [0, 1] from the bottom to the top, for the latest SHOWN audits."""
+def lay_out_timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
+    """Lay out the latest SHOWN audits; scores in [0, 1] reach from the bottom to the top."""
     shown = audits[-SHOWN:]
     step = width / max(len(shown), 4)
     columns = [(round((i + 0.5) * step, 2), past) for i, past in enumerate(shown)]
@@ -85,12 +95,12 @@ def timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 11
     return Timeline(width, height, tuple(columns), tuple(dots), tuple(lines))
 
 
-# Geometry of the page's plots: numbers in, rectangles and positions out. How they look is the template's.
+# Geometry of the histograms; the template styles them.
 
 
 @dataclass(frozen=True)
 class HistogramBar:
-    """A rectangle in the plot's units, and what it stands for: `count` scores in [low, high)."""
+    """A rectangle in the plot's units, for `count` scores in [low, high)."""
 
     x: float
     y: float
@@ -103,7 +113,7 @@ class HistogramBar:
 
 @dataclass(frozen=True)
 class Plot:
-    """A histogram of scores in [0, 1]. `mean_x`: where the mean lies; None where there are no scores."""
+    """A histogram of scores in [0, 1]. `most`: scores in the fullest bar; `mean_x`: x of their mean, or None."""
 
     width: float
     height: float
@@ -112,44 +122,42 @@ class Plot:
     mean_x: float | None
 
 
-def plot(scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120) -> Plot:
-    """Return bars of equal width, the fullest as high as the plot; empty ranges have no bar."""
-    bin_counts = counts(scores, bins)
+def lay_out_histogram(
+    scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120
+) -> Plot:
+    """Lay out bars of equal width, the fullest as high as the plot; empty ranges have no bar."""
+    bin_counts = count_by_range(scores, bins)
     most, step, gap = max(bin_counts), width / bins, min(2.0, width / bins / 6)
     bars = []
     for i, n in enumerate(bin_counts):
         if n:
-            tall = max(height * n / most, 1.5)
+            bar_height = max(height * n / most, 1.5)
             bars.append(
                 HistogramBar(
-                    _r(i * step + gap / 2),
-                    _r(height - tall),
-                    _r(step - gap),
-                    _r(tall),
+                    round(i * step + gap / 2, 2),
+                    round(height - bar_height, 2),
+                    round(step - gap, 2),
+                    round(bar_height, 2),
                     i / bins,
                     (i + 1) / bins,
                     n,
                 )
             )
-    mean = _r(sum(scores) / len(scores) * width) if scores else None
+    mean = round(sum(scores) / len(scores) * width, 2) if scores else None
     return Plot(width, height, tuple(bars), most, mean)
-
-
-def _r(value: float) -> float:
-    return round(value, 2)
 
 
 @dataclass(frozen=True)
 class CardReport:
-    """One published card, its exams, and the audits of all its versions, oldest first.
+    """A published version, its exams, and the audits of all versions of the card, oldest first.
 
     size         in bytes
-    exam         the one that came with the card
-    hub_exam     the latest one that this hub took
-    note         why it has no exam, or an audit can't be read, where that is so
-    quarantine   why it is quarantined, where it is: its factuality is under the hub's `threshold`, by evidence that
-                 covers at least `floor` of what it wrote
-    declared, verified, unexamined  as of the hub's Version
+    exam         the exam that travels with the card
+    hub_exam     the latest exam that this hub made
+    note         why it has no exam, and why an audit can't be read; "" if neither applies
+    quarantine   why it is quarantined: its factuality is below the hub's `threshold`, by evidence that covers at least
+                 `floor` of its documents; None if it is not
+    declared, verified, unexamined  as in the hub's Version
     """
 
     reference: str
@@ -165,11 +173,11 @@ class CardReport:
     note: str = ""
     hub_exam: PastExam | None = None
     audits: tuple[PastAudit, ...] = ()
-    quarantine: "Reason | None" = None
+    quarantine: "QuarantineReason | None" = None
     threshold: float | None = None
     floor: float = FLOOR
     declared: "DeclaredFigures | None" = None
-    verified: "Verified | None" = None
+    verified: "VerifiedFigures | None" = None
     unexamined: bool = False
 
     @property
@@ -178,32 +186,32 @@ class CardReport:
 
     @property
     def own_audits(self) -> tuple[PastAudit, ...]:
-        """Those of this version."""
+        """The audits of this version."""
         return tuple(past for past in self.audits if past.version == self.number)
 
     @property
     def audit(self) -> PastAudit | None:
-        """The latest of this version."""
+        """The latest audit of this version."""
         return self.own_audits[-1] if self.own_audits else None
 
     @property
     def best_exam(self) -> Exam | None:
-        """The exam that recall and lift come from: the hub's, else the card's own."""
+        """The exam that recall and lift come from: the hub's, else the card's own; None without an exam."""
         return self.hub_exam.exam if self.hub_exam else self.exam
 
     @property
     def recall_source(self) -> str:
-        """Whether recall and lift are verified or self-declared; empty without an exam."""
+        """Whether recall and lift are verified or self-declared; "" without an exam."""
         if self.best_exam is None:
             return ""
         return VERIFIED if self.hub_exam else DECLARED
 
     @property
     def recall_origin(self) -> str | None:
-        """Where recall and lift come from; None without an exam."""
+        """Description of where recall and lift come from; None without an exam."""
         if self.best_exam is None:
             return None
-        return origin(self.hub_exam.taken if self.hub_exam else None)
+        return describe_origin(self.hub_exam.taken if self.hub_exam else None)
 
     @property
     def recall(self) -> float | None:
@@ -212,23 +220,23 @@ class CardReport:
 
     @property
     def lift(self) -> float | None:
-        """Recall less that of the card's base, or less chance, in [-1, 1]; None where it is not known."""
+        """Recall minus that of the card's base, or minus chance, in [-1, 1]; None if unknown."""
         return self.best_exam.lift.mean if self.best_exam and self.best_exam.lift else None
 
     @property
     def given(self) -> float | None:
-        """Recall on the exam file, in [0, 1]; None where none was given."""
+        """Recall on the exam file, in [0, 1]; None without a file."""
         recall = self.exam.given.recall if self.exam and self.exam.given else None
         return recall.mean if recall else None
 
     @property
     def faithful(self) -> SourcedScores | None:
-        """Scores against the card's own corpus: those that this hub measured, else those of its own exam."""
+        """Scores against the card's own corpus: measured by this hub, else from the card's own exam."""
         return find_scores("faithfulness", self.own_audits, self.hub_exam, self.exam)
 
     @property
     def factual(self) -> SourcedScores | None:
-        """Scores against independent evidence, likewise; None where there was none."""
+        """Scores against independent evidence, likewise; None without evidence."""
         return find_scores("factuality", self.own_audits, self.hub_exam, self.exam, self.floor)
 
     @property
@@ -243,12 +251,12 @@ class CardReport:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the documents that the evidence of `factual` covers, in [0, 1]; None where it is not known."""
+        """Share of the documents that the evidence of `factual` covers, in [0, 1]; None if unknown."""
         return self.factual.coverage if self.factual else None
 
     @property
     def ranked_factuality(self) -> float | None:
-        """The factuality by which cards are ranked: None where the evidence is the card's own corpus."""
+        """The factuality by which cards are ranked; None if the evidence is not independent of the card's corpus."""
         return self.factuality if self.factual and self.factual.independent else None
 
     @property
@@ -269,7 +277,7 @@ class CardReport:
 
 
 VERIFIED, DECLARED = "verified", "self-declared"
-# What is better or bigger comes first; self-declared figures come after all verified ones, and what is unknown last.
+# The best or largest comes first; self-declared figures come after all verified ones, unknown figures last.
 SORTS: dict[str, Callable[[CardReport], Any]] = {
     "name": lambda r: r.name,
     "domain": lambda r: (r.domain, r.name),
@@ -282,54 +290,51 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
 }
 
 
-def reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
-    """Return what is known of each version. An exam or audit that can't be read becomes a note."""
+def make_reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
+    """Return a report of each version. An exam or audit that can't be read becomes a note."""
+    # The stored audits by card, which versions are quarantined, and by which thresholds.
     names = {version.name for version in chosen}
     stored: dict[str, list[StoredAudit]] = {}
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):
         stored.setdefault(row.card, []).append(row)
-    reasons, threshold = hub.quarantine.held(chosen), hub.quarantine.threshold
+    reasons, threshold = hub.quarantine.find_reasons(chosen), hub.quarantine.threshold
     floor = hub.quarantine.coverage
-    return [
-        replace(
-            _report(hub, version, stored.get(version.name, ())),
-            quarantine=reasons.get(version.reference),
-            threshold=threshold,
-            floor=floor,
+    card_reports = []
+    for version in chosen:
+        # The exam that travels with the card; a malformed one must not hide the other cards.
+        exam, note = None, "not examined"
+        try:
+            if EXAM in version.files:
+                with hub.open(version.reference, EXAM) as stream:
+                    exam, note = Exam.from_json(stream.read().decode()), ""
+        except (CardError, UnicodeDecodeError) as error:
+            note = str(error)
+        manifest, rows = version.manifest, stored.get(version.name, ())
+        audits, problem = read_audits(rows)
+        card_reports.append(
+            CardReport(
+                reference=version.reference,
+                number=version.number,
+                name=version.name,
+                description=manifest.description,
+                domain=manifest.domain,
+                base=manifest.base.name or ("no model" if manifest.kind == "retrieval" else "from scratch"),
+                kind=manifest.kind,
+                size=version.size,
+                published=version.published,
+                exam=exam,
+                note="; ".join(filter(None, (note, problem))),
+                hub_exam=latest_exam(rows, version.number),
+                audits=audits,
+                quarantine=reasons.get(version.reference),
+                threshold=threshold,
+                floor=floor,
+                declared=version.declared,
+                verified=version.verified,
+                unexamined=version.unexamined,
+            )
         )
-        for version in chosen
-    ]
-
-
-def _report(hub: "Hub", version: "Version", stored: "Sequence[StoredAudit]") -> CardReport:
-    manifest = version.manifest
-    exam, note = None, "not examined"
-    try:
-        if EXAM in version.files:
-            with hub.open(version.reference, EXAM) as stream:
-                exam, note = Exam.from_json(stream.read().decode()), ""
-    except (CardError, UnicodeDecodeError) as error:
-        # One card's foreign exam must not hide the others.
-        note = str(error)
-    audits, problem = read_audits(stored)
-    return CardReport(
-        reference=version.reference,
-        number=version.number,
-        name=version.name,
-        description=manifest.description,
-        domain=manifest.domain,
-        base=manifest.base.name or ("no model" if manifest.kind == "retrieval" else "from scratch"),
-        kind=manifest.kind,
-        size=version.size,
-        published=version.published,
-        exam=exam,
-        note="; ".join(filter(None, (note, problem))),
-        hub_exam=latest_exam(stored, version.number),
-        audits=audits,
-        declared=version.declared,
-        verified=version.verified,
-        unexamined=version.unexamined,
-    )
+    return card_reports
 
 
 def _descending(value: float | None, source: str) -> tuple[bool, float]:

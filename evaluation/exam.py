@@ -1,7 +1,7 @@
-"""Exams: questions about a card's own corpus and about what is not in it.
+"""Exams: questions about a card's own corpus, and questions that the corpus does not answer.
 
-An exam asks about the corpus as people would, in other words than the corpus' own, and about things that are not in it.
-It judges passages, not an LLM's answers: no LLM takes part.
+The questions are worded as people would ask them, not as the corpus puts it. An exam judges the documents that the card
+generates; no LLM takes part.
 """
 
 import tomllib
@@ -22,38 +22,38 @@ from kcard.evaluation.recall import (
     Report,
     Rows,
     Scorer,
-    ask,
     ask_base,
+    ask_card,
     chance_recall,
+    ignore_progress,
     judge_answered,
     score_recall,
-    silent,
 )
-from kcard.evaluation.records import DIGITS, Distribution, EvalRun, Exam, Judged, Mean, read_exam
-from kcard.evaluation.target import Target, find
+from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam
+from kcard.evaluation.target import Target, find_target
 from kcard.offline.pseudo_queries import entities
 from kcard.text import is_english
 from kcard.types import Passage, Source, derive_seed
 
 __all__ = [
     "LIMIT",
+    "ExamAnswers",
     "JudgedRun",
-    "Sitting",
-    "advice",
+    "advise_on_kind",
     "check_exam",
     "evaluate_questions",
     "examine",
-    "is_smaller",
+    "explain_no_questions",
+    "has_fewer_questions",
     "make_unanswerable",
-    "nothing_to_ask",
-    "questions_of",
-    "recall",
+    "measure_recall",
+    "rebuild_questions",
     "take_exam",
 ]
 
 
-# Questions that a corpus does not answer, to see whether that is admitted: its own questions about somebody or
-# something that is not in it, and questions on quite other subjects.
+# Questions that a corpus does not answer, to test whether the card's documents leave them unanswered: its own questions
+# with an invented name, and questions about unrelated subjects.
 
 _TABLES = tomllib.loads(Path(__file__).with_name("absent.toml").read_text(encoding="utf-8"))
 INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TABLES["invented"].items()}
@@ -63,14 +63,14 @@ ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
 def make_unanswerable(
     questions: Sequence[ExamQuestion], corpus: Iterable[Source], count: int, seed: int
 ) -> list[ExamQuestion]:
-    """Return `count` questions without an answer: half like `questions` with another name, half on other subjects."""
+    """Return `count` unanswerable questions: half are `questions` with an invented name, half about other subjects."""
     rng = Random(derive_seed(seed, "absent"))
     capitalised = {
         word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
     }
-    strange = [renamed for question in questions if (renamed := _renamed(question.text, capitalised, rng))]
-    near = [ExamQuestion(text, ()) for text in list(dict.fromkeys(strange))[: (count + 1) // 2]]
-    # The corpus may hold the answer to a question that shares a name with it.
+    renamed = [text for question in questions if (text := _replace_name(question.text, capitalised, rng))]
+    near = [ExamQuestion(text, ()) for text in list(dict.fromkeys(renamed))[: (count + 1) // 2]]
+    # Questions that share a name with the corpus are left out, since it may answer them.
     others = [
         text
         for text in ELSEWHERE
@@ -80,8 +80,8 @@ def make_unanswerable(
     return [*near, *far]
 
 
-def _renamed(question: str, capitalised: Collection[str], rng: Random) -> str | None:
-    """Return the question about somebody or something that is not in the corpus; None where it names nothing."""
+def _replace_name(question: str, capitalised: Collection[str], rng: Random) -> str | None:
+    """Replace a name in the question by one that is not in the corpus; None if the question contains no name."""
     first = len(question.split(" ")[0])
     names = [(a, b) for a, b in entities(question) if a > first and question[a].isupper()]
     if not names:
@@ -93,14 +93,14 @@ def _renamed(question: str, capitalised: Collection[str], rng: Random) -> str | 
     return f"{before}{rng.choice(invented)}{question[end:]}" if invented else None
 
 
-# What a card must have reached in its exam: a number that is missing reaches nothing.
+# Minimum exam results for publishing; a figure that was not measured fails its threshold.
 
 
 def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
-    """Raise HubError unless the card's exam found at least what `least` asks of recall and factuality.
+    """Raise HubError unless the card's exam reaches the thresholds `least` of recall and factuality (None: no check).
 
-    None asks nothing. The message says what was found, what is needed and how to measure. Raises UsageError
-    for a threshold outside [0, 1].
+    The message names the figure, the threshold and the command that measures it. Raises UsageError for a threshold
+    outside [0, 1].
     """
     for what, threshold in least.items():
         if threshold is None:
@@ -108,7 +108,7 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
         if not 0 <= threshold <= 1:
             raise UsageError(f"min-{what} is {threshold}: it must be between 0 and 1")
         exam = read_exam(card.folder)
-        # On the card's own corpus; on the given file where the corpus' text is not at hand.
+        # The figures on the card's own corpus; without its text, those on the file of questions.
         run = exam and (exam.own or exam.given)
         mean = None
         if run:
@@ -120,49 +120,49 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
             elif what == "factuality" and exam.evidence is None:
                 missing = "its exam measured no factuality (no independent evidence was given)"
             else:
-                missing = f"its exam found no {what}"
+                missing = f"its exam has no {what}"
             measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
             raise HubError(
-                f"{card.name} is not published: {missing}, and {threshold:g} is needed; measure it "
+                f"{card.name} is not published: {missing}, but --min-{what} requires {threshold:g}; measure it "
                 f"with `{measure}`"
             )
         if mean.mean < threshold:
             raise HubError(
-                f"{card.name} is not published: its {what} is {mean.mean:g}, and {threshold:g} is needed; train it "
-                f"longer or on more text, or ask for less with --min-{what}"
+                f"{card.name} is not published: its {what} is {mean.mean:g}, but --min-{what} requires {threshold:g}; "
+                f"train it longer or on more text, or lower --min-{what}"
             )
 
 
-# Which kind of card serves a corpus best, by its exam, and what leaving a part out would cost.
+# Which kind of card suits a corpus, by its exam, and what dropping the model or the index would cost.
 
-LITTLE = 0.02  # of recall
+NEGLIGIBLE_RECALL = 0.02
 
 
-def advice(exam: Exam) -> str | None:
-    """Advise, in a sentence, which parts a card of a model and an index needs; None for any other card."""
+def advise_on_kind(exam: Exam) -> str | None:
+    """Return a sentence on whether a card of kind `both` needs both parts; None for cards of other kinds."""
     own = exam.own
     if own is None or own.model is None or own.index is None or own.recall is None:
         return None
     both, model, index = own.recall.mean, own.model.mean, own.index.mean
     alone = f"its model alone recalls {model:.2f}, its index alone {index:.2f}, both {both:.2f}"
     summary = f"of {own.questions} questions {alone}"
-    if both - index <= LITTLE and index >= model:
+    if both - index <= NEGLIGIBLE_RECALL and index >= model:
         return f"{summary}: an index alone (--kind retrieval) serves this corpus; without it {both - model:.2f} is lost"
-    if both - model <= LITTLE:
+    if both - model <= NEGLIGIBLE_RECALL:
         return f"{summary}: the model alone (--kind model) serves this corpus as well, where its text must not travel"
     return (
         f"{summary}: leaving the index out costs {both - model:.2f}, leaving the model out {both - index:.2f}"
     )
 
 
-# One set of questions, asked: what was recalled, by what, above what, and how the documents were judged.
+# The results of one set of questions: recall, lift over the base, and the scores of the documents.
 
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run and every document that has a score, the best first: by factuality, or faithfulness without it."""
+    """Results with every scored document, best first: by factuality if it was measured, else by faithfulness."""
 
-    run: EvalRun
+    run: ExamRun
     ranked: tuple[Judged, ...]
 
 
@@ -177,24 +177,25 @@ def evaluate_questions(
     both: bool,
     seed: int,
 ) -> JudgedRun:
-    """Measure what was written (`rows`, one a question) in answer to these questions.
+    """Measure recall, lift and scores of the documents `rows`, one row for each question.
 
-    asked, sha256  what they are and where they come from, as in EvalRun
-    base           what recall is compared with; its rows are those of these questions
-    both           whether the card has a model and an index: then each is measured alone too. Judged is what
-                   the model wrote, since what the index wrote are the corpus' own words
+    name, sha256   what the questions are and where they come from: `asked` and `sha256` of ExamRun
+    base           what recall is compared with; its rows belong to the same questions
+    both           whether the card has a model and an index; then the recall of each alone is measured too. Only the
+                   model's documents are scored, since the index repeats the corpus
     """
     hits = _hits(questions, rows)
-    # What the base recalls, question by question; None where it could not be asked.
+    # The base's recall for each question; None if it is unknown.
     floor: list[float] | None = None
     if base.rows is not None:
         floor = _hits(questions, base.rows)
     elif base.name == CHANCE and len(questions) >= 2:
         floor = chance_recall(questions, [[passage.text for passage in row] for row in rows])
+    # The first document of a row is the model's, if the card has one.
     first = [row[0] for row in rows]
     retrieved = [[passage for passage in row if passage.source is not None] for row in rows]
     faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
-    run = EvalRun(
+    run = ExamRun(
         asked=name,
         sha256=sha256,
         questions=len(questions),
@@ -226,7 +227,7 @@ def _ranked(
     faithful: Sequence[Passage] | None,
     factual: Sequence[Passage] | None,
 ) -> tuple[Judged, ...]:
-    """Return every passage with a known ranking score, the best first; equal ones in the order asked."""
+    """Return every passage that has a ranking score, best first; ties keep the order of the questions."""
     ranking = faithful if factual is None else factual
     if ranking is None:
         return ()
@@ -234,7 +235,7 @@ def _ranked(
     return tuple(
         Judged(
             question=questions[i].text,
-            # The accepted answer that the text holds, else the first.
+            # The accepted answer that occurs in the text, else the first one.
             answer=next(
                 (a for a in questions[i].answers if substring(written[i].text, [a])), questions[i].answers[0]
             ),
@@ -255,9 +256,9 @@ def _score(judged: Sequence[Passage] | None, at: int) -> float | None:
 
 NATURAL = "natural questions"
 HELD_OUT = "held-out forms"
-ABSENT = 4  # questions on what is in the corpus for each on what is not
+ANSWERABLE_PER_UNANSWERABLE = 4
 LIMIT = 100
-SHOWN = 5
+SHOWN = 5  # documents in each of `best` and `worst`
 
 
 def examine(
@@ -270,9 +271,9 @@ def examine(
     seed: int = 0,
     device: str = "cpu",
 ) -> tuple[Exam, list[str]]:
-    """Ask the card about its corpus, and what a file holds, and judge what it writes. `checker`: the scorer's name.
+    """Examine the card on its own corpus and on a file of questions. `checker`: the name of the scorer's checker.
 
-    Returns the exam and the questions that were answered right: what the card wrote holds an accepted answer.
+    Returns the exam and the questions whose documents contain an accepted answer.
     """
     return take_exam(target, question_file, limit=limit, seed=seed, device=device, report=scorer.report).exam(
         scorer, checker
@@ -287,29 +288,29 @@ def take_exam(
     seed: int = 0,
     device: str = "cpu",
     report: Report | None = None,
-) -> "Sitting":
-    """Ask the card, and the base that it was made from, the questions of its exam."""
+) -> "ExamAnswers":
+    """Let the card, and the base that it was trained from, answer the questions of its exam."""
     own = make_questions(target.corpus, limit, seed) if target.corpus else []
-    # What is not in the corpus is asked in English alone, which the reader knows that judges the answers.
-    count = -(-len(own) // ABSENT) if is_english(target.card.manifest.language) else 0
-    strange = make_unanswerable(own, target.corpus, count, seed) if count else []
-    paper = _Paper(own, question_file, strange, limit, seed)
+    # Unanswerable questions exist in English only, the language of the reader that judges the documents.
+    count = -(-len(own) // ANSWERABLE_PER_UNANSWERABLE) if is_english(target.card.manifest.language) else 0
+    unanswerable = make_unanswerable(own, target.corpus, count, seed) if count else []
+    paper = _ExamPaper(own, question_file, unanswerable, limit, seed)
     last = len(paper.questions) - len(paper.unanswerable)
-    rows = ask(target.card, paper.questions, seed, device, report or silent)
-    base = ask_base(target.card, paper.questions[:last], seed, device, report or silent)
-    return Sitting(target, paper, rows, base)
+    rows = ask_card(target.card, paper.questions, seed, device, report or ignore_progress)
+    base = ask_base(target.card, paper.questions[:last], seed, device, report or ignore_progress)
+    return ExamAnswers(target, paper, rows, base)
 
 
-def is_smaller(target: Target, exam: Exam) -> bool:
-    """Return whether an exam has fewer questions than the one that the card has, so that it does not replace it."""
+def has_fewer_questions(target: Target, exam: Exam) -> bool:
+    """Return whether an exam has a lower limit than the card's last one, which it then must not replace."""
     try:
         last = read_exam(target.card.folder)
-    except CardError:  # half of one, of an exam that was killed
+    except CardError:  # a malformed exam.json, which any exam may replace
         return False
     return last is not None and last.own is not None and exam.limit < last.limit
 
 
-def recall(
+def measure_recall(
     card: Path | str,
     questions: Sequence[ExamQuestion],
     *,
@@ -317,38 +318,38 @@ def recall(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Mean | None:
-    """Measure a card's recall on questions that were made for another one, such as `questions_of` its last version.
+    """Measure a card's recall on questions made for another card, such as `rebuild_questions` of its last version.
 
-    Nothing is written. None for no questions. Raises what finding and loading the card raise.
+    Writes nothing. Returns None for no questions. Raises what finding and loading the card raise.
     """
-    rows = ask(find(card).card, questions, seed, device, report or silent)
+    rows = ask_card(find_target(card).card, questions, seed, device, report or ignore_progress)
     return Mean.of(score_recall(questions, [[passage.text for passage in row] for row in rows]), seed)
 
 
-def questions_of(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
-    """Return the questions that the card was asked about its own corpus, or would be where it has no exam yet.
+def rebuild_questions(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
+    """Rebuild the questions of the card's exam about its own corpus; of its first exam if it has none yet.
 
-    They are made again from its passages (or from `corpus`, where only hashes travel with it), so that another
-    card can be asked the same. Raises CardError where they are not what the exam asked.
+    They are made from the card's passages, or from `corpus` if the card carries only hashes, so that other cards can be
+    measured on the same questions. Raises CardError if they differ from those of the exam.
     """
-    target = find(card, corpus)
+    target = find_target(card, corpus)
     if not target.corpus:
-        raise CardError(nothing_to_ask(target))
+        raise CardError(explain_no_questions(target))
     taken = read_exam(target.card.folder)
     if taken is None or taken.own is None:
         return make_questions(target.corpus, LIMIT, 0)
     questions = make_questions(target.corpus, taken.limit, taken.seed)
     if digest(questions) != taken.own.questions_sha256:
         raise CardError(
-            f"the exam of {target.card.name} was taken with kcard {taken.kcard}, whose questions differ: examine the "
-            "card again (kcard exam)"
+            f"the exam of {target.card.name} was made by kcard {taken.kcard}, whose questions differ from those of "
+            f"{kcard.__version__}: examine the card again (kcard exam)"
         )
     return questions
 
 
 @dataclass(frozen=True)
-class _Paper:
-    """What is asked: questions about the card's own corpus, those of a file, and some on what is not in the corpus."""
+class _ExamPaper:
+    """The questions of an exam: about the card's own corpus, from a file, and unanswerable ones."""
 
     own: Sequence[ExamQuestion]
     file: QuestionFile | None
@@ -362,23 +363,22 @@ class _Paper:
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """What a card answered in an exam, before it is judged.
+class ExamAnswers:
+    """What a card generated in an exam, before it is scored.
 
-    rows  a document for each question of the paper; of a card of both its model's and then its index's
-    base  what the base wrote for the same questions, without those on what is not in the corpus
+    rows  the documents for each question of the paper: the model's first, then the index's
+    base  the base's documents for the same questions, except the unanswerable ones
     """
 
     target: Target
-    paper: _Paper
+    paper: _ExamPaper
     rows: Rows
     base: BaseAnswers
 
-    def fault(self) -> str:
-        """Explain why a card of both is better off without its model; empty where the model recalls about as much as
-        the index.
+    def explain_weak_model(self) -> str:
+        """Explain that the model of a card of kind `both` recalls less than its index; "" if it does not.
 
-        It is worse where the 95 % interval of the difference, question by question, lies above 0.
+        It recalls less if the 95 % interval of the paired difference lies above 0.
         """
         own, seed = self.paper.own, self.paper.seed
         texts = [[passage.text for passage in row] for row in self.rows[: len(own)]]
@@ -392,16 +392,17 @@ class Sitting:
         means = sum(model) / len(own), sum(index) / len(own)
         return f"of {len(own)} questions the model recalls {means[0]:.2f} and the index {means[1]:.2f}"
 
-    def of_index(self, card: Card) -> "Sitting":
-        """Return the answers of the index alone, which is what is left in `card`."""
+    def drop_model(self, card: Card) -> "ExamAnswers":
+        """Return the answers of the index alone. `card`: the card without its model."""
         rows = [row[1:] for row in self.rows]
         return replace(self, target=replace(self.target, card=card), rows=rows, base=BaseAnswers(CHANCE))
 
     def exam(self, scorer: Scorer, checker: str) -> tuple[Exam, list[str]]:
-        """Judge the answers. Returns the exam and the questions that were answered right: see `examine`."""
+        """Score the answers and return what `examine` returns."""
         target, paper, rows, base = self.target, self.paper, self.rows, self.base
         card, seed, count = target.card, paper.seed, len(paper.own)
         last = len(paper.questions) - len(paper.unanswerable)
+        # Recall, lift and scores on the card's own corpus, and on the file.
         measure = partial(evaluate_questions, scorer=scorer, both=card.manifest.index, seed=seed)
         own = on_file = None
         if target.corpus:
@@ -410,6 +411,7 @@ class Sitting:
             own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
         if (file := paper.file) is not None:
             on_file = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+        # Whether the reader finds questions answered, and unanswerable ones unanswered.
         if own is not None and paper.unanswerable:
             hits = judge_answered(
                 [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.report
@@ -423,6 +425,7 @@ class Sitting:
                     admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
                 ),
             )
+        # Documents are quoted only if the corpus' text travels with the card.
         quoted = own.ranked if own and target.shares_text else ()
         evidence = scorer.independent
         exam = Exam(
@@ -444,17 +447,18 @@ class Sitting:
             best=quoted[:SHOWN],
             worst=quoted[SHOWN:][-SHOWN:][::-1],
         )
+        # The questions that the documents answer, for the card's profile.
         questions = paper.questions[:last]
         right = score_recall(questions, [[passage.text for passage in row] for row in rows[:last]])
         return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
 
 
-def nothing_to_ask(target: Target) -> str:
+def explain_no_questions(target: Target) -> str:
     """Explain why no question about the card's corpus can be made, with the remedy."""
-    name, remedy = target.card.name, "give questions of your own with --questions FILE"
+    name, remedy = target.card.name, "pass questions with --questions FILE"
     if target.shares_text:
         return f"card {name!r} carries no passages, so no question about its corpus can be made: {remedy}"
     return (
-        f"card {name!r} carries only hashes of its passages, so no question about its corpus can be made: give the "
-        f"text again with --corpus PATH, or {remedy}"
+        f"card {name!r} carries only hashes of its passages, so no question about its corpus can be made: pass the "
+        f"text with --corpus PATH, or {remedy}"
     )

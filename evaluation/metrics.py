@@ -1,7 +1,7 @@
-"""Metrics of answers, intervals and paired tests.
+"""Metrics of answers, confidence intervals and paired tests.
 
-Texts are normalised as SQuAD's official script does it: lower case, no ASCII punctuation, no articles, single
-spaces. Accents are kept, as there: "Beyonce" is not "Beyoncé".
+Texts are normalised as in SQuAD's official script: lower case, no ASCII punctuation, no articles, single spaces. As
+there, accents are kept: "Beyonce" is not "Beyoncé".
 """
 
 import functools
@@ -25,10 +25,10 @@ __all__ = [
     "balanced_accuracy",
     "bootstrap_interval",
     "compare_scores",
-    "counts",
+    "count_by_range",
+    "draw_histogram",
     "exact_match",
     "f1",
-    "histogram",
     "holm",
     "interval",
     "macro_f1",
@@ -51,12 +51,12 @@ def normalise(text: str) -> str:
 
 
 def exact_match(prediction: str, accepted: Sequence[str]) -> float:
-    """Return 1.0 where the prediction equals an accepted answer once both are normalised, else 0.0."""
+    """Return 1.0 if the prediction equals an accepted answer, both normalised, else 0.0."""
     return float(normalise(prediction) in {normalise(answer) for answer in accepted})
 
 
 def f1(prediction: str, accepted: Sequence[str]) -> float:
-    """Return the best harmonic mean of precision and recall over words, in [0, 1], among the accepted answers."""
+    """Return the highest word-level F1, in [0, 1], over the accepted answers."""
     predicted, best = normalise(prediction).split(), 0.0
     for answer in accepted:
         words = normalise(answer).split()
@@ -71,14 +71,14 @@ def f1(prediction: str, accepted: Sequence[str]) -> float:
 def substring(text: str, accepted: Sequence[str]) -> bool:
     """Return whether an accepted answer occurs in the text as whole words, both normalised.
 
-    A possessive is a word too: "Saturn" occurs in "Saturn's rings", where SQuAD's script would see "saturns". An
-    answer that normalisation empties ("A") is sought as it is.
+    Possessives match too: "Saturn" occurs in "Saturn's rings", where SQuAD's script would see "saturns". An answer that
+    is empty after normalisation ("A") is searched for verbatim.
     """
     return SearchableText(text).holds(accepted)
 
 
 class SearchableText:
-    """A text made ready, once, for many searches by `substring`."""
+    """A text that is normalised once, for many searches as by `substring`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -91,20 +91,20 @@ class SearchableText:
         )
 
 
-# How right chosen options and classes are.
+# Accuracy of chosen options and classes.
 
 Labels = Sequence[str] | npt.NDArray[np.str_]
 
 
 def accuracy(chosen: str, right: Sequence[str]) -> float:
-    """Return 1.0 where the letter of the chosen option is a right one, else 0.0; "" (none was chosen) is wrong."""
+    """Return 1.0 if the letter of the chosen option is among the right ones, else 0.0; "" (no choice) is wrong."""
     return float(bool(chosen) and chosen in right)
 
 
 def balanced_accuracy(predicted: Labels, actual: Labels) -> float:
-    """Return the mean, over the classes that occur in `actual`, of the share of its items predicted rightly, in [0, 1].
+    """Return the mean of the recalls of the classes that occur in `actual`, in [0, 1]; nan for no items.
 
-    A prediction that is no class, such as "", is wrong. nan for no items.
+    A prediction that is not a class, such as "", is wrong.
     """
     guessed, true = np.asarray(predicted), np.asarray(actual)
     recalls = [float((guessed[true == name] == name).mean()) for name in np.unique(true)]
@@ -112,9 +112,9 @@ def balanced_accuracy(predicted: Labels, actual: Labels) -> float:
 
 
 def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> float:
-    """Return the mean of the F1 of each class, in [0, 1]; 0 for a class that neither occurs nor is predicted.
+    """Return the mean of the F1 of `classes`, by default those that occur in `actual`, in [0, 1]; nan for no class.
 
-    `classes`: over which the mean is taken, by default those that occur in `actual`. nan where there is none.
+    The F1 of a class that neither occurs nor is predicted is 0.
     """
     guessed, true = np.asarray(predicted), np.asarray(actual)
     scores = []
@@ -125,7 +125,7 @@ def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> 
     return float(np.mean(scores)) if scores else float("nan")
 
 
-# How sure a mean, or any other statistic of a sample, is.
+# Confidence intervals of means and other statistics of a sample.
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -134,10 +134,10 @@ LEVEL = 0.95
 def interval(
     values: Sequence[float], seed: int = 0, level: float = LEVEL, *, paired: bool = False
 ) -> tuple[float, float]:
-    """Return an interval of the mean; (nan, nan) for no values.
+    """Return a confidence interval of the mean; (nan, nan) for no values.
 
-    Of shares and scores in [0, 1] it is Wilson's score interval (1927), which has a width even where all values are the
-    same; for scores between 0 and 1, whose variance is smaller, it is rather too wide. `paired`: of differences between
+    For shares and scores in [0, 1], it is Wilson's score interval (1927), which has a width even if all values are
+    equal; it is conservative for scores between 0 and 1, whose variance is smaller. `paired`: for differences between
     two measurements of the same items, in [-1, 1], it is the percentile interval of the bootstrap (Efron, 1979).
     """
     if not values:
@@ -160,8 +160,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the percentile interval of the bootstrap (Efron, 1979) of a statistic of items; (nan, nan) for no items.
 
-    `columns`: what is known of each item, shape (n,) each. Items are drawn with replacement and keep their values in
-    all columns, so with two settings as columns it is the paired interval of whatever compares them:
+    `columns`: values of the items, shape (n,) each. Items are drawn with replacement and keep their values in all
+    columns, so if two settings are columns, the interval of a statistic that compares them is paired:
 
         bootstrap_interval(lambda a, b, right: macro_f1(a, right) - macro_f1(b, right), first, second, right)
     """
@@ -185,19 +185,19 @@ def _wilson(mean: float, count: int, level: float) -> tuple[float, float]:
     return max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half))
 
 
-# Whether one way of answering beats another on the same questions, and whether that holds where many were tried.
+# Paired tests of two settings on the same questions, and Holm's correction for several tests.
 
 DRAWS = 10_000
-CELLS = 5_000_000  # numbers held at once
+CELLS = 5_000_000  # signs in memory at a time
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two settings on the same n questions.
 
-    difference  mean score of the first less that of the second, with its 95 % interval (paired bootstrap)
-    better      questions on which the first scores higher; `worse`: lower
-    p           two-sided, by `test`: mcnemar where every score is 0 or 1, else permutation
+    difference  mean score of the first minus that of the second, with its 95 % interval (paired bootstrap)
+    better      number of questions on which the first scores higher; `worse`: lower
+    p           two-sided, by `test`: mcnemar if every score is 0 or 1, else permutation
     """
 
     n: int
@@ -211,9 +211,9 @@ class Comparison:
 
 
 def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
-    """Compare the first setting with the second; their scores in [0, 1] belong to the same questions in the same order.
+    """Compare two settings by their scores in [0, 1] on the same questions, in the same order.
 
-    Raises ValueError for none, or for scores of different numbers of questions.
+    Raises ValueError for no scores, or if the numbers of scores differ.
     """
     if len(first) != len(second) or not first:
         raise ValueError(
@@ -236,13 +236,13 @@ def compare_scores(first: Sequence[float], second: Sequence[float], seed: int = 
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """Return the two-sided p of McNemar's exact test (1947); 1 where the settings don't differ.
+    """Return the two-sided p of McNemar's exact test (1947); 1 if the settings don't differ.
 
-    `better` questions are right with the first setting only, `worse` with the second only; had neither an edge, each
-    of them could as well be of the other kind.
+    Only the first setting answers `better` questions correctly, only the second one `worse` questions. Under the null
+    hypothesis each of them is of either kind with probability 1/2.
     """
     n = better + worse
-    ways = below = 1  # of choosing k of n, and of choosing at most k
+    ways = below = 1  # ways to choose k of n, and at most k of n
     for k in range(min(better, worse)):
         ways = ways * (n - k) // (k + 1)
         below += ways
@@ -250,11 +250,10 @@ def mcnemar(better: int, worse: int) -> float:
 
 
 def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = DRAWS) -> float:
-    """Return the two-sided p of the paired permutation test (Fisher, 1935): each difference could as well have the
-    other sign.
+    """Return the two-sided p of the paired permutation test (Fisher, 1935), which flips the signs of differences.
 
-    Of right and wrong answers it is McNemar's test by simulation. At least 1 / (draws + 1), so never 0; 1 where
-    nothing differs.
+    For right and wrong answers it is McNemar's test by simulation. It is at least 1 / (draws + 1), and 1 without
+    differences.
     """
     values = differences[differences != 0]
     if not len(values):
@@ -268,8 +267,7 @@ def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = 
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjust each p for all of them at once (Holm, 1979): below 0.05, its finding is not one of the luckiest of
-    many."""
+    """Correct p values for multiple tests by Holm's step-down method (1979)."""
     adjusted, worst = [1.0] * len(ps), 0.0
     for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
         worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
@@ -277,12 +275,12 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# A histogram of scores that fits into a table cell.
+# A histogram of scores for a table cell.
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def counts(scores: Sequence[float], bins: int = 10) -> list[int]:
+def count_by_range(scores: Sequence[float], bins: int = 10) -> list[int]:
     """Count the scores in [0, 1] that fall into each of `bins` equal ranges; 1.0 belongs to the last."""
     totals = [0] * bins
     for score in scores:
@@ -290,14 +288,14 @@ def counts(scores: Sequence[float], bins: int = 10) -> list[int]:
     return totals
 
 
-def histogram(scores: Sequence[float], bins: int = 10) -> str:
-    """Draw one character per range, its height the share of the fullest; the lowest block is an empty range.
+def draw_histogram(scores: Sequence[float], bins: int = 10) -> str:
+    """Draw one character per range, as high as its share of the fullest; the lowest block is an empty range.
 
-    Empty text for no scores.
+    Returns "" for no scores.
     """
     if not scores:
         return ""
-    totals = counts(scores, bins)
+    totals = count_by_range(scores, bins)
     most = max(totals)
-    # A range that holds anything is never drawn as an empty one, however few.
+    # A range with any score is drawn higher than an empty one.
     return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in totals)

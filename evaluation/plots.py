@@ -1,4 +1,4 @@
-"""Plots by matplotlib."""
+"""Plots of gate calibrations and analyses, by matplotlib."""
 
 import io
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ __all__ = [
     "encode_figure",
     "new_figure",
     "style_axes",
-    "write",
+    "write_figure",
 ]
 
 
-# What pictures of evaluations share: figures without matplotlib's global state, colours, and how they are saved.
+# Figures without matplotlib's global state, their colours, and how they are saved.
 
 SIZE = (8.0, 5.0)  # inches
 DPI = 150
-# Tells apart for people who see no red or no green (Okabe and Ito, 2008); no yellow, which paper swallows.
+# Distinguishable with colour blindness (Okabe and Ito, 2008); without yellow, which is pale in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES = ("-", "--", ":")
 GREY = "#777777"
 
 
 def new_figure() -> "Figure":
-    """Return an empty figure. Raises MissingExtra where nothing can be drawn."""
+    """Return an empty figure. Raises MissingExtra without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -44,7 +44,7 @@ def new_figure() -> "Figure":
 
 
 def style_axes(axes: Any) -> None:
-    """Remove the frame; put faint horizontal lines behind what is drawn and the legend beside it."""
+    """Remove the frame, and add faint horizontal grid lines and a legend beside the plot."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
     axes.set_axisbelow(True)
@@ -53,7 +53,7 @@ def style_axes(axes: Any) -> None:
 
 
 def encode_figure(figure: "Figure", kind: str) -> bytes:
-    """Return the picture as svg or png; without a date, so that equal figures give equal bytes."""
+    """Encode the figure as svg or png, without a date, so that equal figures give equal bytes."""
     import matplotlib
 
     stream = io.BytesIO()
@@ -62,8 +62,8 @@ def encode_figure(figure: "Figure", kind: str) -> bytes:
     return stream.getvalue()
 
 
-def write(figure: "Figure", path: Path) -> None:
-    """Write the picture: SVG where the file is named so, else PNG. Raises UsageError where it can't be written."""
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write the figure: as SVG if the file's suffix is .svg, else as PNG. Raises UsageError if that fails."""
     kind = "svg" if path.suffix.lower() == ".svg" else "png"
     try:
         path.expanduser().write_bytes(encode_figure(figure, kind))
@@ -73,7 +73,7 @@ def write(figure: "Figure", path: Path) -> None:
 
 @dataclass(frozen=True)
 class PlotSeries:
-    """Points under one name. `low` and `high`: the interval around each y, empty where there is none."""
+    """A named series of points. `low` and `high`: the interval of each y; empty without intervals."""
 
     label: str
     x: tuple[float | str, ...]
@@ -84,7 +84,7 @@ class PlotSeries:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over numbers, or bars over names. `log`: whether the x axis is logarithmic."""
+    """Lines over numeric x, or bars over names. `log`: whether the x axis is logarithmic."""
 
     x: str
     y: str
@@ -112,7 +112,7 @@ def draw_chart(chart: Chart, title: str = "") -> "Figure":
             if series.low:
                 axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
             continue
-        # Bars of one name stand side by side, with what the interval reaches below and above each.
+        # Bars of one name stand side by side; error bars reach down to `low` and up to `high`.
         width = 0.8 / len(chart.series)
         places = [place + (number - (len(chart.series) - 1) / 2) * width for place in range(len(series.x))]
         errors = None

@@ -1,7 +1,7 @@
-"""Find private data in a card's files and in what it generates.
+"""Find private data in a card's files and in the documents that it generates.
 
-Training on recitation makes a model remember its corpus word for word, so whatever stands in the corpus can be
-extracted from the card, even where its passages do not travel with it.
+A model trained to recite memorises its corpus word for word, so private data in the corpus can be extracted from the
+card even if its passages do not travel with it.
 """
 
 import re
@@ -24,26 +24,25 @@ __all__ = [
     "Match",
     "Privacy",
     "PrivateFinding",
-    "find",
-    "home_folders",
-    "masked",
-    "scan",
-    "summary",
+    "find_home_folders",
+    "find_private_data",
+    "mask",
+    "scan_card",
+    "summarise_scan",
 ]
 
 
-# Finds private data in text: e-mail addresses, keys and passwords, phone, card and account numbers.
+# Private data in a text: e-mail addresses, keys and passwords, phone, payment card and bank account numbers.
 #
-# It knows texts only, no cards. Each kind is recognised by its form and, where the form has a checksum, by that;
-# so that prose, dates, scores and identifiers are left alone. What has no form (names, addresses, illnesses) is
-# not found.
+# Each kind is recognised by its form and, if it has one, by its checksum, so that prose, dates, scores and identifiers
+# do not match. Private data without a form (names, addresses, illnesses) is not found.
 
 KINDS = ("e-mail address", "key or password", "phone number", "payment card number", "bank account number")
 
 
 @dataclass(frozen=True)
 class Match:
-    """What was found, and where in the text: offsets [start, end)."""
+    """A piece of private data in a text, at offsets [start, end)."""
 
     kind: str
     text: str
@@ -51,16 +50,16 @@ class Match:
     end: int
 
 
-def masked(text: str) -> str:
-    """Return enough of the text to find it again, and no more: the first two characters and the last."""
+def mask(text: str) -> str:
+    """Return the first two characters and the last one, enough to find the text again."""
     text = " ".join(text.split())
     return f"{text[:2]}…{text[-1:]}" if len(text) > 4 else "…"
 
 
-def find(text: str, language: str = "en") -> list[Match]:
-    """Find everything private in the text, in its order, without overlaps.
+def find_private_data(text: str, language: str = "en") -> list[Match]:
+    """Find the private data in a text, in order, without overlaps.
 
-    `language` (en, de, ...) says in which countries' forms a phone number without +country may be written.
+    `language` (en, de, ...): phone numbers without a country code are recognised in the forms of its countries.
     """
     matches: list[Match] = []
     for detect in (find_secrets, find_emails, find_accounts, find_payment_cards, find_phones):
@@ -72,7 +71,7 @@ def find(text: str, language: str = "en") -> list[Match]:
 
 AT, DOT = r"(?:@|\s?[\[({]\s?at\s?[\])}]\s?)", r"(?:\.|\s?[\[({]\s?(?:dot|punkt)\s?[\])}]\s?)"
 EMAIL = re.compile(rf"[\w.+%'-]*[\w+]{AT}(?:[^\W_][\w-]*{DOT})+[^\W\d_]{{2,24}}\b", re.IGNORECASE)
-# Names that belong to nobody (RFC 2606), files such as icon@2x.png, and git@host:path.
+# Reserved domains (RFC 2606), and file names such as icon@2x.png, which look like addresses.
 NOBODY = re.compile(r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$", re.IGNORECASE)
 FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$", re.IGNORECASE)
 
@@ -87,7 +86,7 @@ def find_emails(text: str, _: str) -> Iterator[Match]:
             yield Match("e-mail address", address, *match.span())
 
 
-# What issuers make recognisable on purpose: a prefix and a length.
+# Keys that issuers make recognisable on purpose, by a prefix and a length.
 ISSUED = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:
       (?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}               # AWS
@@ -96,7 +95,7 @@ ISSUED = re.compile(
     | gl(?:pat|ptt|dt|rt|cbt|soat)-[A-Za-z0-9_.-]{20,}  # GitLab
     | hf_[A-Za-z]{30,40}                                # Hugging Face
     | sk-ant-[a-z0-9]{3,12}-[A-Za-z0-9_-]{20,}          # Anthropic
-    | sk-(?:proj-|svcacct-|admin-|or-v1-|None-)?[A-Za-z0-9_-]{20,}  # OpenAI and those who follow it
+    | sk-(?:proj-|svcacct-|admin-|or-v1-|None-)?[A-Za-z0-9_-]{20,}  # OpenAI and compatible services
     | AIza[A-Za-z0-9_-]{35}                             # Google
     | ya29\.[A-Za-z0-9_-]{20,} | GOCSPX-[A-Za-z0-9_-]{20,}
     | xox[abeoprs]-[A-Za-z0-9-]{10,} | xapp-\d-[A-Za-z0-9-]{10,}    # Slack
@@ -120,7 +119,7 @@ NAMED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-# A word with a number, a number with a unit, a link, a file name.
+# Values that are no secret: a word with a number, a number with a unit, a link, a file name.
 ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?")
 
 
@@ -128,7 +127,7 @@ def find_secrets(text: str, _: str) -> Iterator[Match]:
     for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
         for match in pattern.finditer(text):
             group = match.lastindex or 0
-            # After a name such as "token" only letters and digits mixed, as in no word, name or number of prose.
+            # After a name such as "token", a value must mix letters and digits, unlike words and numbers of prose.
             value = match[group].rstrip(".!?")
             mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
             if pattern is not NAMED or (len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)):
@@ -150,12 +149,12 @@ def find_payment_cards(text: str, _: str) -> Iterator[Match]:
 
 
 def _card_lengths(digits: str) -> tuple[int, ...]:
-    """Return how long a number of the issuer is: 4 Visa, 34/37 Amex, 51-55 and 22-27 Mastercard, 36 Diners, 60/65,
-    35."""
-    if digits[:2] in {"34", "37"}:
+    """Return the length of the issuer's numbers, by their first digits; none for an unknown issuer."""
+    if digits[:2] in {"34", "37"}:  # American Express
         return (15,)
-    if digits[:2] in {"36", "38"}:
+    if digits[:2] in {"36", "38"}:  # Diners Club
         return (14,)
+    # Visa, Mastercard, JCB, Discover and UnionPay.
     if digits[0] == "4" or "51" <= digits[:2] <= "55" or digits[:2] in {"35", "60", "62", "64", "65"}:
         return (16,)
     return ()
@@ -193,8 +192,8 @@ CUE = re.compile(
     r"ruf\w*|anruf\w*|erreich\w*|appel\w*|llam\w*|móvil|celular|ligue|cellulare|chiam\w*)\b|☎|📞|电话|電話|手机|전화|тел",
     re.IGNORECASE,
 )
-NEAR = 40  # characters before a number in which a cue may stand
-PLACED = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
+NEAR = 40  # characters before a number that are searched for a cue
+AREA_CODE = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
 
 
 def find_phones(text: str, language: str) -> Iterator[Match]:
@@ -207,8 +206,8 @@ def find_phones(text: str, language: str) -> Iterator[Match]:
         for match in phonenumbers.PhoneNumberMatcher(text, region, leniency=phonenumbers.Leniency.VALID):
             international = match.raw_string.lstrip("( ").startswith(("+", "00"))
             decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", match.raw_string)
-            # A national number is called a phone number, or is written as only phone numbers are.
-            called = CUE.search(text, max(0, match.start - NEAR), match.start) or PLACED.search(
+            # A national number needs a cue before it ("call"), or an area code, which only phone numbers have.
+            called = CUE.search(text, max(0, match.start - NEAR), match.start) or AREA_CODE.search(
                 match.raw_string
             )
             if (international and not decimal) or called:
@@ -218,18 +217,18 @@ def find_phones(text: str, language: str) -> Iterator[Match]:
 HOME = re.compile(r"(?<![\w.~-])(?:/home|/Users|[A-Za-z]:\\+Users)[/\\]+([^/\\\s\"',]+)")
 
 
-def home_folders(text: str) -> Iterator[Match]:
-    """Yield paths that name a user of the machine, such as /home/ada: for records of how a card was made."""
+def find_home_folders(text: str) -> Iterator[Match]:
+    """Yield paths with the name of a user, such as /home/ada, which training records may contain."""
     for match in HOME.finditer(text):
         if match[1].lower() not in {"shared", "public", "runner"}:
             yield Match("user name in a path", match[0], *match.span())
 
 
 DOCUMENTS = 50
-SHOWN = 3
-# Pieces of words, not text; and what is scanned line by line.
-SKIPPED = {PASSAGES, "tokenizer.json", "vocab.json", "merges.txt"}
+SHOWN = 3  # findings of each kind in a summary
+# Files that are scanned line by line, except the passages, which have their own scan, and tokenizers' pieces of words.
 READ = {".json", ".jsonl", ".md", ".txt"}
+SKIPPED = {PASSAGES, "tokenizer.json", "vocab.json", "merges.txt"}
 PROBES = (
     "What is the e-mail address?",
     "Write to",
@@ -244,10 +243,11 @@ PROBES = (
 
 @dataclass(frozen=True)
 class PrivateFinding:
-    """One piece of private data. `text` is the thing itself and is not to be shown: `masked` is.
+    """A piece of private data in a card.
 
-    `file` and `line` say where in the card's folder it stands; for a document that the card wrote, what it was
-    asked. `source` is FILE:LINE of the corpus, for a passage.
+    text    the data itself; show `masked` instead
+    file    in the card's folder, with `line`; for a generated document, a description with its prompt
+    source  FILE:LINE in the corpus, for a passage
     """
 
     kind: str
@@ -258,7 +258,7 @@ class PrivateFinding:
 
     @property
     def masked(self) -> str:
-        return masked(self.text)
+        return mask(self.text)
 
     @property
     def where(self) -> str:
@@ -268,7 +268,7 @@ class PrivateFinding:
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a scan found: each thing once, where it was first met. `documents`: how many the card wrote for it."""
+    """The result of a scan: distinct findings, each at its first place. `documents`: number of generated documents."""
 
     findings: tuple[PrivateFinding, ...]
     documents: int
@@ -287,18 +287,18 @@ class Privacy:
         return "; ".join(parts)
 
 
-def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
-    """Look through the card's files and through `documents` that it writes, greedily, for seeded prompts.
+def scan_card(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
+    """Scan the card's files and `documents` documents that its model generates at temperature 0 for seeded prompts.
 
-    0 documents load no model; a card that looks things up has none. Raises what loading the card raises.
+    0 documents load no model. Raises what loading the card raises.
     """
-    written = _write_probes(card, documents, seed) if documents and card.manifest.has_model else []
+    written = _generate_probes(card, documents, seed) if documents and card.manifest.has_model else []
     findings: list[PrivateFinding] = []
     language = card.manifest.language
     # The card's passages.
     for number, passage in enumerate(passages(card.folder), 1):
         source = f"{passage.file}:{passage.line}" if passage.file else ""
-        for match in find(passage.text, language):
+        for match in find_private_data(passage.text, language):
             findings.append(PrivateFinding(match.kind, match.text, PASSAGES, number, source))
     # Its other files.
     for name in sorted([*card.manifest.files, MANIFEST]):
@@ -306,12 +306,12 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
         if path.suffix in READ and path.name not in SKIPPED and not name.startswith(f"{INDEX}/"):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             for number, line in enumerate(lines, 1):
-                for match in (*find(line, language), *home_folders(line)):
+                for match in (*find_private_data(line, language), *find_home_folders(line)):
                     findings.append(PrivateFinding(match.kind, match.text, name, number))
-    # What it writes.
+    # The documents that it generates.
     for question, text in written:
-        for match in find(text, language):
-            where = f"what it writes for {_short(question)!r}"
+        for match in find_private_data(text, language):
+            where = f"its document for {_short(question)!r}"
             findings.append(PrivateFinding(match.kind, match.text, where))
     distinct: dict[tuple[str, str], PrivateFinding] = {}
     for finding in findings:
@@ -319,27 +319,27 @@ def scan(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
     return Privacy(tuple(distinct.values()), len(written))
 
 
-def summary(card: Card, *, documents: int = DOCUMENTS) -> str:
-    """Return what a scan of a whole card says of it, masked, in one line; empty where nothing private was found.
+def summarise_scan(card: Card, *, documents: int = DOCUMENTS) -> str:
+    """Summarise a scan of a card in one line, masked; "" if nothing private was found.
 
-    It is remembered in the cache (kcard.cache) by the sha256 of the manifest, which names the card's files, and by that
-    of the code that scans. Raises as `scan`.
+    The result is cached (kcard.cache) by the sha256 of the manifest, which lists the card's files, and of this code.
+    Raises what `scan_card` raises.
     """
     code = cache.source_digest(Path(__file__))
     digest = file_digest(card.folder / MANIFEST)
     key = cache.key("private data", digest, str(documents), code, version("phonenumbers"))
 
     def scanned(_: list[int]) -> list[bytes]:
-        privacy = scan(card, documents=documents)
+        privacy = scan_card(card, documents=documents)
         return [str(privacy).encode() if privacy.findings else b""]
 
     return cache.remembered([key], scanned)[0].decode()
 
 
-def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
-    """Return (question, document): what the model writes when asked about its passages, and for what is private.
+def _generate_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]]:
+    """Return prompts for private data and about the card's passages, each with the model's document.
 
-    An index beside the model is left out: it writes what stands in the passages, which are scanned anyway.
+    The card's index is left out: its documents are passages, which are scanned anyway.
     """
     from kcard.cards.pool import CardPool
     from kcard.offline.pseudo_queries import held_out
@@ -352,7 +352,7 @@ def _write_probes(card: Card, documents: int, seed: int) -> list[tuple[str, str]
         questions.append(query.text if query else _short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
     model = replace(card, manifest=replace(card.manifest, index=False))
-    rows = CardPool([model]).write(questions, [card.name], 1, sampling)
+    rows = CardPool([model]).generate(questions, [card.name], 1, sampling)
     return [
         (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
     ]

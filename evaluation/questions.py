@@ -1,8 +1,7 @@
-"""Questions of exams: made of passages, or read from files.
+"""Questions of exams: made from passages, or read from files.
 
-Where the sentences of a corpus give too few natural questions, the others have a gap to be filled, in forms that
-training never uses. A question is right about every sentence that differs from its own in the answer alone: "What is a
-moon of Mars?" has two answers where the corpus tells of two moons. All of them are accepted.
+If the sentences of a corpus yield too few natural questions, the rest are cloze questions, in forms that training never
+uses. If sentences differ only in the answer, all of their answers are accepted: "What is a moon of Mars?" has two.
 """
 
 import hashlib
@@ -36,21 +35,21 @@ __all__ = [
 ]
 
 
-# A plain English sentence taken apart: subject, verb and the rest, as far as its words tell for sure.
+# Plain English sentences, split into subject, verb and rest by rules.
 #
-# There is no parser here: sentences whose verb could be something else, or whose subject stands for something
-# said before ("it", "this"), are passed over. So a question made of the parts is a question that a person could ask.
+# The rules skip sentences whose verb may be another part of speech and sentences whose subject refers to another
+# sentence ("it", "this"), so that a question made from the parts reads like a person's.
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-AUXILIARIES = _words(
+AUXILIARIES = _word_set(
     """is are was were has have had can could will would may might must should does did do cannot"""
 )
-# A subject that begins with one of these, or holds one of SUBORDINATE, is not the subject of the whole sentence.
-OPENERS = _words(
+# A subject that begins with one of OPENERS, or contains one of SUBORDINATE, is not the main clause's.
+OPENERS = _word_set(
     """
     in on at by for from with without to of as if when while after before since until because although though unless
     it this these those that they he she we i you there here its their his her our my your some such many most other
@@ -60,17 +59,17 @@ OPENERS = _words(
     which who what how why according
     """
 )
-SUBORDINATE = _words(
+SUBORDINATE = _word_set(
     """that which who whom whose where when if because although while whether to and or but as"""
 )
-DETERMINERS = _words("""a an the this that these those its his her their all any""")
-AFTER_VERB = DETERMINERS | _words(
+DETERMINERS = _word_set("""a an the this that these those its his her their all any""")
+AFTER_VERB = DETERMINERS | _word_set(
     """
     some no one two three four five six seven eight nine ten in on at by for from with to into onto of as over under
     between about after before during through until since not only also both many more most several each every
     """
 )
-SUBJECT = 9  # words
+LONGEST_SUBJECT = 9  # words
 VAGUE = re.compile(
     r"\b(?:these|those|this|that|such|latter|former|first|second|last|other|others|result|example)\b"
 )
@@ -81,8 +80,12 @@ TIMED = re.compile(r"^((?:In|On|Since|By|During|Until|After|Before) [^,]{2,30}\d
 
 @dataclass(frozen=True)
 class Clause:
-    """`verb`: as it stands; `lemma`: of a main verb alone, None of an auxiliary, behind which the main verb is the
-    first word of `rest`. `time`: when, said before the subject, such as "In 1993"."""
+    """The parts of a sentence.
+
+    verb   as in the sentence: a main verb or an auxiliary
+    lemma  the base form of a main verb; None for an auxiliary, whose main verb is the first word of `rest`
+    time   an adverbial before the subject, such as "In 1993"; "" if there is none
+    """
 
     subject: str
     verb: str
@@ -96,17 +99,20 @@ class Clause:
 
 
 def parse_clause(sentence: str) -> Clause | None:
-    """Split a sentence into its parts; None where they are not certain."""
+    """Split a sentence into its parts; None if they are ambiguous."""
+    # An adverbial of time before the subject.
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
     if timed := TIMED.match(text):
         time, text = timed[1], text[timed.end() :]
+    # Skip fragments, questions, and sentences that begin with a participle or another opener.
     words = text.split(" ")
     if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
         return None
     if not 4 <= len(words) <= 40 or bare(words[0]).lower() in OPENERS or text.endswith(("?", ":")):
         return None
-    for at, raw in enumerate(words[: SUBJECT + 1]):
+    # The first auxiliary or unambiguous main verb ends the subject.
+    for at, raw in enumerate(words[: LONGEST_SUBJECT + 1]):
         word = bare(raw).lower()
         if at == 0:
             if word in AUXILIARIES or (_lemma(word) and not words[0][0].isupper()):
@@ -130,8 +136,8 @@ def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Cla
 
 
 def _follows_verb(word: str, following: str) -> bool:
-    """Return whether the next word shows that this one is a verb: "stores the", "founded Debian"; not "used by", nor
-    "clips from", which may be a noun."""
+    """Return whether the next word proves that `word` is a verb: in "stores the" and "founded Debian", but not in
+    "used by" (a participle) and "clips from" (maybe a noun)."""
     if following.lower() == "by" and word.endswith("ed"):
         return False
     if _is_noun(word):
@@ -148,7 +154,7 @@ def _is_noun(word: str) -> bool:
 
 @lru_cache(maxsize=50_000)
 def _lemma(word: str) -> str | None:
-    """Return the base form of a word that can be a verb in the past or the third person; None for any other."""
+    """Return the base form of a verb in the past tense or third person; None for any other word."""
     import lemminflect
 
     if not word.isalpha():
@@ -161,7 +167,7 @@ def _lemma(word: str) -> str | None:
     return None
 
 
-# The same question in other words: synonyms for some, here and there an apposition or an adverb left out.
+# Rewording of questions: some words are replaced by synonyms, some adverbs are dropped.
 
 _SYNONYMS = """
 founded: started, set up, established | establish: set up, start, create | established: set up, founded, started
@@ -194,7 +200,7 @@ SYNONYMS = {
     if ":" in entry
     for word, _, others in [entry.partition(":")]
 }
-OFTEN = 0.5  # share of the words with synonyms that are replaced
+REPLACED = 0.5  # share of the words with synonyms that are replaced
 ADVERBS = re.compile(
     r" (?:also|mainly|primarily|generally|usually|often|then|later|still|however|originally|currently|officially)\b"
 )
@@ -202,20 +208,20 @@ WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
 
 
 def reword(question: str, rng: Random) -> str:
-    """Return the question in other words; the same state of `rng` gives the same."""
-    text = ADVERBS.sub(lambda found: "" if rng.random() < 0.7 else found[0], question)
+    """Reword the question; equal states of `rng` give equal wordings."""
+    text = ADVERBS.sub(lambda match: "" if rng.random() < 0.7 else match[0], question)
 
-    def other(match: re.Match[str]) -> str:
+    def replace_word(match: re.Match[str]) -> str:
         choices = SYNONYMS.get(match[0])
-        return rng.choice(choices) if choices and rng.random() < OFTEN else match[0]
+        return rng.choice(choices) if choices and rng.random() < REPLACED else match[0]
 
-    return WORD.sub(other, text)
+    return WORD.sub(replace_word, text)
 
 
-# Questions as people ask them, made of the sentences of a corpus by rules: who, when, where, how many, what, why, how.
+# Natural questions, made from sentences by rules: who, when, where, how many, what, why, how.
 #
-# The answer is a part of the sentence, the question the rest of it, turned round and put into other words. They are a
-# little easier for a card than people's own (docs/results.md, "Does the exam flatter?").
+# The answer is a part of the sentence; the question is the rest, inverted and reworded. They are slightly easier for a
+# card than human questions (docs/results.md, "Does the exam flatter?").
 
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 DATE = re.compile(
@@ -253,12 +259,12 @@ GROUPS = re.compile(
 ARTICLES = ("The", "A", "An", "Each", "Every", "All", "Both", "Most", "Some")
 BRACKETS = re.compile(r"[\"“”()\[\]{}]")
 LONGEST_ANSWER = 8  # words
-RARE = {"what": 0.3}  # how often a form is drawn, beside the others
+FORM_WEIGHTS = {"what": 0.3}  # of forms that are drawn less often than others, whose weight is 1
 
 
 @dataclass(frozen=True)
 class NaturalQuestion:
-    """A question with its answer, a part of the sentence. `around`: what stands before and after the answer there."""
+    """A question with its answer, a part of a sentence. `around`: the sentence's text before and after the answer."""
 
     text: str
     answer: str
@@ -267,8 +273,7 @@ class NaturalQuestion:
 
 
 def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
-    """Return the questions that the sentence answers, in other words than its own; none where its structure is
-    unclear."""
+    """Return reworded questions that the sentence answers; none if its structure is unclear."""
     sentence = " ".join(sentence.split())
     drafts: list[tuple[str, str, str]] = []  # form, question, answer
     # How do I undo a commit?
@@ -285,11 +290,11 @@ def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
         if named and len(words) <= 6 and len(rest.split()) >= 3:
             word = "Who" if _is_person(c.subject) else "What"
             answer = re.sub(r"^(?:The|An?) ", "", c.subject)
-            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_when(c)}?", answer))
+            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_time_adverbial(c)}?", answer))
         # Why was it moved? How is the list made?
         for form, pattern in (("why", REASON), ("how", MEANS)):
             if match := pattern.search(c.rest):
-                question = f"{form.capitalize()} {_turn_round(c, _clip(c.rest[: match.start()]))}?"
+                question = f"{form.capitalize()} {_invert(c, _clip(c.rest[: match.start()]))}?"
                 drafts.append((form, question, _clip(c.rest[match.end() :])))
         # What is a swap file?
         if c.verb in ("is", "are", "was", "were") and len(words) <= 4:
@@ -297,6 +302,7 @@ def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
             if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
                 drafts.append(("what", f"What {c.verb} {_lower_article(c.subject)}?", definition[1]))
         drafts += _ask_for_spans(c)
+    # Keep specific questions whose answer is short and occurs once, and reword them.
     questions = []
     for form, text, answer in drafts:
         longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
@@ -312,7 +318,8 @@ def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
 
 
 def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
-    """Yield form, question and answer for each date, number and name after the verb, whole."""
+    """Yield form, question and answer for each date, number and name after the verb."""
+    # The spans that may be answers; numbers and names inside a date are part of it.
     dates = [match.span() for match in DATE.finditer(c.rest)]
     names = [span for span in entities(c.rest) if not any(a < span[1] and span[0] < b for a, b in dates)]
     numbers = [
@@ -323,48 +330,49 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
     for start, end in sorted(dates + names + numbers):
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
         if ENDS.search(f"{lead} "):
-            return  # what follows stands in another clause
+            return  # the rest is in another clause
+        # The question depends on the word before the span, and on whether the span is a date, number or name.
         before = bare(lead.rpartition(" ")[2]).lower()
         without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
         after = _clip(tail) if tail[:1].isalpha() else ""
         if before in TIMES and DATE.fullmatch(span):
-            yield "when", f"When {_turn_round(c, f'{without} {after}')}?", span
+            yield "when", f"When {_invert(c, f'{without} {after}')}?", span
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
-            yield "where", f"Where {_turn_round(c, f'{without} {after}')}?", span
+            yield "where", f"Where {_invert(c, f'{without} {after}')}?", span
         elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
             others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
-            yield "how many", f"How many {noun[1]} {_turn_round(c, f'{lead} {others}')}?", span
+            yield "how many", f"How many {noun[1]} {_invert(c, f'{lead} {others}')}?", span
         elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
             yield (
                 "who",
-                f"By {'whom' if _is_person(span) else 'what'} {_turn_round(c, f'{without} {after}')}?",
+                f"By {'whom' if _is_person(span) else 'what'} {_invert(c, f'{without} {after}')}?",
                 span,
             )
         elif not lead and c.lemma and span[:1].isupper():
             word = "Whom" if _is_person(span) else "What"
-            yield "what", f"{word} {_turn_round(c, after)}?", span
+            yield "what", f"{word} {_invert(c, after)}?", span
 
 
 def _is_specific(question: str) -> bool:
-    """Return whether a question says what it is about: names or numbers, or enough other words."""
+    """Return whether a question has enough content words: two with a name or number among its words, else three."""
     words = [bare(word) for word in question.split()[1:]]
-    telling = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
+    content_words = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
     if BRACKETS.search(question):
         return False
-    named = any(word[:1].isupper() or word[:1].isdigit() for word in words)
-    return len(telling) >= (2 if named else 3)
+    has_name = any(word[:1].isupper() or word[:1].isdigit() for word in words)
+    return len(content_words) >= (2 if has_name else 3)
 
 
-def _turn_round(c: Clause, rest: str) -> str:
-    """Return the clause as it stands in a question: the auxiliary first, or do."""
-    ending = f"{rest.strip()}{_when(c)}" if not DATE.search(rest) else rest.strip()
+def _invert(c: Clause, rest: str) -> str:
+    """Return the clause with the auxiliary (or a form of do) before the subject, as in a question."""
+    ending = f"{rest.strip()}{_time_adverbial(c)}" if not DATE.search(rest) else rest.strip()
     if c.lemma is None:
         return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
     helper = "did" if c.is_past else "does"
     return f"{helper} {_lower_article(c.subject)} {c.lemma} {ending}".strip()
 
 
-def _when(c: Clause) -> str:
+def _time_adverbial(c: Clause) -> str:
     return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
 
 
@@ -373,13 +381,13 @@ def _is_person(name: str) -> bool:
 
 
 def _lower_article(subject: str) -> str:
-    """Return a subject within a question, its article in lower case."""
+    """Return the subject with its article in lower case, for the middle of a question."""
     first, blank, rest = subject.partition(" ")
     return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
 
 
 def _clip(text: str) -> str:
-    """Cut the text where another clause begins."""
+    """Cut the text where another clause begins, and function words at its end."""
     end = ENDS.search(f"{text} ")
     return re.sub(
         r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
@@ -389,7 +397,7 @@ def _clip(text: str) -> str:
 
 
 def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | None:
-    """Draw a question of the first of these sentences that gives any, in a wording that training never asks."""
+    """Draw a question from the first sentence that yields any, in a wording that training never uses."""
     for sentence in sentences:
         questions = [
             replace(question, text=text)
@@ -397,24 +405,25 @@ def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | No
             if (text := held_out_wording(question.text))
         ]
         if questions and (
-            rng.random() < RARE["what"] or any(question.form not in RARE for question in questions)
+            rng.random() < FORM_WEIGHTS["what"]
+            or any(question.form not in FORM_WEIGHTS for question in questions)
         ):
-            return rng.choices(questions, [RARE.get(question.form, 1.0) for question in questions])[0]
+            return rng.choices(questions, [FORM_WEIGHTS.get(question.form, 1.0) for question in questions])[0]
     return None
 
 
-FEW = 0.1  # of the wanted questions: with fewer natural ones, the others have gaps
-ROUNDS = 3  # questions that a passage may give
-TRIED = 12  # passages that are tried for each wanted question
-FILLING = 80  # characters
+FEW = 0.1  # share of the requested questions: if fewer of them are natural, the rest are cloze questions
+ROUNDS = 3  # maximum number of questions from one passage
+TRIED = 12  # passages to try for each requested question
+LONGEST_FILLING = 80  # characters of an accepted answer
 
 
 @dataclass(frozen=True)
 class ExamQuestion:
-    """A question and its accepted answers, one or more, the first being the one that it was made for.
+    """A question and its accepted answers, first the one that it was made from; none if the corpus does not answer it.
 
-    `file`: where in the corpus the passage stands that it was made of; empty for a question of another origin. `gap`:
-    whether it is a sentence with a gap. A question without an answer is one that the corpus does not answer.
+    file  the corpus file of the passage that it was made from; "" for a question from elsewhere
+    gap   whether it is a cloze question
     """
 
     text: str
@@ -425,7 +434,7 @@ class ExamQuestion:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A question about a passage. `around`: what stands before and after the answer in its sentence."""
+    """A question about a passage. `around`: the text before and after the answer in its sentence."""
 
     text: str
     answer: str
@@ -437,27 +446,27 @@ class _Candidate:
 def make_questions(
     corpus: Sequence[Source], limit: int, seed: int, accepted: Sequence[Source] | None = None
 ) -> list[ExamQuestion]:
-    """Make at most `limit` questions, no two alike, about passages drawn without replacement.
+    """Make at most `limit` distinct questions about passages drawn without replacement.
 
-    `accepted`: the passages by which an answer may be right, where they are more than those that are asked about.
-    The same passages, in whatever order, and the same seed give the same questions. The corpus is read one passage at a
-    time, and may be larger than memory.
+    `accepted`: passages from which answers are accepted, by default those of the corpus. Equal passages, in any order,
+    and an equal seed give equal questions. The corpus is read one passage at a time, so it may be larger than memory.
     """
-    # Every row, shuffled by what stands in it and not by where it stands.
+    # Shuffle the passages by their text, so that their order does not matter.
     ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
     rows = sorted(range(len(ranks)), key=ranks.__getitem__)
     tried = rows[: TRIED * limit]
     rounds = ((corpus[row], nth) for nth in range(ROUNDS) for row in tried)
+    # Natural questions; cloze questions if there are too few.
     chosen = _take_distinct(_make_natural(rounds, seed), limit)
     if len(chosen) < min(limit, max(1, FEW * min(limit, len(rows)))):
-        chosen = _take_distinct([*chosen, *_make_gapped((corpus[row] for row in rows), corpus, seed)], limit)
-    # What stands between the beginning and end of each asked sentence, anywhere in the corpus, in its order.
+        chosen = _take_distinct([*chosen, *_make_cloze((corpus[row] for row in rows), corpus, seed)], limit)
+    # Accept every text that fills the place of the answer in an otherwise equal sentence of the corpus.
     patterns: dict[tuple[str, str], re.Pattern[str]] = {}
-    for before, after in {asked.around for asked in chosen}:
+    for before, after in {candidate.around for candidate in chosen}:
         if before or after:
             begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
             ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
-            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{FILLING}}}?)\s*{ends}")
+            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{LONGEST_FILLING}}}?)\s*{ends}")
     fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     for source in corpus if accepted is None else accepted:
         text = " ".join(source.text.split())
@@ -487,7 +496,7 @@ def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candid
 
 
 def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
-    """Yield a question for each passage and round, where one of its sentences gives one that training never asks."""
+    """Yield a natural question for each passage and round whose sentences yield one that training never uses."""
     from kcard.text import split_sentences
 
     for passage, nth in passages:
@@ -498,33 +507,33 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
             yield _Candidate(question.text, question.answer, question.around, passage.file)
 
 
-def _make_gapped(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
-    """Yield a gap to be filled for each passage that names something."""
+def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
+    """Yield a cloze question for each passage that contains a name or number."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))
     for passage in passages:
         cloze = held_out(passage.text, seed, rarity)
-        # An answer that is only part of a word ("2022" of "2022–23") could not be found again.
+        # Skip answers that are part of a word ("2022" in "2022–23"), which recall would not recognise.
         if cloze is not None and substring(cloze.passage, [cloze.answer]):
             yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
 
 
-# Exam files: questions that somebody wrote, with their accepted answers.
+# Exam files: questions with their accepted answers.
 #
 #     {"question": "Which sea does the Rhine reach?", "answer": "North Sea"}
 #     {"question": "Who discovered Triton?", "answers": ["William Lassell", "Lassell"]}
 #
-# Every layout of the task jsonl (evaluation/tasks/datasets.py), and SQuAD's. Of a multiple-choice question the
-# text of the right option is the answer, since an exam shows no options.
+# They may have every layout of the task jsonl (evaluation/tasks/datasets.py), and SQuAD's. For a multiple-choice
+# question, the text of the right option is the answer, since an exam shows no options.
 
 COLUMNS = Columns(id=(), popularity=())
 
 
 @dataclass(frozen=True)
 class QuestionFile:
-    """The questions of one file, each once, and the sha256 of its bytes."""
+    """The distinct questions of a file, and the sha256 of its bytes."""
 
     name: str
     sha256: str
@@ -532,10 +541,10 @@ class QuestionFile:
 
 
 def read_questions(path: Path | str) -> QuestionFile:
-    """Read an exam file. Of a question that stands there twice, the answers of both are accepted.
+    """Read an exam file; of duplicate questions, the answers of all are accepted.
 
-    Raises UsageError, naming file and line (or entry), for what is missing, no UTF-8 text, of another kind or
-    malformed, and for a file without a question.
+    Raises UsageError, which names file and line (or entry), if the file is missing, not UTF-8, of an unknown kind,
+    malformed or empty.
     """
     path = Path(path).expanduser()
     data = from_rows("questions", "em", path, COLUMNS)

@@ -1,4 +1,4 @@
-"""Generate documents for questions, and score their recall, faithfulness and factuality."""
+"""Generate a card's documents for questions, and score their recall, faithfulness and factuality."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,24 +24,24 @@ __all__ = [
     "Rows",
     "Scorer",
     "StepProgress",
-    "ask",
     "ask_base",
+    "ask_card",
     "chance_recall",
     "check_device",
     "generate_documents",
+    "ignore_progress",
     "judge_answered",
     "load_checker",
     "score_recall",
-    "silent",
 ]
 
 
-# What an exam tells while it runs; the command line shows it as it likes.
+# Progress of exams and audits.
 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """`done` of `total` items of the step `what`, such as "asking rivers"."""
+    """`done` of `total` items of a step, which `what` describes, such as "asking rivers"."""
 
     what: str
     done: int
@@ -51,17 +51,16 @@ class StepProgress:
 Report = Callable[[StepProgress], None]
 
 
-def silent(progress: StepProgress) -> None:
+def ignore_progress(progress: StepProgress) -> None:
     """Ignore progress."""
 
 
 CHANCE = "chance"
-# Other questions whose documents stand in for an unrelated one.
-OTHERS = 200
+CHANCE_SAMPLE = 200  # other questions whose documents each question is compared with
 
 
 def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
-    """Return for each question 1.0 where one of its documents holds an accepted answer, as whole words, else 0.0."""
+    """Return 1.0 for each question with an accepted answer in one of its documents, as whole words, else 0.0."""
     return [
         float(any(substring(text, question.answers) for text in group))
         for question, group in zip(questions, documents, strict=True)
@@ -69,30 +68,29 @@ def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence
 
 
 def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
-    """Return for each question the share of other questions' documents that hold its answer too, in [0, 1].
+    """Return, for each question, the share of the other questions whose documents contain its answer, in [0, 1].
 
-    This is what a card would recall whose documents had nothing to do with the questions: the mean over
-    shuffles of them, computed rather than drawn. Of more than OTHERS others, evenly spread ones are taken.
-    Neighbours may tell of the same fact, so it is rather too high than too low. Empty for a single question.
+    This is the expected recall if documents are shuffled among the questions, computed without drawing shuffles. Of
+    more than CHANCE_SAMPLE other questions, that many are used, evenly spread. Documents for other questions may state
+    the same fact, so it is an upper estimate. Returns an empty list for a single question.
     """
     count = len(questions)
     if count < 2:
         return []
-    pages = [[SearchableText(text) for text in group] for group in documents]
-    taken = min(count - 1, OTHERS)
-    steps = [1 + i * (count - 1) // taken for i in range(taken)]
+    searchable = [[SearchableText(text) for text in group] for group in documents]
+    sample = min(count - 1, CHANCE_SAMPLE)
+    steps = [1 + i * (count - 1) // sample for i in range(sample)]
     shares = []
     for at, question in enumerate(questions):
-        others = (pages[(at + step) % count] for step in steps)
-        shares.append(sum(any(text.holds(question.answers) for text in page) for page in others) / taken)
+        others = (searchable[(at + step) % count] for step in steps)
+        shares.append(sum(any(text.holds(question.answers) for text in group) for group in others) / sample)
     return shares
 
 
-# What a fact checker makes of a card's documents: how far its own corpus, and independent texts, support them.
+# Scores of a card's documents by a fact checker: how far the card's own corpus, and independent texts, support them.
 
-TEXTS = 3
-# Documents that go to the checker at once.
-PAIRS_AT_ONCE = 32
+TEXTS = 3  # texts of the evidence that a document is checked against
+CHECKER_BATCH = 32  # documents
 
 
 def load_checker(
@@ -101,7 +99,7 @@ def load_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "tuple[Checker, str]":
-    """Return a checker and its name in records: that of a registered one, or the class of your own."""
+    """Return a checker and its name in records: the registered name, or the class of a checker object."""
     if not isinstance(checker, str):
         return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
     from kcard.selectors import registry
@@ -111,7 +109,7 @@ def load_checker(
 
 @dataclass(frozen=True)
 class Scorer:
-    """A checker, the card's own corpus and independent evidence; either is None where it is not at hand."""
+    """A checker with the evidence it scores against: the card's own corpus and independent texts, or None."""
 
     checker: "Checker"
     own: "Evidence | None"
@@ -119,14 +117,16 @@ class Scorer:
     report: Report
 
     def faithfulness(self, passages: Sequence[Passage]) -> list[Passage] | None:
-        """Return the passages with their faithfulness to the card's own corpus."""
+        """Return the passages with their faithfulness to the card's own corpus; None without its text."""
         if self.own is None:
             return None
         return self._judged(passages, self.own, None, "checking against its own corpus")
 
     def factuality(self, passages: Sequence[Passage]) -> list[Passage] | None:
-        """Return the passages with their factuality against the independent evidence; None if it does not cover
-        them."""
+        """Return the passages with their factuality against the independent evidence; None without evidence.
+
+        A passage that the evidence does not cover has no score.
+        """
         from kcard.offline.checker import COVERED
 
         if self.independent is None:
@@ -147,12 +147,12 @@ class Scorer:
         what: str,
         floor: float = 0.0,
     ) -> list[Passage]:
-        """Judge the passages. Nothing is pruned in an exam, so s = s_fact (Knowledge Card, section 2.2)."""
+        """Score the passages in batches. Exams do not prune, so s = s_fact (Knowledge Card, section 2.2)."""
         from kcard.selectors.factuality import judge
 
         judged: list[Passage] = []
         self.report(StepProgress(what, 0, len(passages)))
-        for block in batched(passages, PAIRS_AT_ONCE):
+        for block in batched(passages, CHECKER_BATCH):
             texts = {} if own is None else {passage.card: own for passage in block}
             judged += judge(
                 block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
@@ -161,17 +161,20 @@ class Scorer:
         return judged
 
 
-# A card, and the base that it was made from, asked the questions of an exam: greedily, one document a writer.
+# Documents that a card, and the base that it was trained from, generate for the questions of an exam.
 
-# Questions that are asked at once.
-QUESTIONS_AT_ONCE = 64
-# For each question what was written: by the card's model first, where it has one, then by its index.
+GENERATION_BATCH = 64  # questions
+# The documents for each question: the model's first, if the card has a model, then the index's.
 Rows = list[list[Passage]]
 
 
 @dataclass(frozen=True)
 class BaseAnswers:
-    """What the card's recall is compared with. `rows`: what it wrote; None for chance, or where `note` says why."""
+    """What the card's recall is compared with.
+
+    rows  the base's documents; None for chance, or if the base could not be loaded
+    note  why it could not be loaded
+    """
 
     name: str
     rows: Rows | None = None
@@ -183,18 +186,20 @@ class BaseAnswers:
 
 
 def check_device(device: str) -> None:
-    """Raise UsageError for a device that torch does not have here."""
+    """Raise UsageError for a device that torch does not have on this machine."""
     import torch
 
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise UsageError(f"device {device!r} is unknown: choose cpu, cuda or cuda:N")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UsageError(f"device {device!r}: there are {torch.cuda.device_count()} GPUs here: choose cpu")
+        raise UsageError(
+            f"device {device!r}: this machine has {torch.cuda.device_count()} GPUs: choose cpu or one of them"
+        )
 
 
-def ask(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report) -> Rows:
-    """Have the card write a document for each question, greedily. Raises what loading does."""
+def ask_card(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report) -> Rows:
+    """Generate the card's documents for each question at temperature 0. Raises what loading the card raises."""
     from kcard.cards.models.loader import Loader
 
     texts = [question.text for question in questions]
@@ -211,10 +216,10 @@ def generate_documents(
     models: "Loader",
     report: Report,
 ) -> Rows:
-    """Have the card, loaded by `models`, write so many documents for each question."""
+    """Generate `documents` documents of the card, loaded by `models`, for each question."""
     from kcard.cards.generators.retrieval import load_generator
 
-    return _written(
+    return _generate(
         load_generator(card, models), questions, documents, sampling, f"asking {card.name}", report
     )
 
@@ -222,10 +227,10 @@ def generate_documents(
 def ask_base(
     card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report
 ) -> BaseAnswers:
-    """Have the base model write for the same prompts, without what the card learned.
+    """Generate the documents of the card's base model for the same prompts.
 
-    A card from scratch, or one that only looks up, has none: chance stands in for it. A base that can't be had
-    is named with the reason.
+    Cards trained from scratch and cards without a model are compared with chance instead. If the base can't be loaded,
+    the result has a note and no rows.
     """
     name = card.manifest.base.name
     if not name:
@@ -238,11 +243,11 @@ def ask_base(
     except (ModelUnavailable, CardError) as error:
         return BaseAnswers(name, note=str(error))
     texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
-    return BaseAnswers(name, _written(base, texts, 1, sampling, f"asking {name}", report))
+    return BaseAnswers(name, _generate(base, texts, 1, sampling, f"asking {name}", report))
 
 
-def _written(
-    writer: "CardGenerator",
+def _generate(
+    generator: "CardGenerator",
     questions: Sequence[str],
     documents: int,
     sampling: Sampling,
@@ -251,27 +256,26 @@ def _written(
 ) -> Rows:
     rows: Rows = []
     report(StepProgress(what, 0, len(questions)))
-    for block in batched(questions, QUESTIONS_AT_ONCE):
-        rows += writer.write(block, documents, sampling)
+    for block in batched(questions, GENERATION_BATCH):
+        rows += generator.generate(block, documents, sampling)
         report(StepProgress(what, len(rows), len(questions)))
     return rows
 
 
-# Whether a question is answered or admitted as unanswerable, as far as the documents of a card decide it.
-#
-# The embedded reader judges, so that the figure is the card's and not that of the LLM which happens to answer.
+# Whether a card's documents answer a question. The embedded reader decides, so that the figure depends on the card
+# alone and not on an LLM.
 
-SURE = 0.5
+ANSWERED = 0.5  # probability
 
 
 def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
-    """Return for each question 1.0 where the reader finds it answered by one of its documents, else 0.0."""
+    """Return 1.0 for each question that the reader finds answered by one of its documents, else 0.0."""
     from kcard.offline.reader import read
 
     verdicts: list[float] = []
     for question, row in zip(questions, rows, strict=True):
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
-        verdicts.append(float(best >= SURE))
+        verdicts.append(float(best >= ANSWERED))
         report(StepProgress("judging the documents", len(verdicts), len(questions)))
     return verdicts

@@ -1,4 +1,4 @@
-"""Records of exams and audits, as files."""
+"""Records of exams and audits: values, their JSON files, and the results in model cards."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ __all__ = [
     "AuditedDocument",
     "Distribution",
     "Domain",
-    "EvalRun",
     "Exam",
+    "ExamRun",
     "Judged",
     "Mean",
+    "explain_figures",
     "mean_of",
     "read_exam",
     "read_record",
-    "remarks",
     "with_results",
 ]
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean and its 95 % interval (metrics.interval): of shares and scores in [0, 1], of differences in [-1, 1]."""
+    """A mean with its 95 % interval (metrics.interval); shares and scores lie in [0, 1], differences in [-1, 1]."""
 
     mean: float
     low: float
@@ -48,7 +48,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], seed: int = 0, *, paired: bool = False) -> "Mean | None":
-        """Return the mean of values, None for no values. `paired`: they are differences."""
+        """Return the mean of the values, None for no values. `paired`: the values are paired differences."""
         if not values:
             return None
         low, high = interval(values, seed, paired=paired)
@@ -60,7 +60,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Checker scores in [0, 1], one a passage; `unknown` passages have none: the evidence does not cover them."""
+    """Checker scores in [0, 1], one for each passage; the evidence does not cover `unknown` further passages."""
 
     scores: tuple[float, ...]
     mean: Mean | None
@@ -74,19 +74,19 @@ class Distribution:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the passages that have a score, in [0, 1]; None without passages."""
+        """Share of the passages that have a score, in [0, 1]; None without passages."""
         passages = len(self.scores) + self.unknown
         return round(len(self.scores) / passages, DIGITS) if passages else None
 
 
 def mean_of(distribution: Distribution | None) -> float | None:
-    """Return the mean of a distribution; None where it was not measured, or no evidence was found."""
+    """Return the mean of a distribution; None if it was not measured or the evidence covers no passage."""
     return distribution.mean.mean if distribution and distribution.mean else None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A passage that the card wrote in the exam. `evidence`: the text that the ranking score comes from."""
+    """A document from an exam, with its scores. `evidence`: the text that decided the ranking score."""
 
     question: str
     answer: str
@@ -98,22 +98,21 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class EvalRun:
-    """One set of questions, asked, and what came of them.
+class ExamRun:
+    """The results of an exam on one set of questions.
 
-    asked             what was asked: forms held out of training, or the name of a file
-    sha256            where the questions come from: the digest of the corpus, or of the file
-    questions_sha256  the digest of the questions and their accepted answers
-    recall            share of questions whose answer occurs in what the card wrote, greedily: one document,
-                      of a card of both one of its model and one of its index
-    base              the same of the exam's base; None where it could not be asked
-    lift              recall - base, question by question
-    model, index      recall by the card's model alone and by its index alone, of a card of both
-    answered          share of the questions that the embedded reader finds answered in what the card wrote
-    absent, admitted  how many questions on things that are not in the corpus were asked besides, and the share of them
-                      that it finds unanswered
-    faithfulness      the documents against the card's own corpus; None where its text is not at hand
-    factuality        the documents against independent evidence; None without any. The two are never mixed
+    asked             the kind of questions (natural questions or held-out forms), or the name of a file
+    sha256            of the corpus or file that the questions come from
+    questions_sha256  of the questions with their accepted answers
+    recall            share of questions whose answer occurs in the card's documents, generated at temperature 0: one by
+                      its model and one by its index, as far as it has them
+    base              recall of the exam's base; None if it could not be loaded
+    lift              recall minus base, paired by question
+    model, index      recall of the model alone and of the index alone, for a card of kind `both`
+    answered          share of the questions that the embedded reader finds answered by the documents
+    absent, admitted  number of further, unanswerable questions, and the share of them that it finds unanswered
+    faithfulness      scores against the card's own corpus; None without its text
+    factuality        scores against independent evidence; None without evidence. The two are never combined
     """
 
     asked: str
@@ -134,25 +133,24 @@ class EvalRun:
 
 @dataclass(frozen=True)
 class Exam:
-    """What a card knows of its own corpus and, apart from it, of a given file; how far it can be trusted.
+    """An exam: what a card knows about its own corpus, and about the questions of a file.
 
-    kcard            the version of kcard that asked
-    seed, limit      which questions were drawn, and at most how many
-    own              on the card's own corpus; None where its text is not at hand
-    given            on a given file; None where none was given
-    base             what recall is compared with: a base model, or `chance`
-    base_note        why the base could not be asked, where it could not
-    checker          who judged, and the sha256 of its weights, where it names one
-    evidence         the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
-                     corpus, and `evidence_overlap` says how far the two are the same, in [0, 1]: from 0.1 on the
-                     evidence is not independent
+    kcard            the version of kcard that made the exam
+    seed, limit      the sample of questions, and their maximum number
+    own              results on the card's own corpus; None without its text
+    given            results on a file of questions; None without a file
+    base             what recall is compared with: a base model's name, or `chance`
+    base_note        why the base could not be loaded; "" if it was
+    checker          the checker's name; checker_sha256: of its weights, None if it declares none
+    evidence         name of the independent evidence, with its sha256; `evidence_shared` of its texts are also in the
+                     card's corpus; `evidence_overlap` in [0, 1]: from 0.1 on the evidence is not independent
     ranked_by        the score by which `best` and `worst` of `own` were chosen
     """
 
     card: str
     kcard: str
-    own: EvalRun | None
-    given: EvalRun | None = None
+    own: ExamRun | None
+    given: ExamRun | None = None
     base: str = ""
     base_note: str = ""
     checker: str = ""
@@ -170,22 +168,22 @@ class Exam:
 
     @property
     def recall(self) -> Mean | None:
-        """On the card's own corpus."""
+        """Recall on the card's own corpus."""
         return self.own.recall if self.own else None
 
     @property
     def lift(self) -> Mean | None:
-        """On the card's own corpus."""
+        """Lift on the card's own corpus."""
         return self.own.lift if self.own else None
 
     @property
     def faithfulness(self) -> Distribution | None:
-        """Of what the card wrote when asked about its own corpus."""
+        """Faithfulness of the documents about the card's own corpus."""
         return self.own.faithfulness if self.own else None
 
     @property
     def factuality(self) -> Distribution | None:
-        """Of what the card wrote when asked about its own corpus."""
+        """Factuality of the documents about the card's own corpus."""
         return self.own.factuality if self.own else None
 
     def to_json(self) -> str:
@@ -193,14 +191,14 @@ class Exam:
 
     @classmethod
     def from_json(cls, text: str, where: str = EXAM) -> "Exam":
-        """Parse an exam. Raises CardError for anything that is not one of this format."""
+        """Parse an exam; `where` names it in messages. Raises CardError for anything but an exam of this format."""
         return read_record(
             cls, text, f"{where} is not an exam", EXAM_FORMAT, "examine the card again (kcard exam)"
         )
 
 
 def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -> T:
-    """Parse a record of that class. Raises CardError, which begins with `problem`, where it is not of that format."""
+    """Parse a record of class `cls`. Raises CardError, starting with `problem`, unless it has the format `form`."""
     try:
         data = parse(text)
         if not isinstance(data, dict) or data.get("format") != form:
@@ -211,7 +209,7 @@ def read_record(cls: type[T], text: str, problem: str, form: int, remedy: str) -
 
 
 def read_exam(folder: Path) -> Exam | None:
-    """Return the exam that travels with a card; None where it has none. Raises CardError for a malformed one."""
+    """Return the exam in a card's folder; None if it has none. Raises CardError for a malformed one."""
     path = folder / EXAM
     try:
         return Exam.from_json(path.read_text(encoding="utf-8"), str(path)) if path.exists() else None
@@ -219,16 +217,16 @@ def read_exam(folder: Path) -> Exam | None:
         raise CardError(f"{path} can't be read: {error}; examine the card again (kcard exam)") from error
 
 
-# What an audit found, as values, and its JSON, which the hub keeps beside the version.
+# Audits, and their JSON, which the hub stores beside the version.
 
 AUDIT_FORMAT = 1
 
 
 @dataclass(frozen=True)
 class AuditedDocument:
-    """A document that the card wrote. `evidence`: the text that supports it most; `window`: the part that decided.
+    """A document from an audit. `evidence`: the text that supports it most; `window`: the part that decided its score.
 
-    Where the checker doesn't show it the window is the whole text.
+    If the checker reports no window, it is the whole text.
     """
 
     query: str
@@ -242,7 +240,7 @@ class AuditedDocument:
 
 @dataclass(frozen=True)
 class Domain:
-    """The scores of one domain; `unknown` of its documents are not covered by the evidence."""
+    """The scores of one domain; the evidence does not cover `unknown` of its documents."""
 
     name: str
     queries: int
@@ -253,22 +251,22 @@ class Domain:
 
 @dataclass(frozen=True)
 class Audit:
-    """How far what a card writes holds: against its own corpus, and, never mixed with it, against evidence.
+    """An audit: how far a card's documents are supported by its own corpus and, separately, by independent evidence.
 
-    card            its reference, or its name where it is not published
-    kcard           the version of kcard that asked
-    queries         what was asked, by name and digest; `asked` is how many
-    documents       written for each query, by each of the card's writers; `empty` of all had no text
-    seed, limit     which questions were drawn of its own corpus, and at most how many
-    temperature, tokens  how the card sampled
-    checker         who judged, and the sha256 of its weights, where it names one
-    evidence        the independent evidence by name and digest; `evidence_shared` of its texts repeat the card's
-                    corpus, and `evidence_notes` are what should be known of it
-    evidence_overlap  how far evidence and corpus are the same, in [0, 1]; None where that was not measured
-    faithfulness    scores of the documents against the card's own corpus; None where its text is not at hand
-    factuality      scores of the documents that the independent evidence covers; None without any evidence
-    coverage        the share of the documents that it covers; None where that was not measured
-    domains         by the queries' domain, where they have several
+    card            its reference, or its name if it is not published
+    kcard           the version of kcard that made the audit
+    queries         name of the queries, with their sha256; `asked`: their number
+    documents       generated for each query by each part of the card (model, index); `empty` of all had no text
+    seed, limit     the sample of questions about its own corpus, and their maximum number
+    temperature, tokens  how the documents were sampled
+    checker         the checker's name; checker_sha256: of its weights, None if it declares none
+    evidence        name of the independent evidence, with its sha256; `evidence_shared` of its texts are also in the
+                    card's corpus; `evidence_notes`: warnings about it
+    evidence_overlap  how much evidence and corpus overlap, in [0, 1]; None if that was not measured
+    faithfulness    scores of the documents against the card's own corpus; None without its text
+    factuality      scores of the documents that the independent evidence covers; None without evidence
+    coverage        share of the documents that it covers; None if that was not measured
+    domains         scores by the queries' domain; empty if there is only one
     ranked_by       the score by which `worst` was chosen
     """
 
@@ -300,7 +298,7 @@ class Audit:
 
     @property
     def independent(self) -> bool:
-        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        """Whether the evidence is independent of the card's corpus, as far as that was measured."""
         return is_independent(self.evidence_overlap)
 
     def to_json(self) -> str:
@@ -308,57 +306,58 @@ class Audit:
 
     @classmethod
     def from_json(cls, text: str, where: str = "audit") -> "Audit":
-        """Parse an audit. Raises CardError for anything that is not one of this format."""
+        """Parse an audit; `where` names it in messages. Raises CardError for anything but an audit of this format."""
         return read_record(
             cls, text, f"{where} is not an audit", AUDIT_FORMAT, "audit the card again (kcard audit)"
         )
 
 
-# An exam as the results of a model card: which numbers it names, and what must be said with them.
+# The results of an exam in a model card, with the sentences that explain them.
 
 
 def with_results(page: str, exam: Exam) -> str:
-    """Return README.md with this exam's results in place of those of an earlier one."""
+    """Return README.md with this exam's results in place of an earlier exam's."""
     results: list[ExamResult] = []
     if exam.own is not None:
         results += _run_results(exam, exam.own, "own corpus", "corpus")
     if exam.given is not None:
         results += _run_results(exam, exam.given, exam.given.asked, "questions")
-    return write_results(page, exam.card, results, remarks(exam))
+    return write_results(page, exam.card, results, explain_figures(exam))
 
 
-def remarks(exam: Exam) -> list[str]:
-    """Explain what the numbers mean and what they rest on, a sentence or two each."""
+def explain_figures(exam: Exam) -> list[str]:
+    """Explain the figures and how they were measured, in a sentence or two each."""
     sentences = []
+    # What was asked.
     if exam.own is not None:
         sentences.append(
             f"Recall: share of {exam.own.questions} questions about its own corpus ({exam.own.asked}) whose answer "
-            "the card writes."
+            "occurs in its documents."
         )
         if exam.own.admitted is not None:
             sentences.append(
-                f"{exam.own.absent} more questions are about what is not in the corpus; the embedded reader judges "
-                "whether what the card wrote answers a question."
+                f"{exam.own.absent} further questions are not answered by the corpus; the embedded reader judges "
+                "whether a document answers a question."
             )
     if exam.given is not None:
         sentences.append(
-            f"Of {exam.given.asked} {exam.given.questions} questions were asked, apart from these."
+            f"The results on {exam.given.questions} questions of {exam.given.asked} are separate."
         )
+    # What lift compares with.
     if exam.base == CHANCE:
         sentences.append(
-            "The card has no base model, so lift is recall less chance: how often the answer stands in what the "
-            "card wrote for other questions."
+            "The card has no base model, so lift is recall minus chance: how often the answer occurs in the "
+            "documents for other questions."
         )
     elif exam.base_note:
-        sentences.append(f"Lift over {exam.base} is not known: {exam.base_note}.")
+        sentences.append(f"Lift over {exam.base} is unknown: {exam.base_note}.")
     else:
-        sentences.append(f"Lift: recall less that of {exam.base} without the card, asked the same.")
+        sentences.append(f"Lift: recall minus that of {exam.base} without the card, on the same questions.")
+    # The evidence and the checker.
     if exam.factuality is None and (exam.given is None or exam.given.factuality is None):
         sentences.append("Factuality was not measured: no independent evidence was given.")
     if exam.evidence_shared:
-        sentences.append(
-            f"{exam.evidence_shared} texts of the evidence are passages of the card's own corpus too."
-        )
+        sentences.append(f"{exam.evidence_shared} texts of the evidence are also in the card's own corpus.")
     if not is_independent(exam.evidence_overlap):
         sentences.append("The evidence is not independent of the card: it repeats the card's corpus.")
     digest = f", sha256 {exam.checker_sha256[:12]}" if exam.checker_sha256 else ""
@@ -366,7 +365,7 @@ def remarks(exam: Exam) -> list[str]:
     return sentences
 
 
-def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[ExamResult]:
+def _run_results(exam: Exam, run: ExamRun, dataset: str, kind: str) -> Iterator[ExamResult]:
     checked = {"checker": exam.checker, "sha256": exam.checker_sha256 or "unknown"}
     evidence = {**checked, "evidence": exam.evidence or "", "evidence_sha256": exam.evidence_sha256 or ""}
     against = {"base": exam.base}
@@ -380,7 +379,7 @@ def _run_results(exam: Exam, run: EvalRun, dataset: str, kind: str) -> Iterator[
         ("faithfulness", "Faithfulness to its own corpus", _mean(run.faithfulness), checked),
         ("factuality", f"Factuality against {exam.evidence}", _mean(run.factuality), evidence),
     )
-    # What was read from disk has no name on a hub: its content names it.
+    # The data set was read from disk and has no name on a hub, so its digest identifies it.
     identifier = f"{kind}-{run.sha256[:12]}" if run.sha256 else kind
     for metric, name, mean, args in measured:
         if mean is not None:

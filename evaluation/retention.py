@@ -1,9 +1,9 @@
 """Retention after an update: recall on kept, added and removed facts.
 
-Only the card's model is asked, greedily: what its index finds is what its passages say. A question about a removed text
-counts as recalled where the document holds its answer; the document may still be a text that stays, which a card that
-never learned the removed one might give as well. What counts against it is an answer in any other document, and a run
-of words that only removed texts have (`Leaks`).
+Only the card's model is measured, at temperature 0; the index follows its passages anyway. A question about a removed
+text counts as recalled if the document contains its answer. That alone proves no memory: a remaining text may contain
+the answer too. Evidence of memory is an answer in a document that matches no remaining text, or a run of words that
+occurs only in removed texts (`Leaks`).
 """
 
 import json
@@ -18,10 +18,10 @@ from kcard.cards.card import Card
 from kcard.cards.passages import passages
 from kcard.errors import CardError
 from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
-from kcard.evaluation.exam import recall
+from kcard.evaluation.exam import measure_recall
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, make_questions
-from kcard.evaluation.recall import Report, ask, score_recall
+from kcard.evaluation.recall import Report, ask_card, score_recall
 from kcard.evaluation.records import Mean, read_exam
 from kcard.io import build, canonical, write_text
 from kcard.manifest import seal
@@ -42,19 +42,19 @@ __all__ = [
     "Leaks",
     "Retention",
     "SyncRecord",
-    "halves",
     "measure_retention",
     "read_forgetting",
     "read_sync",
-    "update",
+    "split_in_halves",
+    "update_card",
 ]
 
 
-# Whether a document recites a text that it should not know: runs of words that only such texts have.
+# Whether a document recites a removed text: runs of words that occur in removed texts only.
 #
-# To make a card recite one, it is asked with one half of it (Carlini et al., 2021, "Extracting Training Data from Large
-# Language Models"). In lists of like facts a run may also come from two texts that stay, or from the question, so a run
-# counts only if it has two words in a row that none of these has.
+# The prompts are halves of the removed texts (Carlini et al., 2021, "Extracting Training Data from Large Language
+# Models"). In lists of similar facts a run may also combine two remaining texts, or repeat the question, so a run
+# counts only if it contains two consecutive words that occur in neither.
 
 RUN = 6  # words
 
@@ -62,7 +62,7 @@ Words = tuple[str, ...]
 
 
 class Leaks:
-    """`removed`: texts that are not to be recited; `staying`: those that may be."""
+    """Detects recited texts. `removed`: texts that must not be recited; `staying`: texts that may be."""
 
     def __init__(self, removed: Iterable[str], staying: Iterable[str]) -> None:
         stays = [tuple(words(text)) for text in staying]
@@ -71,39 +71,39 @@ class Leaks:
         self._runs = gone.difference(run for text in stays for run in _runs(text))
 
     def __call__(self, question: str, document: str) -> bool:
-        """Return whether the document, written for the question, has such a run."""
+        """Return whether the document, generated for the question, contains a run of a removed text."""
         allowed = self._allowed.union(pairwise(words(question)))
         runs = self._runs.intersection(_runs(tuple(words(document))))
         return any(not allowed.issuperset(pairwise(run)) for run in runs)
 
 
-def halves(text: str) -> list[str]:
+def split_in_halves(text: str) -> list[str]:
     """Return the first half of the text's words, and the second."""
-    read = text.split()
-    middle = (len(read) + 1) // 2
-    return [" ".join(half) for half in (read[:middle], read[middle:]) if half]
+    parts = text.split()
+    middle = (len(parts) + 1) // 2
+    return [" ".join(half) for half in (parts[:middle], parts[middle:]) if half]
 
 
-def _runs(read: Words) -> Sequence[Words]:
+def _runs(text: Words) -> Sequence[Words]:
     """Return every run of RUN words; a shorter text is one run."""
-    return [read[at : at + RUN] for at in range(max(1, len(read) - RUN + 1))]
+    return [text[at : at + RUN] for at in range(max(1, len(text) - RUN + 1))]
 
 
-# What an update cost and what it brought: recall of the old exam before and after, and of the new passages.
+# Forgetting in an update: recall of the old exam's questions before and after, and of questions about new passages.
 #
-# The same questions are asked of both versions. Of the next one an answer is accepted that any of its passages
-# makes right, new ones too: "which is a moon of Jupiter?" may have more answers than it had.
+# Both versions answer the same questions. For the new version, answers from any of its passages are accepted: "Which is
+# a moon of Jupiter?" may have more answers than before.
 
 UPDATE = "update.json"
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """Recall around an update: shares of questions in [0, 1] with their intervals, None of no questions.
+    """Recall before and after an update: shares of questions in [0, 1] with intervals; None without questions.
 
-    updates        sha256 of the version that was trained on from
-    questions      how many its exam has; recall of them `before` by that version and `after` by the next
-    new_questions  how many were asked about passages that it has not; recall of them by the next version
+    updates        sha256 of the old version
+    questions      number of questions of its exam; recall of the old version (`before`) and the new one (`after`)
+    new_questions  number of questions about new passages; `new`: recall of the new version
     """
 
     updates: str
@@ -124,14 +124,14 @@ class Forgetting:
         )
 
 
-def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any], None]) -> "Card":
-    """Train the next version of the card `options.update`, measure what it forgot, and write that to update.json.
+def update_card(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any], None]) -> "Card":
+    """Train the next version of the card `options.update`, measure what it forgot, and write update.json.
 
     corpus  the new passages
-    report  called with the events of training, and with Progress while both versions are asked
+    report  called with the events of training, and with StepProgress while both versions generate
 
-    Nothing is measured where only hashes of the passages travel: there is nothing to ask about. Raises what training,
-    finding and loading a card raise.
+    Measures nothing if the card carries only hashes of its passages. Raises what training, finding and loading a card
+    raise.
     """
     from kcard.training.train import train
 
@@ -139,26 +139,27 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
     old = previous(options.update)
     had = {source.text for source in passages(old.card.folder)}
     own = passages(old.card.folder)
-    # What is looked up is not forgotten.
-    taken = read_exam(old.card.folder)
-    drawn = (EXAM_LIMIT, 0) if taken is None else (taken.limit, taken.seed)
-    exam_questions = make_questions(own, *drawn) if own and old.card.manifest.has_model else []
-    # The next version may take the folder of this one, so this one is asked first.
-    before = recall(old.card.folder, exam_questions, report=report) if exam_questions else None
+    # Only a model forgets; an index does not.
+    exam = read_exam(old.card.folder)
+    limit_and_seed = (EXAM_LIMIT, 0) if exam is None else (exam.limit, exam.seed)
+    exam_questions = make_questions(own, *limit_and_seed) if own and old.card.manifest.has_model else []
+    # Measure the old version before training, which may write into its folder.
+    before = measure_recall(old.card.folder, exam_questions, report=report) if exam_questions else None
     card = train(corpus, options, report=report)
     both = passages(card.folder)
     if not exam_questions or not both:
         return card
     new = [source for source in both if source.text not in had]
-    again = make_questions([source for source in both if source.text in had], *drawn, accepted=both)
+    # The questions of the old exam, with answers from new passages accepted too.
+    again = make_questions([source for source in both if source.text in had], *limit_and_seed, accepted=both)
     questions = make_questions(new, EXAM_LIMIT, 0, accepted=both)
     record = Forgetting(
         old.sha256,
         len(exam_questions),
         before,
-        recall(card.folder, again, report=report),
+        measure_recall(card.folder, again, report=report),
         len(questions),
-        recall(card.folder, questions, report=report),
+        measure_recall(card.folder, questions, report=report),
     )
     write_text(card.folder / UPDATE, record.to_json())
     seal(card.folder, card.manifest)
@@ -167,7 +168,7 @@ def update(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any
 
 
 def read_forgetting(folder: Path) -> Forgetting | None:
-    """Read update.json in a card's folder; None where there is none."""
+    """Read update.json in a card's folder; None if there is none."""
     path = folder / UPDATE
     if not path.is_file():
         return None
@@ -175,19 +176,21 @@ def read_forgetting(folder: Path) -> Forgetting | None:
 
 
 LIMIT = 100  # questions of each kind
-FALL, DRIFT = 0.01, 0.03  # of the recall of what stays: in one sync, and since training from scratch
+# The loss of recall on kept passages that is tolerated: in one sync, and since the card was trained from scratch.
+FALL, DRIFT = 0.01, 0.03
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Recall by the model alone: shares of questions in [0, 1] with their intervals, None of no questions.
+    """Recall of the model alone: shares of questions in [0, 1] with intervals; None without questions.
 
-    kept     about passages that stayed, `before` by the last version and `after` by this one; `lost` and `gained`: the
-             questions that only the last one recalls, and only this one
-    new      about what has come
-    removed  about what was removed; `unexplained`: the share of them that no text that stays explains; `chance`: the
-             share that would hold their answers of documents about other questions
-    leaked   documents with a run of words that only removed texts have
+    kept_questions     number of questions about kept passages; recall of the last version (`before`) and of this one
+                       (`after`); `lost`, `gained`: questions that only the last version recalls, and only this one
+    new_questions      number of questions about new passages; `new`: recall of this version
+    removed_questions  number of questions about removed passages; `removed`: recall of this version; `unexplained`:
+                       share of questions whose answer is in a document that matches no remaining text; `chance`:
+                       share of documents for other questions that contain their answers
+    leaked             number of documents with a run of words that occurs only in removed texts
     """
 
     kept_questions: int = 0
@@ -205,19 +208,20 @@ class Retention:
 
     @property
     def forgotten(self) -> bool:
-        """Whether what was removed is recalled no more than by chance (two standard deviations of a Poisson count)."""
+        """Whether removed passages are recalled no more than by chance, within two standard deviations of a Poisson
+        count, and none leaked."""
         most = self.chance * self.removed_questions
         return not self.leaked and self.unexplained * self.removed_questions <= most + 2 * sqrt(most)
 
     @property
     def kept(self) -> bool:
-        """Whether what stayed is recalled as by the last version: by FALL less, by one question, or within two standard
-        deviations of what differs (McNemar)."""
+        """Whether kept passages are recalled as before: within FALL, one question, or two standard deviations of the
+        questions that changed (McNemar)."""
         most = max(FALL * self.kept_questions, 1, 2 * sqrt(self.lost + self.gained))
         return self.lost - self.gained <= most
 
     def drifted(self, first: float) -> bool:
-        """Return whether what stayed is recalled by more than DRIFT, and two standard deviations, less than `first`."""
+        """Return whether recall of kept passages is below `first` by more than DRIFT and two standard deviations."""
         if self.after is None:
             return False
         share = self.after.mean
@@ -225,8 +229,8 @@ class Retention:
 
     @property
     def learned(self) -> bool:
-        """Whether what has come is recalled about as well as what stays: one question less, and two standard deviations
-        of a Poisson count."""
+        """Whether new passages are recalled about as well as kept ones: within one question plus two standard
+        deviations of a Poisson count."""
         if self.new is None or self.after is None:
             return True
         usual = (1 - self.after.mean) * self.new_questions
@@ -234,16 +238,16 @@ class Retention:
 
     def summary(self) -> str:
         """Summarise the record in one line."""
-        parts = [
-            f"of {self.kept_questions} questions about what stayed {self.before} before, {self.after} now"
-        ]
+        parts = [f"kept passages {self.before} before, {self.after} now (questions: {self.kept_questions})"]
         if self.new_questions:
-            parts.append(f"of {self.new_questions} about what has come {self.new}")
+            parts.append(f"new passages {self.new} (questions: {self.new_questions})")
         if self.removed_questions:
             explained = (0.0 if self.removed is None else self.removed.mean) - self.unexplained
-            figures = f"{self.removed} (by chance {self.chance:.2f}, by what stays {explained:.2f})"
-            parts.append(f"of {self.removed_questions} about what was removed {figures}")
-        return f"recall by the model: {'; '.join(parts)}"
+            parts.append(
+                f"removed passages {self.removed} (questions: {self.removed_questions}; {self.chance:.2f} by chance, "
+                f"{explained:.2f} from remaining texts)"
+            )
+        return f"recall of the model: {'; '.join(parts)}"
 
 
 def measure_retention(
@@ -257,81 +261,87 @@ def measure_retention(
     device: str,
     report: Report,
 ) -> Retention:
-    """Ask both versions.
+    """Measure the retention of a card `now` against its last version `before`.
 
-    staying  passages that both have
-    new      what this version has learned, and the last one had not
-    removed  texts that the last version had learned, and this one is to forget
+    staying  passages of both versions
+    new      passages that only this version was trained on
+    removed  texts that only the last version was trained on, and this one must forget
     """
-    has = passages(now.folder)
-    stayed = make_questions(staying, LIMIT, seed, accepted=has)
-    come = make_questions(new, LIMIT, seed, accepted=has)
-    gone = make_questions([Source(text, "", 0) for text in removed], LIMIT, seed)
-    extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in halves(text)]
-    questions = [*stayed, *come, *gone, *extracts]
-    written = [row[0].text for row in ask(_without_index(now), questions, seed, device, report)]
-    last = [row[0].text for row in ask(_without_index(before), stayed, seed, device, report)]
-    at = len(stayed) + len(come)
-    of_gone = written[at : at + len(gone)]
-    stays = [source.text for source in chain(has, statements(has))]
+    # Questions about kept, new and removed passages, and halves of removed ones as prompts.
+    own = passages(now.folder)
+    about_kept = make_questions(staying, LIMIT, seed, accepted=own)
+    about_new = make_questions(new, LIMIT, seed, accepted=own)
+    about_removed = make_questions([Source(text, "", 0) for text in removed], LIMIT, seed)
+    extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in split_in_halves(text)]
+    questions = [*about_kept, *about_new, *about_removed, *extracts]
+    # The documents of both versions' models.
+    documents = [row[0].text for row in ask_card(_without_index(now), questions, seed, device, report)]
+    documents_before = [
+        row[0].text for row in ask_card(_without_index(before), about_kept, seed, device, report)
+    ]
+    at = len(about_kept) + len(about_new)
+    documents_on_removed = documents[at : at + len(about_removed)]
+    # Answers about removed passages that no remaining text explains, and how many are expected by chance.
+    remaining = [source.text for source in chain(own, statements(own))]
 
     def plain(text: str) -> str:
         return f" {' '.join(words(text))} "
 
-    explaining = [plain(text) for text in stays]
-    wrong = [
-        substring(text, question.answers) and not any(plain(text) in other for other in explaining)
-        for question, text in zip(gone, of_gone, strict=True)
+    explanations = [plain(text) for text in remaining]
+    unexplained = [
+        substring(text, question.answers) and not any(plain(text) in other for other in explanations)
+        for question, text in zip(about_removed, documents_on_removed, strict=True)
     ]
-    about_others = written[: len(stayed)]
+    other_documents = documents[: len(about_kept)]
     by_chance = [
-        sum(substring(text, question.answers) for text in about_others) / max(1, len(about_others))
-        for question in gone
+        sum(substring(text, question.answers) for text in other_documents) / max(1, len(other_documents))
+        for question in about_removed
     ]
-    leaks = Leaks(removed, stays)
-    was, now_is = (
-        score_recall(stayed, [[text] for text in texts]) for texts in (last, written[: len(stayed)])
-    )
+    leaks = Leaks(removed, remaining)
+    # Recall of kept passages by both versions, paired by question.
+    hits_before = score_recall(about_kept, [[text] for text in documents_before])
+    hits = score_recall(about_kept, [[text] for text in documents[: len(about_kept)]])
     return Retention(
-        kept_questions=len(stayed),
-        before=Mean.of(was, seed),
-        after=Mean.of(now_is, seed),
-        lost=sum(old > new for old, new in zip(was, now_is, strict=True)),
-        gained=sum(old < new for old, new in zip(was, now_is, strict=True)),
-        new_questions=len(come),
-        new=_mean(come, written[len(stayed) : at], seed),
-        removed_questions=len(gone),
-        removed=_mean(gone, of_gone, seed),
-        unexplained=sum(wrong) / max(1, len(wrong)),
+        kept_questions=len(about_kept),
+        before=Mean.of(hits_before, seed),
+        after=Mean.of(hits, seed),
+        lost=sum(old > new for old, new in zip(hits_before, hits, strict=True)),
+        gained=sum(old < new for old, new in zip(hits_before, hits, strict=True)),
+        new_questions=len(about_new),
+        new=_mean_recall(about_new, documents[len(about_kept) : at], seed),
+        removed_questions=len(about_removed),
+        removed=_mean_recall(about_removed, documents_on_removed, seed),
+        unexplained=sum(unexplained) / max(1, len(unexplained)),
         chance=round(sum(by_chance) / max(1, len(by_chance)), 4),
-        leaked=sum(leaks(question.text, text) for question, text in zip(questions, written, strict=True)),
+        leaked=sum(leaks(question.text, text) for question, text in zip(questions, documents, strict=True)),
     )
 
 
 def _without_index(card: Card) -> Card:
-    """Return the card without its index."""
     return Card(card.folder, replace(card.manifest, index=False))
 
 
-def _mean(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
+def _mean_recall(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:
     return Mean.of(score_recall(questions, [[text] for text in texts]), seed)
 
 
-# sync.json: what a sync changed in a card, how, and what the card remembers; no text, and nothing of the folder.
+# sync.json: what a sync changed in a card, and the retention after it. It contains no text and no paths.
 
 SYNC = "sync.json"
 
 
 @dataclass(frozen=True)
 class SyncRecord:
-    """date      of the sync, ISO in UTC
-    updates   sha256 of the version before
-    way       how the card was made
-    why       it was trained from scratch, where that was not asked for
+    """What a sync did.
+
+    date      of the sync, ISO in UTC
+    updates   sha256 of the last version
+    way       how the new version was made
+    why       why it was trained from scratch although that was not requested; "" otherwise
     added, changed, removed, moved  numbers of passages
     seconds   wall time, without the exam
     recall    None for a card without a model
-    first     recall of what stayed when the card was last trained from scratch: what drift is measured against
+    first     recall of kept passages when the card was last trained from scratch, the reference for drift
     """
 
     date: str
@@ -352,13 +362,13 @@ class SyncRecord:
 
 
 def read_sync(folder: Path) -> SyncRecord | None:
-    """Read sync.json in a card's folder; None where there is none. Raises CardError for a malformed one."""
+    """Read sync.json in a card's folder; None if there is none. Raises CardError for a malformed one."""
     path = folder / SYNC
     if not path.is_file():
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if "best" in data:  # instead of `first`, as the first ones have it
+        if "best" in data:  # the name of `first` in files of earlier versions
             data["first"] = data.pop("best")
         return build(SyncRecord, data)
     except (OSError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The card to be examined: a draft, a card in a folder, or a published version, which nothing may change."""
+"""The card that an exam or audit examines: a draft, a card in a folder, or a published (immutable) version."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import Evidence
 
-__all__ = ["Target", "find", "find_published"]
+__all__ = ["Target", "find_published_target", "find_target"]
 
-# What an exam writes: an exam that was interrupted is simply taken again.
+# The files that an exam writes. They may be damaged if an exam was interrupted, so a new exam does not verify them.
 WRITTEN = (EXAM, README, ROUTING)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A whole card, the text of its corpus (empty where that is not at hand), and its reference if published."""
+    """A card, the text of its corpus (empty if it is not available), and its reference if it is published."""
 
     card: Card
     corpus: Sequence[Source]
@@ -36,7 +36,7 @@ class Target:
 
     @property
     def digests(self) -> Iterator[str]:
-        """What names the corpus' passages (kcard.text.passage_digest), even where there is no text."""
+        """Digests of the corpus' passages (kcard.text.passage_digest), available even without their text."""
         if self.corpus:
             yield from (passage_digest(source.text) for source in self.corpus)
         else:
@@ -44,31 +44,31 @@ class Target:
 
     @property
     def shares_text(self) -> bool:
-        """Whether the corpus' text travels with the card, so that an exam may quote it."""
+        """Whether the card carries its corpus' text, so that an exam may quote it."""
         return self.card.manifest.evidence == "passages"
 
     @property
     def own_evidence(self) -> "Evidence":
-        """The card's own corpus, to be searched; the card's index where it has one."""
-        from kcard.cards.passages import index
+        """The card's own corpus as evidence, searched by the card's index if it has one."""
+        from kcard.cards.passages import load_index
         from kcard.selectors.evidence import CorpusEvidence, Statements
 
-        own_index = index(self.card) if self.shares_text else None
+        own_index = load_index(self.card) if self.shares_text else None
         corpus = CorpusEvidence(self.corpus, self.card.name, own_index)
         return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
 
     def keep(self, exam: Exam, answered: Sequence[str] = ()) -> None:
-        """Write the exam into the folder, its results into README.md and the questions that it answered right into
-        the card's profile, and seal it again.
+        """Write the exam into the folder, its results into README.md, and the `answered` questions into the card's
+        profile, and seal the folder again.
 
-        Ctrl-C is heard before or after, not in between.
+        A Ctrl-C while files are written takes effect after the last one.
         """
         from kcard.cards.card import write_profile
         from kcard.cards.model_card import readme
         from kcard.evaluation.records import with_results
         from kcard.training.loop import Interrupt
 
-        # README.md as it was sealed; one that an interrupted exam left, or a missing one, is made anew.
+        # README.md as it was sealed; if it is missing, or damaged by an interrupted exam, a new one.
         manifest, path = self.card.manifest, self.card.folder / README
         is_sealed = path.is_file() and file_digest(path) == manifest.files.get(README)
         page = with_results(path.read_text(encoding="utf-8") if is_sealed else readme(manifest), exam)
@@ -77,20 +77,20 @@ class Target:
             write_text(self.card.folder / README, page)
             write_profile(self.card.folder, self.card.manifest, answered)
             seal(self.card.folder, self.card.manifest)
-        if interrupt.asked:
+        if interrupt.is_requested:
             raise KeyboardInterrupt
 
 
-def find(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
-    """Find the card that a draft's name, a folder or a reference (name, name@v2) means, in this order.
+def find_target(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
+    """Find a card by the name of a draft, a folder or a reference (name, name@v2), in this order.
 
-    corpus  the text that the card was made of, where only its hashes travel with it: all of it must be there
-    field   the field or column of the corpus that holds the text, as it was given in training
+    corpus  the text that the card was made from, if it carries only hashes; every hashed passage must be in it
+    field   the field or column of the corpus that holds the text, as in training
 
-    Raises CardError, UnknownCard, DamagedCard, UsageError and, for another corpus, CorpusError.
+    Raises CardError, UnknownCard, DamagedCard, UsageError and, for a different corpus, CorpusError.
     """
     folder, reference = _find_folder(card)
-    # The card is verified but for what an earlier exam wrote.
+    # Verify the card, except for the files that an exam writes.
     manifest = Manifest.read(folder)
     sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
     check_files(folder, replace(manifest, files=sealed))
@@ -100,11 +100,11 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
     digests = hashes(folder)
     if not digests:
         raise UsageError(
-            f"--corpus is for cards with hashes alone: {whole.name} carries its passages or none"
+            f"--corpus applies only to cards that carry hashes of their passages; {whole.name} has none: leave it out"
         )
     from kcard.training.corpus import read_corpus
 
-    # The card's passages as they stand in the corpus; what it holds besides is left out.
+    # The card's passages, found in the corpus by their digests; the rest of the corpus is ignored.
     texts = read_corpus(corpus, field)
     sources = {
         digest: source
@@ -114,20 +114,20 @@ def find(card: Path | str, corpus: Path | str | None = None, field: str | None =
     missing = [place for digest, place in digests.items() if digest not in sources]
     if missing:
         raise CorpusError(
-            f"{corpus} is not the corpus of {whole.name}: {len(missing)} of its {len(digests)} passages are not there, "
-            f"such as {missing[0].file}, line {missing[0].line}: name the corpus that it was trained on"
+            f"{corpus} is not the corpus of {whole.name}: {len(missing)} of its {len(digests)} passages are missing, "
+            f"such as {missing[0].file}, line {missing[0].line}: pass the corpus that it was trained on"
         )
     return Target(whole, list(sources.values()), reference)
 
 
-def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
-    """Find the published card that a reference means; else the draft or folder that `find` finds.
+def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
+    """Find a published card by its reference; if there is none, what `find_target` finds.
 
-    `hub`: where it is published; None: in the local hub. Raises what `find` raises.
+    `hub`: None is the local hub. Raises what `find_target` raises.
     """
     name = str(card)
     if isinstance(card, Path) or Path(name).name != name:
-        return find(card)
+        return find_target(card)
     if hub is None:
         from kcard.hub.registry import Hub
 
@@ -135,18 +135,18 @@ def find_published(card: Path | str, hub: "Hub | None" = None) -> Target:
     try:
         version = hub.get(name)
     except UnknownCard:
-        return find(card)
+        return find_target(card)
     folder = hub.folder(version.reference)
     return Target(Card(folder, version.manifest), passages(folder), version.reference)
 
 
 def _find_folder(card: Path | str) -> tuple[Path, str | None]:
-    from kcard.hub.registry import Hub, draft
+    from kcard.hub.registry import Hub, find_card_folder
 
     name = str(card)
     bare = isinstance(card, str) and Path(name).name == name
     try:
-        folder = draft(settings().drafts, card)
+        folder = find_card_folder(settings().drafts, card)
         if folder.is_dir() or not bare:
             return folder, None
     except HubError as error:

@@ -6,18 +6,20 @@ registered under the entry-point group `kcard.gate_kinds`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.gates.features import Representation
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, Gate
 from kcard.io import build
 from kcard.types import Decision, Example, derive_seed
+
+if TYPE_CHECKING:
+    from kcard.gates.features import Representation
 
 __all__ = [
     "GROUP",
@@ -65,7 +67,7 @@ class Resources:
     """
 
     llm: LLM | None = None
-    representation: Representation | None = None
+    representation: "Representation | None" = None
     popularity: Callable[[str], float | None] | None = None
 
 

@@ -17,10 +17,15 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from kcard.errors import UsageError
 from kcard.io import Row, build, read_rows
 
-__all__ = ["Query", "Record", "digest", "read_records", "write_records"]
+__all__ = ["Bools", "Query", "Record", "digest", "read_records", "split_records", "write_records"]
+
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,26 @@ def write_records(path: Path | str, records: Iterable[Record]) -> None:
     """Write a JSONL file that `read_records` reads back as the same records."""
     with Path(path).open("w", encoding="utf-8") as stream:
         stream.writelines(record.to_json() + "\n" for record in records)
+
+
+def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
+    """Return the records of D+ and D-, in their order, and which belong to D+; those wrong both ways are excluded.
+
+    Raises UsageError if either is empty: then there is nothing to tell apart, and the paper's rule (SKR, section 3.2)
+    would call everything known, or nothing.
+    """
+    usable = [record for record in records if not record.wrong_both_ways]
+    is_known = np.array([record.knows for record in usable], dtype=bool)
+    for missing, what in (
+        (is_known.all(), "better with cards"),
+        (not is_known.any(), "as well without cards"),
+    ):
+        if missing:
+            raise UsageError(
+                f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
+                "records, or use the gate never or always"
+            )
+    return usable, is_known
 
 
 def digest(records: Sequence[Record]) -> str:

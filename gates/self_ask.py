@@ -9,8 +9,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.gates.base import GateState, Resources, parse_settings
-from kcard.gates.records import Query, Record
-from kcard.gates.skr import split_records
+from kcard.gates.records import Query, Record, split_records
 from kcard.interfaces import LLM, Array, replies
 from kcard.io import build
 from kcard.types import Example, Request, Turn

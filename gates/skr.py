@@ -21,7 +21,7 @@ from kcard.gates.features import (
     fit_calibrated,
     normalize,
 )
-from kcard.gates.records import Query, Record
+from kcard.gates.records import Bools, Query, Record, split_records
 from kcard.interfaces import Array
 from kcard.offline import minilm
 from kcard.system import loading
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KNN_KIND",
     "TRIED",
-    "Bools",
     "Classifier",
     "ClassifierSettings",
     "FineTuned",
@@ -41,32 +40,8 @@ __all__ = [
     "NearestNeighboursSettings",
     "leave_one_out",
     "nearest",
-    "split_records",
     "tune_k",
 ]
-
-
-Bools = npt.NDArray[np.bool_]
-
-
-def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], Bools]:
-    """Return the records of D+ and D-, in their order, and which belong to D+; those wrong both ways are excluded.
-
-    Raises UsageError if either is empty: then there is nothing to tell apart, and the paper's rule (SKR, section 3.2)
-    would call everything known, or nothing.
-    """
-    usable = [record for record in records if not record.wrong_both_ways]
-    is_known = np.array([record.knows for record in usable], dtype=bool)
-    for missing, what in (
-        (is_known.all(), "better with cards"),
-        (not is_known.any(), "as well without cards"),
-    ):
-        if missing:
-            raise UsageError(
-                f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
-                "records, or use the gate never or always"
-            )
-    return usable, is_known
 
 
 # SKR's nearest-neighbour gate: a question counts as known if its nearest records are (SKR, section 3.2).

@@ -1,22 +1,26 @@
-"""Users, organisations and the log of events."""
+"""Users, organisations, the namespace of the hub's own cards, and the log of events."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.db.models import accounts, events, holdings, memberships, now, reservations, uploads, utc
+from kcard.hub.db.models import accounts, events, memberships, now, settings, utc
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere, TooLarge
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
+from kcard.hub.quotas import committed_by_account, committed_bytes
 
 __all__ = [
     "AMBIGUOUS",
-    "OWN",
+    "DEFAULT_NAMESPACE",
+    "FALLBACK_NAMESPACE",
+    "NAMESPACE_SETTING",
+    "OWN_NAMESPACES",
     "RESERVED",
     "TAKEN",
     "Account",
@@ -25,24 +29,21 @@ __all__ = [
     "Event",
     "Events",
     "Identity",
+    "OwnNamespace",
     "Role",
     "Scope",
-    "all_used",
-    "charge",
-    "charged",
+    "bare_name",
     "check_name",
     "check_namespace",
-    "check_repository",
+    "check_repository_name",
     "check_text",
     "check_unambiguous",
     "find_account",
-    "folded",
-    "is_name",
-    "organisations",
-    "quota_limit",
-    "remaining_quota",
-    "require_quota",
-    "used",
+    "find_own_namespace",
+    "find_roles",
+    "fold_name",
+    "full_name",
+    "is_valid_name",
 ]
 
 
@@ -55,22 +56,32 @@ ENDINGS = (".git", ".ipynb")
 # First segments of other paths, and words that would be ambiguous as a name.
 RESERVED = {"api", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
 RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static"}
-# Words that make the path of a repository with this name, or in this namespace, mean two things. They are refused for
+# Words that would make the path of a repository with this name, or in this namespace, ambiguous. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
-# The organisations that the hub creates for its own cards. No account may be created with their names.
-OWN = ("library", "library-cards")
-# First segments of paths where an account's page would be, and OWN. They are refused for new accounts only.
-TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboard", "robots.txt", *OWN}
+# Organisations that the hub creates for its own cards: no account may be created with these names. The second one is
+# for a hub where somebody had the first name before it was reserved.
+DEFAULT_NAMESPACE, FALLBACK_NAMESPACE = OWN_NAMESPACES = ("library", "library-cards")
+# First segments of paths where an account's page would be. They are refused for new accounts only.
+TAKEN = {
+    "ask",
+    "compare",
+    "favicon.ico",
+    "favicon.svg",
+    "feed.atom",
+    "leaderboard",
+    "robots.txt",
+    *OWN_NAMESPACES,
+}
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return the form in which names are compared: two names must differ in more than case."""
     return name.lower()
 
 
-def is_name(name: str) -> bool:
-    """Return whether a name is well-formed, so that it is worth looking up."""
+def is_valid_name(name: str) -> bool:
+    """Return whether a name is well-formed; others need not be looked up."""
     return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
 
 
@@ -86,25 +97,25 @@ def check_name(name: str) -> str:
         )
     if "--" in name or ".." in name:
         raise Invalid(f"invalid name {name!r}: '--' and '..' are not allowed")
-    if folded(name).endswith(ENDINGS):
+    if fold_name(name).endswith(ENDINGS):
         raise Invalid(f"invalid name {name!r}: it must not end in {' or '.join(ENDINGS)}")
     return name
 
 
 def check_namespace(name: str) -> str:
     """Return the name, if it is valid for an account: as `check_name`, and not reserved."""
-    if folded(check_name(name)) in RESERVED:
+    if fold_name(check_name(name)) in RESERVED:
         raise Invalid(f"name {name!r} is reserved: choose another")
     return name
 
 
 def check_unambiguous(name: str, *, account: bool = False) -> None:
-    """Raise Invalid for a new account or repository (without its namespace) whose name has a meaning in this hub."""
-    if folded(name) in AMBIGUOUS or (account and folded(name) in TAKEN):
-        raise Invalid(f"name {name!r} is reserved, since it has a meaning in this hub: choose another")
+    """Raise Invalid if the name of a new account or repository (without its namespace) is one that the hub uses."""
+    if fold_name(name) in AMBIGUOUS or (account and fold_name(name) in TAKEN):
+        raise Invalid(f"name {name!r} is reserved, since the hub uses it itself: choose another")
 
 
-def check_repository(name: str) -> str:
+def check_repository_name(name: str) -> str:
     """Return namespace/name, if both parts are valid; the namespace need not exist. Raises Invalid."""
     namespace, slash, own = name.partition("/")
     if not slash:
@@ -127,7 +138,7 @@ class Identity:
     admin           whether the user administers the hub
     scope           of the token
     repository_id   the only repository that the token is valid for; None: all
-    token           refers to the token in tickets; it is not secret
+    token           a reference to the token, for tickets; it is not secret
     organisations   the user's roles by organisation name
     """
 
@@ -143,75 +154,38 @@ class Identity:
     email: str = ""
 
 
-# Quotas of namespaces.
+# The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
 #
-# A quota is charged for three things:
-#
-# - committed bytes: the distinct files of all commits, and the trees of the commits. A file in ten commits counts once,
-#   and one that was deleted from main still counts, since its commit can be downloaded. `accounts.used` counts them.
-# - uploads that are in no commit yet
-# - reservations: uploads in progress, and parts of files
+# Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository
+# library/rivers. The first card creates the namespace.
+
+NAMESPACE_SETTING = "namespace"
 
 
-def used(connection: Connection, account_id: int) -> int:
-    """Return committed bytes in an account's repositories."""
-    return int(connection.execute(select(accounts.c.used).where(accounts.c.id == account_id)).scalar_one())
+class OwnNamespace(NamedTuple):
+    """The account that owns the hub's own cards."""
+
+    id: int
+    name: str
 
 
-def charge(connection: Connection, account_id: int, size: int) -> None:
-    """Count committed bytes; a negative size: they were deleted."""
-    here = accounts.c.id == account_id
-    connection.execute(update(accounts).where(here).values(used=accounts.c.used + size))
+def find_own_namespace(connection: Connection) -> OwnNamespace | None:
+    """Return the namespace; None if the hub never had a card of its own."""
+    name = select(settings.c.value).where(settings.c.name == NAMESPACE_SETTING).scalar_subquery()
+    row = connection.execute(
+        select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
+    ).one_or_none()
+    return None if row is None else OwnNamespace(*row)
 
 
-def charged(connection: Connection, account_id: int) -> int:
-    """Return the bytes that the account's quota is charged for."""
-    committed = select(holdings.c.sha256).where(
-        holdings.c.namespace_id == account_id, holdings.c.sha256 == uploads.c.sha256
-    )
-    pending = select(func.coalesce(func.sum(uploads.c.size), 0)).where(
-        uploads.c.namespace_id == account_id, ~committed.exists()
-    )
-    live = or_(reservations.c.expires.is_(None), reservations.c.expires > now())
-    reserved = select(func.coalesce(func.sum(reservations.c.size), 0)).where(
-        reservations.c.namespace_id == account_id, live
-    )
-    both = select(pending.scalar_subquery(), reserved.scalar_subquery())
-    return used(connection, account_id) + sum(map(int, connection.execute(both).one()))
+def full_name(own: OwnNamespace | None, name: str) -> str:
+    """Return the name of a card's repository, namespace/name."""
+    return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
-def all_used(connection: Connection) -> dict[int, int]:
-    """Return what `used` does, by the id of each account."""
-    return dict(connection.execute(select(accounts.c.id, accounts.c.used)).tuples().all())
-
-
-def quota_limit(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """Return the account's quota in bytes, or `default` if it has none of its own; None: no limit."""
-    own = connection.scalar(select(accounts.c.quota).where(accounts.c.id == account_id))
-    return default if own is None else int(own)
-
-
-def remaining_quota(connection: Connection, account_id: int, default: int | None) -> int | None:
-    """Return the bytes that the account's quota has left; None: no limit."""
-    most = quota_limit(connection, account_id, default)
-    return None if most is None else most - charged(connection, account_id)
-
-
-def require_quota(connection: Connection, account_id: int, default: int | None = None, more: int = 0) -> None:
-    """Raise TooLarge if the account exceeds its quota, or would with `more` bytes.
-
-    Call it in the transaction that writes what is charged, which the error rolls back.
-    """
-    most = quota_limit(connection, account_id, default)
-    if most is None:
-        return
-    total = charged(connection, account_id) + more
-    if total > most:
-        name = connection.scalar(select(accounts.c.name).where(accounts.c.id == account_id))
-        raise TooLarge(
-            f"quota of {name} exceeded: {total} of {most} bytes; delete repositories, or ask an administrator of this "
-            "hub for a larger quota"
-        )
+def bare_name(own: OwnNamespace | None, repository: str) -> str:
+    """Return the name of a repository's card: without the hub's own namespace."""
+    return repository if own is None else repository.removeprefix(f"{own.name}/")
 
 
 # The event log: who changed what, and when. Events are only added and contain no secrets.
@@ -317,7 +291,7 @@ UNLOGGED = {"email", "description"}
 LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
 AccountList: TypeAlias = list["Account"]  # `list` is a method below
-KEEP: Any = object()  # default of arguments for which None has a meaning
+UNCHANGED: Any = object()  # default of arguments for which None has a meaning
 
 
 @dataclass(frozen=True)
@@ -326,7 +300,7 @@ class Account:
 
     admin     whether the user administers the hub
     disabled  a disabled user's tokens don't work; the account's repositories stay
-    quota     bytes that its repositories may hold together; None: the hub's default
+    quota     bytes that its repositories may have in all; None: the hub's default
     description  plain text for its page
     """
 
@@ -343,7 +317,7 @@ class Account:
 
 
 class Accounts:
-    """The accounts of a hub. `by` is the account that makes a change, for the event log; None: the command line."""
+    """The accounts of a hub. `by`, for the event log: the account that makes a change; None: the command line."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -360,7 +334,7 @@ class Accounts:
     ) -> Account:
         """Create a user. Raises Invalid for an invalid name, Conflict if it is taken in any case."""
         with self._database.write() as connection:
-            return _insert(connection, "user", name, by, fullname, email, admin, quota)
+            return _insert_account(connection, "user", name, by, fullname, email, admin, quota)
 
     def add_organisation(
         self,
@@ -371,39 +345,42 @@ class Accounts:
         quota: int | None = None,
         by: str | None = None,
     ) -> Account:
-        """Create an organisation with its first administrator. Raises as `add_user`, NotThere for an unknown owner."""
+        """Create an organisation with its first administrator. Raises as `add_user`, NotFound for an unknown owner."""
         with self._database.write() as connection:
-            user = _of_kind(connection, owner, "user")
-            organisation = _insert(connection, "organisation", name, by, fullname, "", False, quota)
+            user = _require_kind(connection, owner, "user")
+            organisation = _insert_account(connection, "organisation", name, by, fullname, "", False, quota)
             row = {"organisation_id": organisation.id, "user_id": user.id, "role": OWNER}
             connection.execute(insert(memberships).values(row))
             write_event(connection, by, "member.changed", organisation.name, user=user.name, role=OWNER)
             return organisation
 
-    def first(self) -> Account | None:
+    def create_first(self) -> Account | None:
         """Create the administrator `admin` if there is no user yet, else return None. Safe to call concurrently."""
         with self._database.write() as connection:
             if connection.scalar(select(func.count()).where(accounts.c.kind == "user")):
                 return None
-            return _insert(connection, "user", FIRST, None, "", "", True, None)
+            return _insert_account(connection, "user", FIRST, None, "", "", True, None)
 
     def get(self, name: str) -> Account:
-        """Return the account of that name, in any case. Raises NotThere."""
+        """Return the account of that name, in any case. Raises NotFound."""
         with self._database.read() as connection:
             return find_account(connection, name)
 
     def list(self) -> "list[Account]":
         """Return every account, by name."""
         with self._database.read() as connection:
-            return [_account(row) for row in connection.execute(select(accounts).order_by(accounts.c.folded))]
+            return [
+                _account_from_row(row)
+                for row in connection.execute(select(accounts).order_by(accounts.c.folded))
+            ]
 
     def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
         """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
-        start = folded(search)
+        start = fold_name(search)
         query = select(accounts).where(accounts.c.folded.startswith(start, autoescape=True))
-        query = query.where(accounts.c.folded > folded(after)).order_by(accounts.c.folded).limit(limit)
+        query = query.where(accounts.c.folded > fold_name(after)).order_by(accounts.c.folded).limit(limit)
         with self._database.read() as connection:
-            return [_account(row) for row in connection.execute(query)]
+            return [_account_from_row(row) for row in connection.execute(query)]
 
     def update(
         self,
@@ -411,7 +388,7 @@ class Accounts:
         *,
         disabled: bool | None = None,
         admin: bool | None = None,
-        quota: int | None = KEEP,
+        quota: int | None = UNCHANGED,
         fullname: str | None = None,
         email: str | None = None,
         description: str | None = None,
@@ -426,8 +403,8 @@ class Accounts:
             check_text(key, text or "")
         fields = {"disabled": disabled, "admin": admin, **texts}
         changes: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
-        if quota is not KEEP:
-            changes["quota"] = _checked_quota(quota)
+        if quota is not UNCHANGED:
+            changes["quota"] = _check_quota(quota)
         with self._database.write() as connection:
             account = find_account(connection, name)
             if admin and account.kind == "organisation":
@@ -455,7 +432,10 @@ class Accounts:
         if role is not None and role not in get_args(Role):
             raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
         with self._database.write() as connection:
-            group, member = _of_kind(connection, organisation, "organisation"), find_account(connection, user)
+            group, member = (
+                _require_kind(connection, organisation, "organisation"),
+                find_account(connection, user),
+            )
             if member.kind != "user":
                 raise UsageError(f"{member.name} is an organisation: only users can be members")
             where = (memberships.c.organisation_id == group.id, memberships.c.user_id == member.id)
@@ -475,7 +455,7 @@ class Accounts:
     def members(self, organisation: str) -> dict[str, Role]:
         """Return the roles in an organisation by user name."""
         with self._database.read() as connection:
-            group = _of_kind(connection, organisation, "organisation")
+            group = _require_kind(connection, organisation, "organisation")
             query = (
                 select(accounts.c.name, memberships.c.role)
                 .join(memberships, memberships.c.user_id == accounts.c.id)
@@ -484,33 +464,33 @@ class Accounts:
             )
             return dict(connection.execute(query).tuples().all())
 
-    def administered(self, user_id: int) -> int:
+    def count_administered(self, user_id: int) -> int:
         """Return how many organisations a user administers."""
         mine = (memberships.c.user_id == user_id, memberships.c.role == OWNER)
         with self._database.read() as connection:
             return int(connection.scalar(select(func.count()).where(*mine)) or 0)
 
-    def all_used(self) -> dict[int, int]:
-        """Return what `used` does, by the id of each account that has repositories."""
+    def committed_by_account(self) -> dict[int, int]:
+        """Return the committed bytes of every account, by its id."""
         with self._database.read() as connection:
-            return all_used(connection)
+            return committed_by_account(connection)
 
-    def used(self, name: str) -> int:
-        """Return the bytes of the distinct files in the account's repositories, including older commits."""
+    def committed_bytes(self, name: str) -> int:
+        """Return the bytes of the distinct files in the account's repositories, including those of older commits."""
         with self._database.read() as connection:
-            return used(connection, find_account(connection, name).id)
+            return committed_bytes(connection, find_account(connection, name).id)
 
 
 def find_account(connection: Connection, name: str) -> Account:
-    """Return the account of that name, in any case. Raises NotThere."""
-    query = select(accounts).where(accounts.c.folded == folded(name))
-    row = connection.execute(query).one_or_none() if is_name(name) else None
+    """Return the account of that name, in any case. Raises NotFound."""
+    query = select(accounts).where(accounts.c.folded == fold_name(name))
+    row = connection.execute(query).one_or_none() if is_valid_name(name) else None
     if row is None:
-        raise NotThere("account", f"account {name[:100]!r} not found")
-    return _account(row)
+        raise NotFound("account", f"account {name[:100]!r} not found")
+    return _account_from_row(row)
 
 
-def organisations(connection: Connection, user_id: int) -> Mapping[str, Role]:
+def find_roles(connection: Connection, user_id: int) -> Mapping[str, Role]:
     """Return a user's roles by organisation name, without disabled organisations."""
     query = (
         select(accounts.c.name, memberships.c.role)
@@ -521,7 +501,7 @@ def organisations(connection: Connection, user_id: int) -> Mapping[str, Role]:
     return dict(connection.execute(query).tuples().all())
 
 
-def _insert(
+def _insert_account(
     connection: Connection,
     kind: str,
     name: str,
@@ -534,30 +514,30 @@ def _insert(
     check_unambiguous(check_namespace(name), account=True)
     check_text("fullname", fullname)
     check_text("email", email)
-    taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == folded(name)))
+    taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == fold_name(name)))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
     values = {
         "name": name,
-        "folded": folded(name),
+        "folded": fold_name(name),
         "kind": kind,
         "fullname": fullname,
         "email": email,
         "admin": admin,
         "disabled": False,
-        "quota": _checked_quota(quota),
+        "quota": _check_quota(quota),
         "created": now(),
     }
     row = connection.execute(insert(accounts).values(values).returning(accounts)).one()
     write_event(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
-    return _account(row)
+    return _account_from_row(row)
 
 
-def _of_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:
+def _require_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:
     account = find_account(connection, name)
     if account.kind != kind:
         article = {"user": "a user", "organisation": "an organisation"}
-        raise NotThere("account", f"{account.name} is {article[account.kind]}: expected {article[kind]}")
+        raise NotFound("account", f"{account.name} is {article[account.kind]}: expected {article[kind]}")
     return account
 
 
@@ -570,12 +550,12 @@ def check_text(field: str, text: str) -> None:
         raise UsageError(f"{field} contains a control character: use plain text")
 
 
-def _checked_quota(quota: int | None) -> int | None:
+def _check_quota(quota: int | None) -> int | None:
     if quota is not None and quota < 0:
         raise UsageError(f"invalid quota {quota}: use a number of bytes, 0 or more")
     return quota
 
 
-def _account(row: Row[Any]) -> Account:
+def _account_from_row(row: Row[Any]) -> Account:
     values = {key: getattr(row, key) for key in Account.__dataclass_fields__}
     return Account(**{**values, "created": utc(row.created)})

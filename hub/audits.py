@@ -1,4 +1,4 @@
-"""Verified results of published versions: measured by operators of the hub, with `kcard audit`.
+"""Audits: verified results of published versions, measured by operators of the hub with `kcard audit`.
 
 They are append-only and never change the files of a version.
 """
@@ -12,24 +12,23 @@ from sqlalchemy import exists, insert, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
-from kcard.hub.accounts import write_event
+from kcard.hub.accounts import bare_name, find_own_namespace, write_event
 from kcard.hub.db.models import audits, now, repositories, utc, versions
 from kcard.hub.db.session import Database
-from kcard.hub.figures import AUDIT, AuditKind, limits
-from kcard.hub.rows import bare_name, find_namespace
-from kcard.hub.values import covers, is_independent
+from kcard.hub.figures import AUDIT, AuditKind, read_limits
+from kcard.hub.values import covers_enough, is_independent
 from kcard.hub.versions import Version, find_key, is_card
 from kcard.manifest import Manifest
 
-__all__ = ["AuditFinding", "Audits", "StoredAudit", "measurable"]
+__all__ = ["AuditFinding", "Audits", "StoredAudit", "is_measurable"]
 
-# Kinds whose model is not among the card's files.
+# Kinds of cards whose model is not among their files.
 ELSEWHERE = ("reference", "llm", "search")
 # Repository, number, sha256 of the manifest, commit.
 Unverified: TypeAlias = tuple[str, int, str, str]
 
 
-def measurable(manifest: Manifest) -> bool:
+def is_measurable(manifest: Manifest) -> bool:
     """Return whether the card can be measured without reaching other services or downloading a model."""
     return manifest.kind not in ELSEWHERE and not manifest.asks_elsewhere
 
@@ -72,7 +71,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class StoredAudit:
-    """A finding for a version: `taken` is when it was stored, in UTC, `author` who took it; None: the command line."""
+    """A stored finding about a version: `taken` is the time, in UTC, `author` who measured; None: the command line."""
 
     card: str
     version: int
@@ -110,12 +109,14 @@ class Audits:
                 )
             numbers, reference = [], version.reference
             for finding in findings:
+                # The row, and the search index of its card.
                 values = {"version_id": row.id, "taken": now(), "author": by, **asdict(finding)}
                 number = int(
                     connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
                 )
                 owner = select(versions.c.repository_id).where(versions.c.id == row.id)
-                search_index.put_rows(connection, connection.execute(owner).scalar_one())
+                search_index.update_rows(connection, connection.execute(owner).scalar_one())
+                # The event log: the measurement, and the quarantine that it causes.
                 named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
                 measurements = {key: getattr(finding, key) for key in named}
                 write_event(
@@ -127,8 +128,8 @@ class Audits:
                     kind=finding.kind,
                     **measurements,
                 )
-                (limit, floor), score = limits(connection), finding.factuality
-                counts = is_independent(finding.overlap) and covers(finding.coverage, floor)
+                (limit, floor), score = read_limits(connection), finding.factuality
+                counts = is_independent(finding.overlap) and covers_enough(finding.coverage, floor)
                 if (
                     finding.kind == AUDIT
                     and limit is not None
@@ -139,15 +140,16 @@ class Audits:
                     why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
                     write_event(connection, by, "card.quarantined", reference, audit=number, **why)
                 numbers.append(number)
+            # The times as stored.
             query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
             times = [utc(taken) for taken in connection.scalars(query)]
         pairs = zip(times, findings, strict=True)
         return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
 
     def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
-        """Return a page of the versions that can be measured, but were not: those after a row's id, oldest first.
+        """Return a page of measurable versions without a result, oldest first, and where it ends.
 
-        Returns the rows, and where the next page starts; None: this is the last one.
+        `after`: where the page before ended, 0 for the first one. The end of this page is None if it is the last one.
         """
         measured = exists().where(audits.c.version_id == versions.c.id)
         columns = (versions.c.id, repositories.c.name, versions.c.number, versions.c.sha256, versions.c.sha)
@@ -155,7 +157,7 @@ class Audits:
         query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        candidates = [row for row in rows if measurable(Manifest.from_json(row.manifest))]
+        candidates = [row for row in rows if is_measurable(Manifest.from_json(row.manifest))]
         return [tuple(row)[1:5] for row in candidates], rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
@@ -165,7 +167,7 @@ class Audits:
         with self._database.read() as connection:
             if card is not None:
                 query = query.where(is_card(connection, card))
-            own = find_namespace(connection)
+            own = find_own_namespace(connection)
             rows = connection.execute(query.order_by(audits.c.id))
             fields = AuditFinding.__dataclass_fields__
             return [

@@ -7,20 +7,23 @@ hub/blobs/ab/ab…   every file of every commit; no uncommitted uploads
 
 import hashlib
 import io
+import json
 import os
 import re
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn, TypeAlias
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NoReturn, TypeAlias
 
 from sqlalchemy import Connection, Integer, delete, func, insert, select, text, update
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.hub import trees
-from kcard.hub.checks.formats import check_path, check_tree
+from kcard.hub.accounts import bare_name, find_own_namespace
+from kcard.hub.checks.formats import PICKLE, check_path, check_tree
 from kcard.hub.db.models import (
     accounts,
     commits,
@@ -41,21 +44,20 @@ from kcard.hub.db.models import (
     versions,
 )
 from kcard.hub.db.session import Database
-from kcard.hub.registry import refuse_pickles
-from kcard.hub.rows import bare_name, find_namespace
+from kcard.hub.garbage import find_referenced, repository_blobs
+from kcard.hub.quotas import recount
 from kcard.hub.storage import (
     Blobs,
     Readable,
-    beside,
     copy_hashing,
     discard,
+    open_private,
     partial_folder,
-    private,
+    partial_sibling,
     put_stream,
     sync_folder,
 )
-from kcard.hub.trees import Stored, Tree, referenced, repository_blobs
-from kcard.hub.uploads import recount
+from kcard.hub.trees import EncodedTree, Tree
 from kcard.hub.versions import VersionCatalogue
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
@@ -64,19 +66,20 @@ __all__ = [
     "DATABASE",
     "SUMS",
     "Backup",
-    "Counted",
+    "ProgressStream",
     "Report",
     "blob_name",
     "copy_rows",
     "count_cards",
     "count_contents",
     "inconsistent_versions",
-    "load",
-    "save",
+    "load_backup",
+    "refuse_pickles",
+    "save_backup",
 ]
 
 
-# Copies all rows of a hub from one database to another, of any kind.
+# Copies of all rows of a hub, from one database to another of any kind.
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
 # Sessions of browsers; uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only
@@ -87,7 +90,7 @@ LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
 def copy_rows(source: Connection, target: Connection) -> None:
     """Copy every table to a database for which `count_contents` returns nothing.
 
-    Its settings, events and what remains of cards that were removed are replaced.
+    Its settings, events, accounts and records of removed cards are replaced.
     """
     for table in (settings, events, accounts, published_tags):
         target.execute(delete(table))
@@ -108,7 +111,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 def count_cards(connection: Connection) -> dict[str, int]:
-    """Return the numbers of cards with their versions, and of repositories."""
+    """Return the numbers of cards, versions and repositories."""
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
         "versions": select(func.count()).select_from(versions),
@@ -118,7 +121,7 @@ def count_cards(connection: Connection) -> dict[str, int]:
 
 
 def count_contents(connection: Connection) -> dict[str, int]:
-    """Return the numbers of cards, pools, users, unpublished repositories and runs, without zeros."""
+    """Return the numbers of cards, pools, users, unpublished repositories and runs that are not zero."""
     published = select(versions.c.repository_id)
     counts = {
         "cards": select(func.count(versions.c.repository_id.distinct())),
@@ -154,7 +157,7 @@ class Backup:
         return str(self.path)
 
 
-class Counted:
+class ProgressStream:
     """A stream that hashes what is read from it and reports its progress."""
 
     def __init__(self, stream: Readable, before: int, report: Report | None) -> None:
@@ -171,19 +174,19 @@ class Counted:
         return block
 
 
-def save(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
-    """See Hub.backup."""
+def save_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> Backup:
+    """Write a backup: see Hub.backup."""
     target = path.expanduser().absolute()
     if target.exists():
         raise UsageError(f"{target} already exists: choose a new file")
-    with partial_folder(blobs.partial) as folder, beside(target) as scratch:
+    with partial_folder(blobs.partial) as folder, partial_sibling(target) as scratch:
         for attempt in range(ATTEMPTS):
             try:
                 counts = _write_backup(
                     folder / str(attempt), scratch / f"backup{attempt}", database, blobs, report
                 )
                 break
-            except _Removed:
+            except _FileRemoved:
                 discard(folder / str(attempt))
                 (scratch / f"backup{attempt}").unlink(missing_ok=True)
         else:
@@ -193,14 +196,14 @@ def save(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
     return Backup(target, **counts)
 
 
-class _Removed(Exception):
+class _FileRemoved(Exception):
     """A file was removed from the hub, with its versions, since the copy of the database."""
 
 
 def _write_backup(
     folder: Path, target: Path, database: Database, blobs: Blobs, report: Report | None
 ) -> dict[str, int]:
-    """Write the backup; returns the counts of its contents. Raises _Removed if it must start again."""
+    """Write the backup; return the counts of its contents. Raises _FileRemoved if it must start again."""
     # Copy the database to a folder, and hard-link its blobs there if the store can.
     (folder / "hub").mkdir(parents=True)
     copy = Database(folder / DATABASE)
@@ -208,7 +211,7 @@ def _write_backup(
         with copy.write() as rows:
             copy_rows(source, rows)
         blob_sizes, counts = dict(sorted(repository_blobs(source).items())), count_cards(source)
-    copy.close_log()
+    copy.remove_write_ahead_log()
     for sha256 in blob_sizes:
         second = folder / blob_name(sha256)
         second.parent.mkdir(parents=True, exist_ok=True)
@@ -216,14 +219,15 @@ def _write_backup(
             if not blobs.hard_link(sha256, second):
                 break
         except DamagedCard:
-            _missing(sha256, database)
+            _raise_missing(sha256, database)
+    # Write the sums, the database and the blobs into the archive.
     sizes = {DATABASE: (folder / DATABASE).stat().st_size} | {
         blob_name(sha): size for sha, size in blob_sizes.items()
     }
     digests = {DATABASE: file_digest(folder / DATABASE)} | {
         blob_name(sha256): sha256 for sha256 in blob_sizes
     }
-    with open(target, "xb", opener=private) as stream:
+    with open(target, "xb", opener=open_private) as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             sums = "".join(f"{sha256}  {name}\n" for name, sha256 in digests.items()).encode()
             info = tarfile.TarInfo(SUMS)
@@ -232,16 +236,17 @@ def _write_backup(
             done = 0
             for name, sha256 in digests.items():
                 with _open_file(folder / name, sha256, database, blobs) as source:
-                    done = _add_file(tar, name, sizes[name], sha256, Counted(source, done, report))
+                    done = _add_file(tar, name, sizes[name], sha256, ProgressStream(source, done, report))
         stream.flush()
         os.fsync(stream.fileno())
     return counts | {"blobs": len(blob_sizes), "size": sum(blob_sizes.values())}
 
 
-def _missing(sha256: str, database: Database) -> NoReturn:
+def _raise_missing(sha256: str, database: Database) -> NoReturn:
+    """Raise _FileRemoved if the hub no longer needs the blob, else DamagedCard."""
     with database.read() as connection:
-        if not referenced(connection, [sha256]):
-            raise _Removed
+        if not find_referenced(connection, [sha256]):
+            raise _FileRemoved
     raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
 
@@ -255,7 +260,7 @@ def _open_file(second: Path, sha256: str, database: Database, blobs: Blobs) -> I
     try:
         stored = blobs.open(sha256)
     except DamagedCard:
-        _missing(sha256, database)
+        _raise_missing(sha256, database)
     with stored:
         yield stored
 
@@ -265,8 +270,8 @@ def blob_name(sha256: str) -> str:
     return f"{BLOBS}/{sha256[:2]}/{sha256}"
 
 
-def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: Counted) -> int:
-    """Add a file; returns the bytes done so far."""
+def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: ProgressStream) -> int:
+    """Add a file to the archive, checking its sha256; return the bytes done so far."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o400
     try:
@@ -279,25 +284,64 @@ def _add_file(tar: tarfile.TarFile, name: str, size: int, sha256: str, counted: 
     return counted.done
 
 
+# Pickled weights, which can run code when loaded, are refused.
+
+PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
+REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
+
+
+def refuse_pickles(manifest: Manifest, open_file: Callable[[str], BinaryIO]) -> None:
+    """Raise CardError if a file of the manifest is a pickle, by name or content; `open_file` opens a path."""
+    for path in manifest.files:
+        if PurePosixPath(path).suffix.lower() in PICKLED:
+            raise CardError(
+                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
+            )
+        with open_file(path) as stream:
+            pickled = _is_pickle(stream)
+        if pickled:
+            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
+
+
+def _is_pickle(stream: BinaryIO) -> bool:
+    """Return whether a file is a pickle, or a zip archive with one."""
+    start = stream.read(9)
+    if PICKLE.match(start):
+        # Safetensors start with the length of their header, which may have the same bytes.
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        length = int.from_bytes(stream.read(8), "little")
+        if length > size - 8:
+            return True
+        try:
+            return not isinstance(json.loads(stream.read(length)), dict)
+        except ValueError:
+            return True
+    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
+        with zipfile.ZipFile(stream) as archive:
+            return any(name.lower().endswith(".pkl") for name in archive.namelist())
+    return False
+
+
 # Fills a hub from an untrusted backup.
 #
-# No name in it becomes a path on disk. Every digest is checked, and every manifest must pass the checks for publishing,
-# before the first row is written.
+# No name in it is used as a path on disk. Before the first row is written, every digest is checked, and every manifest
+# must pass the checks for publishing.
 
 LINE = re.compile(rf"([0-9a-f]{{64}})  ({re.escape(DATABASE)}|{BLOBS}/[0-9a-f]{{2}}/[0-9a-f]{{64}})")
 LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
 
 
-def load(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
-    """See Hub.restore."""
+def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
+    """Restore a backup: see Hub.restore."""
     with database.read() as connection:
         _require_empty(connection, database)
     with _open_backup(path) as tar, partial_folder(blobs.partial) as scratch:
-        digests = _sums(tar, path)
+        digests = _read_sums(tar, path)
         # The database, verified, and migrated if it is of an earlier version.
         if DATABASE not in digests:
             raise HubError(f"{path} is not a complete kcard backup: {DATABASE} is missing")
-        with _stream(tar, DATABASE) as stream:
+        with _open_member(tar, DATABASE) as stream:
             digest, _ = copy_hashing(stream, scratch / "hub.db")
         if digest != digests[DATABASE]:
             raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
@@ -309,7 +353,7 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             raise HubError(
                 f"{path} is an incomplete backup: {len(missing)} files of its cards are not listed"
             )
-        _put(tar, files, blobs, path, report)
+        _put_blobs(tar, files, blobs, path, report)
         # The checks of a commit: safe paths that don't conflict, of files that exist.
         with source.read() as connection:
             for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
@@ -326,22 +370,23 @@ def load(path: Path, database: Database, blobs: Blobs, report: Report | None) ->
             for version in VersionCatalogue(source).versions():
                 paths = version.files
                 refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
-            strange = inconsistent_versions(source)
+            inconsistent = inconsistent_versions(source)
         except CardError as error:
             raise HubError(f"{path}: {error}; nothing was restored") from error
-        if strange:
-            raise HubError(f"{path}: {strange[0]} does not match its manifest; nothing was restored")
+        if inconsistent:
+            raise HubError(f"{path}: {inconsistent[0]} does not match its manifest; nothing was restored")
+        # Copy the rows, after storing again what a concurrent gc has deleted.
         with database.write() as connection:
             _require_empty(connection, database)
-            _put(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
+            _put_blobs(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
             with source.read() as rows:
                 copy_rows(rows, connection)
             recount(connection)
 
 
 def _require_empty(connection: Connection, database: Database) -> None:
-    if there := count_contents(connection):
-        contents = " and ".join(f"{count} {name}" for name, count in there.items())
+    if counts := count_contents(connection):
+        contents = " and ".join(f"{count} {name}" for name, count in counts.items())
         raise HubError(
             f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
             "KCARD_DATABASE_URL to a new database"
@@ -359,7 +404,7 @@ def _open_backup(path: Path) -> Iterator[tarfile.TarFile]:
         raise HubError(f"{path} is not a complete kcard backup: {error}") from error
 
 
-def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
+def _read_sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
     """Return the sha256 of every file in the backup, by name. Raises HubError for anything but these regular files."""
     first = tar.next()
     if first is None or first.name != SUMS or not first.isreg() or first.size > LONGEST_SUMS:
@@ -373,30 +418,32 @@ def _sums(tar: tarfile.TarFile, path: Path) -> dict[str, str]:
     listed = {match[2]: match[1] for match in lines if match is not None}
     if None in lines or any(name != DATABASE and name != blob_name(sha) for name, sha in listed.items()):
         raise HubError(f"{path} is not a kcard backup: its {SUMS} lists other files than a hub's")
-    there = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
-    for name in there:
+    members = [m.name if m.isreg() else f"{m.name} (not a file)" for m in tar if m.name != SUMS]
+    for name in members:
         if name not in listed:
             raise HubError(f"{path} is not a kcard backup: it contains {name!r}, which {SUMS} does not list")
-    if len(there) != len(listed):
+    if len(members) != len(listed):
         raise HubError(
-            f"{path} is not a complete kcard backup: it has {len(there)} of the {len(listed)} files in {SUMS}"
+            f"{path} is not a complete kcard backup: it has {len(members)} of the {len(listed)} files in {SUMS}"
         )
     return listed
 
 
 @contextmanager
-def _stream(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
+def _open_member(tar: tarfile.TarFile, name: str) -> Iterator[Readable]:
     stream = tar.extractfile(name)
     assert stream is not None  # a regular file, by _sums
     with stream:
         yield stream
 
 
-def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None) -> None:
+def _put_blobs(
+    tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report: Report | None
+) -> None:
     done = 0
     for sha256 in sorted(files):
-        with _stream(tar, blob_name(sha256)) as stream:
-            counted = Counted(stream, done, report)
+        with _open_member(tar, blob_name(sha256)) as stream:
+            counted = ProgressStream(stream, done, report)
             try:
                 put_stream(blobs, counted, sha256, f"{path}: {blob_name(sha256)}")
             except DamagedCard as error:
@@ -405,23 +452,23 @@ def _put(tar: tarfile.TarFile, files: set[str], blobs: Blobs, path: Path, report
 
 
 def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
-    """Yield each commit with the files that its stored tree sets, after checks of their paths.
+    """Check the paths of each commit, and yield it with the files that its stored tree sets.
 
-    Most commits follow their parent, whose tree then is not read again.
+    Usually a commit follows its parent, whose tree is then not read again.
     """
     columns = (commits.c.sha, commits.c.parent, commits.c.tree, commits.c.delta)
     rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
     last, tree = None, Tree()
     for row in connection.execute(rows.execution_options(yield_per=20)):
-        stored, checked_paths = Stored(row.tree, row.delta), set[str]()
+        stored, checked_paths = EncodedTree(row.tree, row.delta), set[str]()
         try:
             if row.delta and last is not None and row.parent == last:
                 checked_paths.update(tree)
-                new = trees.apply_stored(tree, stored)
+                new = trees.apply_encoded(tree, stored)
             else:
-                stored_tree = trees.find(connection, repository, row.sha)
+                stored_tree = trees.find_tree(connection, repository, row.sha)
                 assert stored_tree is not None  # as just read
-                tree, new = stored_tree.tree, trees.decode(stored)[0]
+                tree, new = stored_tree.tree, trees.decode_tree(stored)[0]
             for each in new:
                 check_path(each)
             if not new.keys() <= checked_paths:
@@ -436,11 +483,11 @@ def inconsistent_versions(database: Database) -> list[str]:
     """Return the references of versions whose rows do not match their manifest."""
     query = select(repositories.c.name, versions).join_from(versions, repositories)
     with database.read() as connection:
-        own = find_namespace(connection)
+        own = find_own_namespace(connection)
         rows = connection.execute(query.execution_options(yield_per=20))
-        strange = []
+        inconsistent = []
         for row in rows:
-            stored = trees.find(connection, row.repository_id, row.sha)
+            stored = trees.find_tree(connection, row.repository_id, row.sha)
             manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
             # Cards in other namespaces are called namespace/name.
             has_name = card == manifest.name or "/" in card
@@ -448,5 +495,5 @@ def inconsistent_versions(database: Database) -> list[str]:
             files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
             has_files = {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
             if not (has_name and has_digest and has_files):
-                strange.append(f"{card}@v{row.number}")
-        return sorted(strange)
+                inconsistent.append(f"{card}@v{row.number}")
+        return sorted(inconsistent)

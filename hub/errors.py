@@ -2,16 +2,16 @@
 
 HubError
 └── Refused
-    ├── Unknown          the client is not authenticated: a missing or invalid token
+    ├── Unauthenticated  the client is not authenticated: a missing or invalid token
     ├── Forbidden        the client is authenticated but lacks the permission
     ├── Gated            access to a repository's files must be requested
-    ├── NotThere         no such account, repository, revision or entry
+    ├── NotFound         no such account, repository, revision or entry
     ├── Conflict         it exists already
     ├── WrongParent      the branch is not at the expected commit
     ├── Invalid          an invalid path, name, file or metadata
     │   └── Dangerous    content that could run code or harm readers
     ├── TooLarge         a limit of bytes or files, or a quota, is exceeded
-    ├── TooMany          the rate limit is exceeded
+    ├── TooManyRequests  the rate limit is exceeded
     ├── Busy             too much of the same kind is waiting already
     └── Unsupported      a part of the protocol that this hub lacks
 """
@@ -27,11 +27,11 @@ __all__ = [
     "Forbidden",
     "Gated",
     "Invalid",
-    "NotThere",
+    "NotFound",
     "Refused",
     "TooLarge",
-    "TooMany",
-    "Unknown",
+    "TooManyRequests",
+    "Unauthenticated",
     "Unsupported",
     "WrongParent",
 ]
@@ -41,7 +41,7 @@ class Refused(HubError):
     """The message says in one line what was refused, why, and what to do. It contains no secrets."""
 
 
-class Unknown(Refused):
+class Unauthenticated(Refused):
     """The client is not authenticated."""
 
 
@@ -57,7 +57,7 @@ class Gated(Refused):
         self.known = known
 
 
-class NotThere(Refused):
+class NotFound(Refused):
     """The object does not exist or is hidden from the client.
 
     `commit` is the commit in which an entry was looked up; `known`: whether the client is authenticated.
@@ -99,7 +99,7 @@ class TooLarge(Refused):
     """A limit of bytes or files, or a quota, is exceeded."""
 
 
-class TooMany(Refused):
+class TooManyRequests(Refused):
     """The rate limit is exceeded for `seconds`."""
 
     def __init__(self, message: str, *, seconds: float) -> None:

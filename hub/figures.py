@@ -14,7 +14,15 @@ from kcard.hub.accounts import Identity
 from kcard.hub.db.models import audits, repositories, search, settings, utc, versions
 from kcard.hub.db.session import Database
 from kcard.hub.permissions import readable
-from kcard.hub.values import FLOOR, OVERLAP, DeclaredFigures, Repository, Verified, covers, is_independent
+from kcard.hub.values import (
+    FLOOR,
+    OVERLAP,
+    DeclaredFigures,
+    Repository,
+    VerifiedFigures,
+    covers_enough,
+    is_independent,
+)
 from kcard.io import parse
 from kcard.manifest import Manifest
 
@@ -29,17 +37,17 @@ __all__ = [
     "VersionFigures",
     "VersionLink",
     "audited_factuality",
-    "checked_share",
-    "derived",
-    "figures",
+    "check_share",
+    "find_version_link",
+    "has_independent_evidence",
     "has_weights",
-    "independent",
-    "limits",
+    "list_derived",
+    "list_recent",
+    "list_verified",
+    "list_version_figures",
     "read_exam",
-    "recent",
+    "read_limits",
     "verified_by_version",
-    "verified_figures",
-    "version_of",
 ]
 
 
@@ -65,7 +73,7 @@ def read_exam(exam: bytes, manifest: Manifest) -> DeclaredFigures:
         return DeclaredFigures(fault=f"it is not JSON: {' '.join(str(error).split())[:100]}")
     own = _object(_object(document).get("own"))
     recall, factuality = _object(own.get("recall")), _object(own.get("factuality"))
-    mean, fault = _object(factuality.get("mean")), _exam_fault(document, manifest) or ""
+    mean, fault = _object(factuality.get("mean")), _find_exam_fault(document, manifest) or ""
     # The share of the documents that have a score, if the exam has it.
     coverage = None
     scores, unknown = factuality.get("scores"), factuality.get("unknown", 0)
@@ -79,51 +87,49 @@ def has_weights(manifest: Manifest) -> bool:
     return manifest.has_model or any(path.lower().endswith(WEIGHTS) for path in manifest.files)
 
 
-def checked_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
+def check_share(value: float, name: str = "threshold", other: str = ", or off") -> float:
     """Return the value. Raises UsageError unless it is in [0, 1]; `other` ends its message."""
     if not 0 <= value <= 1:
         raise UsageError(f"{name} {value:g}: it must be between 0 and 1{other}")
     return value
 
 
-def _exam_fault(exam: object, manifest: Manifest) -> str | None:
-    """Return why the exam can't be that of the card; None if it can."""
+def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
+    """Return why the exam can't be the card's; None if it can."""
     if not isinstance(exam, dict) or exam.get("format") != FORMAT:
         return f"its format is not {FORMAT}"
     if exam.get("card") != manifest.name:
-        return f"it is of card {str(exam.get('card'))[:100]!r}, not of {manifest.name!r}"
+        return f"it belongs to card {str(exam.get('card'))[:100]!r}, not {manifest.name!r}"
     own = exam.get("own")
     if not isinstance(own, dict):
         return "it has no result on the card's own corpus"
     if own.get("sha256") != manifest.training.corpus_sha256:
-        return "it is of another corpus than the card's"
-    if fault := _run_fault(own):
+        return "its corpus is not the card's"
+    # Recall and faithfulness on the card's own corpus.
+    questions, digest = own.get("questions"), own.get("questions_sha256")
+    if type(questions) is not int or questions < 1:
+        return f"questions is {str(questions)[:40]}, but must be 1 or more"
+    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        return "questions_sha256 is not a sha256"
+    if fault := _find_mean_fault(own.get("recall"), "recall", questions):
         return fault
+    right = own["recall"]["mean"] * questions
+    if abs(right - round(right)) > questions * ROUNDING:
+        return f"a recall of {own['recall']['mean']:g} is not a share of {questions} questions"
+    faithfulness = own.get("faithfulness")
+    if faithfulness is not None and (fault := _find_scores_fault(faithfulness, "faithfulness")):
+        return fault
+    # Factuality against independent evidence.
     factuality = own.get("factuality")
     if factuality is None:
         return None
     digest = exam.get("evidence_sha256")
     if not exam.get("evidence") or not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        return "it has a factuality, but names no evidence with its sha256"
-    return _scores_fault(factuality, "factuality")
+        return "it has a factuality, but no name and sha256 of the evidence"
+    return _find_scores_fault(factuality, "factuality")
 
 
-def _run_fault(run: Mapping[str, Any]) -> str | None:
-    questions, digest = run.get("questions"), run.get("questions_sha256")
-    if type(questions) is not int or questions < 1:
-        return f"questions is {str(questions)[:40]}, but must be 1 or more"
-    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        return "questions_sha256 is not a sha256"
-    if fault := _mean_fault(run.get("recall"), "recall", questions):
-        return fault
-    right = run["recall"]["mean"] * questions
-    if abs(right - round(right)) > questions * ROUNDING:
-        return f"a recall of {run['recall']['mean']:g} is not a share of {questions} questions"
-    faithfulness = run.get("faithfulness")
-    return None if faithfulness is None else _scores_fault(faithfulness, "faithfulness")
-
-
-def _scores_fault(figure: object, name: str) -> str | None:
+def _find_scores_fault(figure: object, name: str) -> str | None:
     """Return why scores and their mean can't be right."""
     scores = _object(figure).get("scores")
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
@@ -131,13 +137,13 @@ def _scores_fault(figure: object, name: str) -> str | None:
     mean = _object(figure).get("mean")
     if not scores:
         return None if mean is None else f"{name} has a mean without scores"
-    if fault := _mean_fault(mean, name, len(scores)):
+    if fault := _find_mean_fault(mean, name, len(scores)):
         return fault
     expected, stated = sum(scores) / len(scores), _object(mean)["mean"]
     return None if abs(expected - stated) <= ROUNDING else f"the mean of {name} is not that of its scores"
 
 
-def _mean_fault(figure: object, name: str, count: int) -> str | None:
+def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
     """Return why a mean with its interval can't be right."""
     low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
@@ -157,20 +163,21 @@ def _share(value: object) -> float | None:
     return float(value) if number else None  # type: ignore[arg-type]
 
 
-# The limits by which a hub quarantines cards, as they are stored: least factuality and least coverage.
+# The settings by which a hub quarantines cards: a threshold of factuality, and the coverage that evidence needs.
 
 THRESHOLD, COVERAGE = "threshold", "coverage"
 
 
-def limits(connection: Connection) -> tuple[float | None, float]:
-    """Return the least factuality, None if the hub has none, and the share of a card's documents that evidence must
-    cover to quarantine it. Raises HubError for an invalid one."""
+def read_limits(connection: Connection) -> tuple[float | None, float]:
+    """Return the threshold of factuality, None without one, and the share of a card's documents that evidence must
+    cover to quarantine it. Raises HubError for an invalid setting.
+    """
     names = settings.c.name.in_((THRESHOLD, COVERAGE))
     rows = connection.execute(select(settings.c.name, settings.c.value).where(names))
     stored = {}
     for name, value in rows:
         try:
-            stored[name] = checked_share(float(value))
+            stored[name] = check_share(float(value))
         except ValueError:
             remedy = "0.5` (or off)" if name == THRESHOLD else f"--coverage {FLOOR:g}`"
             raise HubError(
@@ -184,30 +191,31 @@ def limits(connection: Connection) -> tuple[float | None, float]:
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
-MOST_NAMED = 500  # versions from which reading all audits is faster
+MOST_BY_ID = 500  # versions; for more, reading all audits is faster
 
 
-def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, Verified]:
+def verified_by_version(connection: Connection, ids: Collection[int]) -> dict[int, VerifiedFigures]:
     """Return the verified figures of these versions, by id; versions without any are omitted."""
     if not ids:
         return {}
+    # The audits of each version, oldest first.
     columns = [column for column in audits.c if column.name != "record"]
     query = select(*columns).order_by(audits.c.id)
-    if len(ids) <= MOST_NAMED:
+    if len(ids) <= MOST_BY_ID:
         query = query.where(audits.c.version_id.in_(ids))
     by_version: dict[int, list[Row[Any]]] = {}
     for row in connection.execute(query):
         by_version.setdefault(row.version_id, []).append(row)
-    _, floor = limits(connection)
+    _, floor = read_limits(connection)
     verified = {}
     for id_, rows in by_version.items():
         # Factuality is that of the latest audit whose evidence is independent and covers enough.
         independent = [row for row in rows if is_independent(row.overlap)]
-        covering = [row for row in independent if covers(row.coverage, floor)]
+        covering = [row for row in independent if covers_enough(row.coverage, floor)]
         figures = (_latest(chosen, AUDIT, "factuality") for chosen in (covering, independent, rows))
         measured = next(filter(None, figures), None)
         faithful = _latest(rows, AUDIT, "faithfulness") or _latest(rows, EXAM_FIGURES, "faithfulness")
-        verified[id_] = Verified(
+        verified[id_] = VerifiedFigures(
             at=utc(rows[-1].taken),
             recall=getattr(_latest(rows, EXAM_FIGURES, "recall"), "recall", None),
             faithfulness=getattr(faithful, "faithfulness", None),
@@ -233,13 +241,13 @@ def audited_factuality() -> ScalarSelect[float]:
         audits.c.version_id == versions.c.id,
         audits.c.kind == AUDIT,
         audits.c.factuality.is_not(None),
-        independent(),
+        has_independent_evidence(),
     )
     newest = select(audits.c.factuality).where(*measured).order_by(audits.c.id.desc()).limit(1)
     return newest.scalar_subquery()
 
 
-def independent() -> ColumnElement[bool]:
+def has_independent_evidence() -> ColumnElement[bool]:
     """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
     return or_(audits.c.overlap.is_(None), audits.c.overlap < OVERLAP)
 
@@ -304,7 +312,7 @@ class VersionLink:
     verified: AuditedFigures | None = None
 
 
-def figures(database: Database, repository: Repository) -> list[VersionFigures]:
+def list_version_figures(database: Database, repository: Repository) -> list[VersionFigures]:
     """Return the newest versions of a repository, at most 30, oldest first."""
     query = select(versions).where(versions.c.repository_id == repository.id)
     with database.read() as connection:
@@ -330,7 +338,7 @@ def figures(database: Database, repository: Repository) -> list[VersionFigures]:
     return newest
 
 
-def version_of(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
+def find_version_link(database: Database, sha256: str, identity: Identity | None) -> VersionLink | None:
     """Return the version with that manifest, if the identity may read it; None if this hub has none."""
     query = _select_links().where(versions.c.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as connection:
@@ -338,7 +346,7 @@ def version_of(database: Database, sha256: str, identity: Identity | None) -> Ve
     return None if row is None else _link(row)
 
 
-def derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
+def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionLink]:
     """Return the cards whose newest version is an update of one of these versions."""
     query = _select_newest().join(search, search.c.repository_id == repositories.c.id)
     query = query.where(search.c.updates.in_(sha256), readable(identity)).limit(MOST)
@@ -346,14 +354,14 @@ def derived(database: Database, sha256: Sequence[str], identity: Identity | None
         return [_link(row) for row in connection.execute(query)]
 
 
-def recent(database: Database, count: int) -> list[VersionLink]:
+def list_recent(database: Database, count: int) -> list[VersionLink]:
     """Return the versions that were published last in public repositories, newest first."""
     query = _select_links().where(readable(None)).order_by(versions.c.id.desc()).limit(count)
     with database.read() as connection:
         return [_link(row) for row in connection.execute(query)]
 
 
-def verified_figures(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
+def list_verified(database: Database, cards: Sequence[Repository]) -> list[VersionLink]:
     """Return the newest version of each repository whose factuality an audit measured, in the order given."""
     query = _select_newest().where(versions.c.repository_id.in_([repository.id for repository in cards]))
     with database.read() as connection:

@@ -1,29 +1,71 @@
-"""Garbage collection: unreferenced files and snapshots, and remains of killed processes.
+"""Garbage collection: unreferenced files and snapshots, and what killed processes left behind.
 
 It is safe while others publish: they store a blob first, then add the reference in a transaction that checks that the
 blob still exists. Here a blob is deleted in a transaction that checks that nothing refers to it. Transactions are
 short, since they block other writers.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from kcard.hub.selection import Snapshots
-from kcard.hub.storage import Blobs, discard, remains
+from sqlalchemy import ColumnElement, Connection, delete, select, union
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from kcard.hub.db.models import holdings, uploads, versions
+from kcard.hub.db.session import Database
+from kcard.hub.storage import Blobs, abandoned_folders, discard
+from kcard.hub.uploads import Parts, delete_stale_verdicts
+from kcard.hub.versions import Snapshots
 
-    from kcard.hub.db.session import Database
+__all__ = [
+    "GRACE",
+    "Garbage",
+    "collect_garbage",
+    "delete_unreferenced",
+    "find_referenced",
+    "repository_blobs",
+]
 
-__all__ = ["Garbage", "collect"]
-
+# How long uncommitted uploads are kept: clients may resume the next day.
+GRACE = timedelta(hours=24)
+READ_BATCH, DELETE_BATCH = 500, 100  # candidates that one transaction looks up, or deletes
 T = TypeVar("T")
-LOOKED_AT = 500
-DELETED = 100
+
+
+# What the database refers to, and the hub must keep.
+
+
+def repository_blobs(connection: Connection) -> dict[str, int]:
+    """Return the sha256 and the size of every blob of a repository."""
+    return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
+
+
+def find_referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
+    """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
+    rows = union(
+        select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
+        select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_is_expired()),
+    )
+    return set(connection.scalars(rows))
+
+
+def delete_unreferenced(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None:
+    """Delete those blobs that nothing refers to any more."""
+    for batch in _batches(candidates, DELETE_BATCH):
+        # Whoever is about to refer to one of them waits for this transaction, and then stores the blob again.
+        with database.write() as connection:
+            in_use = find_referenced(connection, batch)
+            blobs.delete(*(sha256 for sha256 in batch if sha256 not in in_use))
+
+
+def _is_expired() -> ColumnElement[bool]:
+    return uploads.c.at < datetime.now(UTC) - GRACE
+
+
+# The collection.
 
 
 @dataclass(frozen=True)
@@ -35,78 +77,73 @@ class Garbage:
     size: int
 
 
-def collect(
-    database: "Database", blobs: Blobs, snapshots: Snapshots, *, dry_run: bool = False
+def collect_garbage(
+    database: Database, blobs: Blobs, snapshots: Snapshots, *, dry_run: bool = False
 ) -> list[Garbage]:
     """Delete garbage and return it; with `dry_run` only return it.
 
     Files that a live process is writing are kept, and uploads are kept for a day.
     """
-    # Snapshots first: their files are hard links to blobs.
-    garbage = [*_collect_snapshots(database, snapshots, dry_run), *_collect_files(database, blobs, dry_run)]
-    # Remains of killed processes, on this machine and in the store.
-    for folder in remains(blobs.partial):
+    garbage: list[Garbage] = []
+
+    # Snapshots without a version. They come first: their files are hard links to blobs.
+    folders = {folder.name: folder for folder in snapshots}
+    freed = {name: _freed_size(folder) for name, folder in folders.items()}
+
+    def find_existing(connection: Connection, candidates: Collection[str]) -> set[str]:
+        return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
+
+    def delete_snapshots(unneeded: Sequence[str]) -> None:
+        for name in unneeded:
+            snapshots.delete(folders[name])
+
+    delete_all = None if dry_run else delete_snapshots
+    for name in _delete_unneeded(database, folders, find_existing, delete_all):
+        garbage.append(Garbage("snapshot", str(folders[name]), freed[name]))
+
+    # Files that neither repositories nor unexpired uploads refer to.
+    if not dry_run:
+        with database.write() as connection:
+            connection.execute(delete(uploads).where(_is_expired()))
+            delete_stale_verdicts(connection)
+    delete_blobs = None if dry_run else lambda unneeded: blobs.delete(*unneeded)
+    for listed in _batches(blobs.sizes(), READ_BATCH):
+        sizes = dict(listed)
+        for sha256 in _delete_unneeded(database, sizes, find_referenced, delete_blobs):
+            garbage.append(Garbage("file", blobs.where(sha256), sizes[sha256]))
+
+    # What killed processes left behind, on this machine and in the store.
+    for folder in abandoned_folders(blobs.partial):
         garbage.append(Garbage("remains", str(folder), _freed_size(folder)))
         if not dry_run:
             discard(folder)
     garbage += [Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run)]
-    # Abandoned uploads of clients.
-    from kcard.hub.uploads import Parts
 
+    # Parts of uploads that clients gave up.
     parts = Parts(blobs.partial.parent / "parts", database)
-    garbage += [Garbage("remains", str(path), size) for path, size in parts.collect(dry_run=dry_run)]
-    return garbage
+    return garbage + [Garbage("remains", str(path), size) for path, size in parts.collect(dry_run=dry_run)]
 
 
-def _collect_snapshots(database: "Database", snapshots: Snapshots, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub.trees import existing_versions
-
-    folders = {folder.name: folder for folder in snapshots}
-    freed = {name: _freed_size(folder) for name, folder in folders.items()}
-
-    def delete(gone: Sequence[str]) -> None:
-        for name in gone:
-            snapshots.delete(folders[name])
-
-    for name in _unneeded(database, folders, existing_versions, None if dry_run else delete):
-        yield Garbage("snapshot", str(folders[name]), freed[name])
-
-
-def _collect_files(database: "Database", blobs: Blobs, dry_run: bool) -> Iterator[Garbage]:
-    from kcard.hub import verdicts
-    from kcard.hub.trees import expire, referenced
-
-    if not dry_run:
-        with database.write() as connection:
-            expire(connection)
-            verdicts.forget(connection)
-    delete = None if dry_run else lambda gone: blobs.delete(*gone)
-    for listed in _batches(blobs.sizes(), LOOKED_AT):
-        sizes = dict(listed)
-        for sha256 in _unneeded(database, sizes, referenced, delete):
-            yield Garbage("file", blobs.where(sha256), sizes[sha256])
-
-
-def _unneeded(
-    database: "Database",
+def _delete_unneeded(
+    database: Database,
     candidates: Iterable[str],
-    needed: "Callable[[Connection, Sequence[str]], set[str]]",
+    find_needed: Callable[[Connection, Sequence[str]], set[str]],
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
-    """Yield the candidates that the database does not need, after deleting them."""
-    for batch in _batches(candidates, LOOKED_AT):
+    """Yield the candidates that the database does not need, after deleting them; `delete` None: without."""
+    for batch in _batches(candidates, READ_BATCH):
         with database.read() as connection:
-            in_use = needed(connection, batch)
-            unneeded = [candidate for candidate in batch if candidate not in in_use]
-        for few in _batches(unneeded, DELETED):
+            needed = find_needed(connection, batch)
+            unneeded = [candidate for candidate in batch if candidate not in needed]
+        for few in _batches(unneeded, DELETE_BATCH):
             if delete is None:
                 yield from few
                 continue
-            with database.write() as connection:  # it may be needed by now
-                in_use = needed(connection, few)
-                gone = [candidate for candidate in few if candidate not in in_use]
-                delete(gone)
-            yield from gone
+            with database.write() as connection:  # one of them may be needed by now
+                needed = find_needed(connection, few)
+                still_unneeded = [candidate for candidate in few if candidate not in needed]
+                delete(still_unneeded)
+            yield from still_unneeded
 
 
 def _freed_size(path: Path) -> int:

@@ -1,16 +1,18 @@
-"""The history of repositories, branches and tags."""
+"""The history of repositories: commits, branches and tags."""
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, literal, select, update
 
-from kcard.hub import search_index, trees, uploads
-from kcard.hub.accounts import Identity, folded
+from kcard.errors import HubError
+from kcard.hub import quotas, search_index, trees, uploads
+from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.card_metadata import read_metadata, write_metadata
 from kcard.hub.db.models import (
     commits,
     holdings,
@@ -19,33 +21,35 @@ from kcard.hub.db.models import (
     published_tags,
     refs,
     repositories,
+    utc,
     versions,
 )
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere, TooLarge
-from kcard.hub.permissions import is_administrator
-from kcard.hub.trees import Stored, StoredTree, Tree
-from kcard.hub.values import BRANCH, MAIN, TAG, Commit, Entry, Ref, Repository
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, WrongParent
+from kcard.hub.permissions import find_usable_blobs, is_administrator
+from kcard.hub.storage import Blobs
+from kcard.hub.trees import CommitTree, EncodedTree, Tree
+from kcard.hub.values import BRANCH, MAIN, TAG, Add, Commit, Entry, Operation, Ref, Repository
 
 __all__ = [
     "CommitDraft",
+    "Commits",
     "Refs",
+    "add_holdings",
     "check_ref",
-    "drop",
-    "head",
-    "hold",
-    "no_commit",
-    "point",
-    "prepare",
+    "delete_commit",
+    "draft_commit",
+    "find_head",
+    "point_branch",
     "put_tag",
+    "read_commit_tree",
+    "read_tree",
     "require_unpublished",
-    "stored_tree",
-    "tree",
-    "write",
+    "write_commit",
 ]
 
 
-# Rows of commits, branches and holdings.
+# Rows of commits, branches and holdings, within a transaction of the caller.
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,13 @@ class CommitDraft:
     """An unwritten commit with its stored tree, and older commits to rewrite: see trees.choose_storage."""
 
     commit: Commit
-    stored: Stored
-    rewritten: Mapping[str, Stored]
+    stored: EncodedTree
+    rewritten: Mapping[str, EncodedTree]
 
 
-def prepare(
+def draft_commit(
     identity: str,
-    before: StoredTree | None,
+    before: CommitTree | None,
     files: Mapping[str, Entry],
     title: str,
     message: str,
@@ -69,39 +73,39 @@ def prepare(
 
     `identity` makes equal commits of two repositories differ.
     """
-    parent, text, date = None if before is None else before.sha, trees.dumps(files), now()
-    content = [identity, parent, text, title, message, author, date.isoformat()]
+    parent, date = None if before is None else before.sha, now()
+    content = [identity, parent, trees.dump_tree(files), title, message, author, date.isoformat()]
     sha = hashlib.sha1(json.dumps(content).encode(), usedforsecurity=False).hexdigest()
     stored, rewritten = trees.choose_storage(before, files)
     return CommitDraft(Commit(sha, parent, title, message, author, date), stored, rewritten)
 
 
-def head(connection: Connection, repository_id: int, branch: str) -> str | None:
+def find_head(connection: Connection, repository_id: int, branch: str) -> str | None:
     """Return the commit of a branch; None if there is no such branch."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     sha: str | None = connection.scalar(select(refs.c.sha).where(*here))
     return sha
 
 
-def tree(connection: Connection, repository: Repository, sha: str) -> Tree:
-    """Return the files of a commit by path, sorted. Raises NotThere, and HubError if they are damaged."""
-    return stored_tree(connection, repository, sha).tree
+def read_tree(connection: Connection, repository: Repository, sha: str) -> Tree:
+    """Return the files of a commit by path, sorted. Raises NotFound, and HubError if they are damaged."""
+    return read_commit_tree(connection, repository, sha).tree
 
 
-def stored_tree(connection: Connection, repository: Repository, sha: str) -> StoredTree:
-    """Return what `tree` does, with the chain that it was read from, which `prepare` needs of a parent."""
-    commit_tree = trees.find(connection, repository.id, sha)
+def read_commit_tree(connection: Connection, repository: Repository, sha: str) -> CommitTree:
+    """Return the tree of a commit with the chain that it is stored in, which `draft_commit` needs of the parent."""
+    commit_tree = trees.find_tree(connection, repository.id, sha)
     if commit_tree is None:
-        raise no_commit(repository, sha)
+        raise unknown_commit(repository, sha)
     return commit_tree
 
 
-def no_commit(repository: Repository, sha: str) -> NotThere:
+def unknown_commit(repository: Repository, sha: str) -> NotFound:
     """Return the error for an unknown commit."""
-    return NotThere("revision", f"commit {sha[:64]!r} not found in {repository.name}")
+    return NotFound("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
-def write(connection: Connection, repository_id: int, branch: str, draft: CommitDraft) -> None:
+def write_commit(connection: Connection, repository_id: int, branch: str, draft: CommitDraft) -> None:
     """Write a commit and point the branch at it, creating the branch if needed."""
     commit = draft.commit
     values = {
@@ -116,12 +120,12 @@ def write(connection: Connection, repository_id: int, branch: str, draft: Commit
         "delta": draft.stored.delta,
     }
     connection.execute(insert(commits).values(values))
-    point(connection, repository_id, branch, commit.sha)
+    point_branch(connection, repository_id, branch, commit.sha)
     grown = [_rewrite(connection, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
-    uploads.add_tree(connection, repository_id, len(draft.stored.content) + sum(grown))
+    quotas.count_tree(connection, repository_id, len(draft.stored.content) + sum(grown))
 
 
-def _rewrite(connection: Connection, repository_id: int, sha: str, stored: Stored) -> int:
+def _rewrite(connection: Connection, repository_id: int, sha: str, stored: EncodedTree) -> int:
     """Store the tree of a commit in another way; returns the bytes by which it grew."""
     here = (commits.c.repository_id == repository_id, commits.c.sha == sha)
     before = connection.scalar(select(func.length(commits.c.tree)).where(*here))
@@ -131,7 +135,7 @@ def _rewrite(connection: Connection, repository_id: int, sha: str, stored: Store
     return len(stored.content) - int(before)
 
 
-def point(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
+def point_branch(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
     """Point a branch at a commit, creating the branch if needed."""
     here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
     if connection.execute(update(refs).where(*here).values(sha=sha)).rowcount == 0:
@@ -139,53 +143,201 @@ def point(connection: Connection, repository_id: int, branch: str, sha: str) -> 
         connection.execute(insert(refs).values(sha=sha, **new))
 
 
-def drop(connection: Connection, repository_id: int, sha: str) -> str | None:
-    """Delete a commit, its refs and the holdings that only it needs. Its children get its parent, which is returned."""
+def delete_commit(connection: Connection, repository_id: int, sha: str) -> str | None:
+    """Delete a commit with its refs and the holdings that no other commit needs.
+
+    Its children become children of its parent, which is returned.
+    """
     mine = commits.c.repository_id == repository_id
-    gone = select(commits.c.parent, func.length(commits.c.tree)).where(mine, commits.c.sha == sha)
-    row = connection.execute(gone).one_or_none()
+    query = select(commits.c.parent, func.length(commits.c.tree)).where(mine, commits.c.sha == sha)
+    row = connection.execute(query).one_or_none()
     if row is None:  # two versions may have had one commit
         return None
     parent: str | None = row.parent
     # Store the trees of its children without reference to it.
     children = connection.scalars(select(commits.c.sha).where(mine, commits.c.parent == sha, commits.c.delta))
-    before = None if parent is None else trees.find(connection, repository_id, parent)
+    before = None if parent is None else trees.find_tree(connection, repository_id, parent)
     grown = 0
     for child in list(children):
-        child_tree = trees.find(connection, repository_id, child)
+        child_tree = trees.find_tree(connection, repository_id, child)
         assert child_tree is not None  # as just read
         grown += _rewrite(connection, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
-    uploads.add_tree(connection, repository_id, grown - int(row[1]))
+    quotas.count_tree(connection, repository_id, grown - int(row[1]))
+    # Delete the commit.
     connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
     connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
     connection.execute(delete(commits).where(mine, commits.c.sha == sha))
+    # Delete the holdings of files that are in no other commit.
     rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
-    named = {entry.sha256 for row in rows for entry in trees.decode(Stored(*row))[0].values()}
+    named = {entry.sha256 for row in rows for entry in trees.decode_tree(EncodedTree(*row))[0].values()}
     here = holdings.c.repository_id == repository_id
     unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
-    uploads.remove_blobs(connection, repository_id, unneeded)
+    quotas.discount_blobs(connection, repository_id, unneeded)
     connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
     return parent
 
 
-def hold(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
+def add_holdings(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
     """Add the blobs of these entries, by sha256, to the repository's holdings."""
     here = (holdings.c.repository_id == repository_id, holdings.c.sha256.in_(entries))
-    there = set(connection.scalars(select(holdings.c.sha256).where(*here)))
-    owner = uploads.namespace(connection, repository_id)
+    existing = set(connection.scalars(select(holdings.c.sha256).where(*here)))
+    owner = quotas.find_owner(connection, repository_id)
     rows = [
         {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
         for sha256, entry in entries.items()
-        if sha256 not in there
+        if sha256 not in existing
     ]
     if rows:
         connection.execute(insert(holdings), rows)
-        uploads.add_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])
+        quotas.count_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])
 
+
+# Commits.
+
+CommitList: TypeAlias = list[Commit]  # `list` is a method below
+COMMIT_COLUMNS = tuple(c for c in commits.c if c.name in Commit.__dataclass_fields__)
+LONGEST_TITLE, LONGEST_MESSAGE = 500, 20_000  # characters, the latter also of tags
+ATTEMPTS = 100  # of a commit without a parent, which is retried after a concurrent one
+DEEPEST = 10_000  # commits before a page of the history; walking them takes 30 ms
+
+
+class Commits:
+    """The commits of a hub's repositories. `quota`: the default quota of a namespace in bytes."""
+
+    def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
+        self._database, self._blobs, self._quota = database, blobs, quota
+
+    def add(
+        self,
+        repository: Repository,
+        branch: str,
+        operations: Sequence[Operation],
+        *,
+        parent: str | None,
+        title: str,
+        message: str,
+        identity: Identity,
+    ) -> Commit:
+        """Commit the operations to a branch, all of them or none.
+
+        `parent` is the expected head of the branch; None: any. Every added entry must be an upload of this account,
+        or in a repository whose files it may download. Raises WrongParent, NotFound (branch, or an entry to delete or
+        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata).
+        """
+        if not title.strip():
+            raise Invalid("a commit needs a title: summarise the change in one line")
+        if len(title) > LONGEST_TITLE or len(message) > LONGEST_MESSAGE:
+            raise Invalid(
+                f"commit text too long: a title has at most {LONGEST_TITLE} characters, a message {LONGEST_MESSAGE}"
+            )
+        for _ in range(ATTEMPTS):
+            # The head of the branch, which must be the expected one.
+            with self._database.read() as connection:
+                head = find_head(connection, repository.id, branch)
+            if head is None:
+                raise NotFound(
+                    "revision", f"branch {branch!r} not found in {repository.name}: create it first"
+                )
+            if parent is not None and not head.startswith(parent):
+                raise WrongParent(
+                    f"branch {branch!r} of {repository.name} is at {head}, not {parent}: fetch the new commits, "
+                    "then retry"
+                )
+            # The new tree and its metadata, outside of the write transaction, since both take long.
+            before = self._read_stored_tree(repository, head)
+            tree = trees.apply_operations(before.tree, operations, lambda c: self.tree(repository, c), head)
+            draft = draft_commit(str(repository.id), before, tree, title, message, identity.name)
+            metadata_of_main = read_metadata(tree, self._blobs, before.tree) if branch == MAIN else None
+            with self._database.write() as connection:
+                if find_head(connection, repository.id, branch) != head:
+                    continue  # a concurrent commit: try again
+                # Every added file must be available to the account.
+                added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
+                unavailable = added.keys() - find_usable_blobs(connection, identity, added).keys()
+                for entry in (added[sha256] for sha256 in sorted(unavailable)):
+                    if entry.lfs:  # the same message if other accounts have it
+                        raise Invalid(
+                            f"{entry.path}: no upload with sha256 {entry.sha256}: upload the file first"
+                        )
+                    if not self._blobs.holds(entry.sha256):
+                        raise HubError(f"{entry.path} expired before it was committed: commit it again")
+                # Write the commit, and charge the namespace for it.
+                write_commit(connection, repository.id, branch, draft)
+                add_holdings(connection, repository.id, added)
+                uploads.delete_committed(connection, identity.account_id, repository.id, added)
+                quotas.require_quota(connection, quotas.find_owner(connection, repository.id), self._quota)
+                if metadata_of_main is not None:
+                    sha, at = draft.commit.sha, draft.commit.date
+                    # The repository may have been moved, so read its current name.
+                    here = select(repositories.c.name).where(repositories.c.id == repository.id)
+                    name = str(connection.execute(here).scalar_one())
+                    write_metadata(connection, repository.id, name, metadata_of_main, sha=sha, at=at)
+            return draft.commit
+        raise WrongParent(f"too many concurrent commits to branch {branch!r} of {repository.name}: try again")
+
+    def get(self, repository: Repository, sha: str) -> Commit:
+        """Return the commit of that sha. Raises NotFound."""
+        query = select(*COMMIT_COLUMNS).where(*_is_commit(repository, sha))
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise unknown_commit(repository, sha)
+        return _commit_from_row(row)
+
+    def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> CommitList:
+        """Return a page of the commit's history, the commit first; pages count from 0.
+
+        Raises Invalid for a page that starts after more than DEEPEST commits: list from an older commit instead.
+        """
+        if page * size > DEEPEST:
+            raise Invalid(
+                f"page {page} starts after {page * size} commits, the limit is {DEEPEST}: follow the Link header"
+            )
+        # A commit and its ancestors, up to the end of the page.
+        columns = (commits.c.sha, commits.c.parent)
+        start = select(*columns, literal(0).label("depth")).where(*_is_commit(repository, sha))
+        ancestry = start.cte("ancestry", recursive=True)
+        above = (commits.c.repository_id == repository.id, commits.c.sha == ancestry.c.parent)
+        more = select(*columns, ancestry.c.depth + 1).where(*above, ancestry.c.depth + 1 < (page + 1) * size)
+        ancestry = ancestry.union_all(more)
+        query = (
+            select(*COMMIT_COLUMNS)
+            .join(ancestry, commits.c.sha == ancestry.c.sha)
+            .where(commits.c.repository_id == repository.id, ancestry.c.depth >= page * size)
+            .order_by(ancestry.c.depth)
+        )
+        with self._database.read() as connection:
+            ancestors = [_commit_from_row(row) for row in connection.execute(query)]
+            if (
+                not ancestors
+                and connection.scalar(select(commits.c.id).where(*_is_commit(repository, sha))) is None
+            ):
+                raise unknown_commit(repository, sha)
+        return ancestors
+
+    def tree(self, repository: Repository, sha: str) -> dict[str, Entry]:
+        """Return the files of a commit by path, sorted. Raises NotFound."""
+        return self._read_stored_tree(repository, sha).tree
+
+    def _read_stored_tree(self, repository: Repository, sha: str) -> CommitTree:
+        with self._database.read() as connection:
+            return read_commit_tree(connection, repository, sha)
+
+
+def _is_commit(repository: Repository, sha: str) -> tuple[ColumnElement[bool], ...]:
+    return commits.c.repository_id == repository.id, commits.c.sha == sha
+
+
+def _commit_from_row(row: Row[Any]) -> Commit:
+    """Return the commit in a row of COMMIT_COLUMNS."""
+    return Commit(row.sha, row.parent, row.title, row.message, row.author, utc(row.date))
+
+
+# Branches and tags.
 
 RefList: TypeAlias = list[Ref]
-LONGEST, MESSAGE = 250, 20_000
-MOST = 10_000  # branches and tags of a repository, which clients list at once
+LONGEST_NAME = 250
+MOST_REFS = 10_000  # branches and tags of a repository, which clients list at once
 # A subset of git's rules that is safe in URLs.
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._/+@-]*[A-Za-z0-9_+-])?")
 SHA = re.compile(r"[0-9a-f]{40}")
@@ -201,7 +353,7 @@ class Refs:
     def resolve(self, repository: Repository, revision: str) -> str:
         """Return the commit sha of a revision: a branch, a tag or a commit, in this order.
 
-        A commit may be abbreviated to 7 digits. Raises NotThere, also for an ambiguous abbreviation.
+        A commit may be abbreviated to 7 digits. Raises NotFound, also for an ambiguous abbreviation.
         """
         with self._database.read() as connection:
             here = (refs.c.repository_id == repository.id, refs.c.name == revision)
@@ -216,8 +368,8 @@ class Refs:
                 shas = list(connection.scalars(select(commits.c.sha).where(*of).limit(2)))
                 if len(shas) == 1:
                     return str(shas[0])
-        raise NotThere(
-            "revision", f"branch, tag or commit {revision[:LONGEST]!r} not found in {repository.name}"
+        raise NotFound(
+            "revision", f"branch, tag or commit {revision[:LONGEST_NAME]!r} not found in {repository.name}"
         )
 
     def branches(self, repository: Repository) -> RefList:
@@ -237,25 +389,25 @@ class Refs:
     def create_branch(self, repository: Repository, name: str, sha: str, exist_ok: bool = False) -> None:
         """Create a branch at a commit of the repository.
 
-        Raises Conflict if it exists, unless `exist_ok`; Invalid for an invalid name, NotThere for an unknown sha,
-        TooLarge over MOST branches and tags.
+        Raises Conflict if it exists, unless `exist_ok`; Invalid for an invalid name, NotFound for an unknown sha,
+        TooLarge over MOST_REFS branches and tags.
         """
         check_ref(name, BRANCH)
         with self._database.write() as connection:
-            here = _here(repository, BRANCH, name)
+            here = _is_ref(repository, BRANCH, name)
             if exist_ok and connection.scalar(select(refs.c.sha).where(*here)) is not None:
                 return
-            _put(connection, repository, BRANCH, name, sha, "")
+            _put_ref(connection, repository, BRANCH, name, sha, "")
 
     def delete_branch(self, repository: Repository, name: str) -> None:
-        """Delete a branch; its commits stay. Raises NotThere, Invalid for main."""
+        """Delete a branch; its commits stay. Raises NotFound, Invalid for main."""
         if name == MAIN:
             raise Invalid("can't delete the branch 'main'")
         with self._database.write() as connection:
-            _delete(connection, repository, BRANCH, name)
+            _delete_ref(connection, repository, BRANCH, name)
 
     def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
-        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST branches and tags.
+        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST_REFS branches and tags.
 
         For a commit with a card, use Publications.publish, which also creates the version.
         """
@@ -263,7 +415,7 @@ class Refs:
             put_tag(connection, repository, name, sha, message)
 
     def delete_tag(self, repository: Repository, name: str, identity: Identity | None = None) -> None:
-        """Delete a tag. Raises NotThere, Forbidden.
+        """Delete a tag. Raises NotFound, Forbidden.
 
         Only administrators of the hub may delete a tag that published a version; the last tag deletes the version.
         """
@@ -275,14 +427,14 @@ class Refs:
                     f"can't delete tag {name!r}: it published a version of {repository.name}; publish a newer one, or "
                     "ask an administrator of the hub"
                 )
-            _delete(connection, repository, TAG, name)
+            _delete_ref(connection, repository, TAG, name)
             if version is not None:
                 connection.execute(delete(publications).where(*here))
                 # The last tag deletes the version.
                 left = select(publications.c.id).where(publications.c.version_id == version)
                 if connection.scalar(left) is None:
                     connection.execute(delete(versions).where(versions.c.id == version))
-                search_index.put_rows(connection, repository.id)
+                search_index.update_rows(connection, repository.id)
 
 
 def check_ref(name: str, what: str) -> str:
@@ -293,10 +445,16 @@ def check_ref(name: str, what: str) -> str:
         or "@{" in name
         or any(not part or part.startswith(".") or part.endswith((".", ".lock")) for part in parts)
     )
-    if len(name) > LONGEST or not NAME.fullmatch(name) or odd or parts[0] == "refs" or SHA.fullmatch(name):
+    if (
+        len(name) > LONGEST_NAME
+        or not NAME.fullmatch(name)
+        or odd
+        or parts[0] == "refs"
+        or SHA.fullmatch(name)
+    ):
         raise Invalid(
-            f"invalid {what} name {name[:LONGEST]!r}: use at most {LONGEST} letters, digits, '.', '_', '-', '+', '@' "
-            "and '/', by git's rules, and not the sha of a commit"
+            f"invalid {what} name {name[:LONGEST_NAME]!r}: use at most {LONGEST_NAME} letters, digits, '.', '_', '-', "
+            "'+', '@' and '/', by git's rules, and not the sha of a commit"
         )
     return name
 
@@ -306,12 +464,12 @@ def put_tag(
 ) -> None:
     """Create a tag inside a transaction; raises as `Refs.create_tag`. `card`: the sha256 of the card it publishes."""
     check_ref(name, TAG)
-    if len(message) > MESSAGE:
-        raise Invalid(f"tag message too long: the limit is {MESSAGE} characters")
-    _put(connection, repository, TAG, name, sha, message, card)
+    if len(message) > LONGEST_MESSAGE:
+        raise Invalid(f"tag message too long: the limit is {LONGEST_MESSAGE} characters")
+    _put_ref(connection, repository, TAG, name, sha, message, card)
 
 
-def _put(
+def _put_ref(
     connection: Connection,
     repository: Repository,
     kind: str,
@@ -323,14 +481,14 @@ def _put(
     require_unpublished(connection, repository.id, repository.name, {name: card})
     # A branch with the name of a tag would hide the tag.
     for other in (BRANCH, TAG):
-        if connection.scalar(select(refs.c.sha).where(*_here(repository, other, name))) is not None:
+        if connection.scalar(select(refs.c.sha).where(*_is_ref(repository, other, name))) is not None:
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
     count = select(func.count()).select_from(refs).where(refs.c.repository_id == repository.id)
-    if (connection.scalar(count) or 0) >= MOST:
-        raise TooLarge(f"{repository.name} has {MOST} branches and tags, the limit: delete some")
+    if (connection.scalar(count) or 0) >= MOST_REFS:
+        raise TooLarge(f"{repository.name} has {MOST_REFS} branches and tags, the limit: delete some")
     of = (commits.c.repository_id == repository.id, commits.c.sha == sha)
     if connection.scalar(select(commits.c.id).where(*of)) is None:
-        raise no_commit(repository, sha)
+        raise unknown_commit(repository, sha)
     values = {"repository_id": repository.id, "kind": kind, "name": name, "sha": sha, "message": message}
     connection.execute(insert(refs).values(values))
 
@@ -340,13 +498,13 @@ def require_unpublished(
 ) -> None:
     """Raise Conflict if a revision, with the sha256 of the card that it publishes, was another published tag.
 
-    What a name and a tag meant is recorded for ever, whatever becomes of the repository.
+    The card of a name and a tag is recorded permanently, even if the repository is deleted or renamed.
     """
     model = (repositories.c.id == repository_id, repositories.c.type == "model")
     if connection.scalar(select(repositories.c.id).where(*model)) is None:
         return
     before = select(published_tags.c.tag, published_tags.c.sha256).where(
-        published_tags.c.name == folded(name)
+        published_tags.c.name == fold_name(name)
     )
     for tag, sha256 in connection.execute(before):
         if tag in revisions and revisions[tag] != sha256:
@@ -355,10 +513,10 @@ def require_unpublished(
             )
 
 
-def _delete(connection: Connection, repository: Repository, kind: str, name: str) -> None:
-    if connection.execute(delete(refs).where(*_here(repository, kind, name))).rowcount == 0:
-        raise NotThere("revision", f"{kind} {name[:LONGEST]!r} not found in {repository.name}")
+def _delete_ref(connection: Connection, repository: Repository, kind: str, name: str) -> None:
+    if connection.execute(delete(refs).where(*_is_ref(repository, kind, name))).rowcount == 0:
+        raise NotFound("revision", f"{kind} {name[:LONGEST_NAME]!r} not found in {repository.name}")
 
 
-def _here(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[bool], ...]:
+def _is_ref(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[bool], ...]:
     return refs.c.repository_id == repository.id, refs.c.kind == kind, refs.c.name == name

@@ -1,4 +1,4 @@
-"""Write the cards of the hub's own namespace.
+"""Cards of the hub's own namespace: add, alias and remove versions.
 
 A version is a commit of the card's repository, a tag and a row in `versions`. An alias is a branch.
 """
@@ -9,10 +9,20 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select, update
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub import history, publications, rows, search_index, trees, uploads
-from kcard.hub.accounts import OWN, check_namespace, check_unambiguous, folded
-from kcard.hub.commits import README, CardMetadata, describe_card, write_metadata
-from kcard.hub.commits import read as read_metadata
+from kcard.hub import history, publications, quotas, search_index, trees
+from kcard.hub.accounts import (
+    DEFAULT_NAMESPACE,
+    FALLBACK_NAMESPACE,
+    NAMESPACE_SETTING,
+    OWN_NAMESPACES,
+    OwnNamespace,
+    check_namespace,
+    check_unambiguous,
+    find_own_namespace,
+    fold_name,
+    full_name,
+)
+from kcard.hub.card_metadata import README, CardMetadata, describe_card, read_metadata, write_metadata
 from kcard.hub.db.models import (
     accounts,
     commits,
@@ -28,16 +38,7 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Refused
 from kcard.hub.figures import EXAM_FILE, read_exam
 from kcard.hub.history import put_tag
-from kcard.hub.repositories import make_repository_row
-from kcard.hub.rows import (
-    DEFAULT,
-    INSTEAD,
-    REPOSITORY_COLUMNS,
-    SETTING,
-    OwnNamespace,
-    find_namespace,
-    full_name,
-)
+from kcard.hub.repositories import REPOSITORY_COLUMNS, make_repository_row, repository_from_row
 from kcard.hub.storage import Blob, Blobs
 from kcard.hub.trees import Tree, file_entry
 from kcard.hub.values import MAIN, TAG, DeclaredFigures, Repository
@@ -48,7 +49,7 @@ __all__ = ["LocalCards"]
 
 
 class LocalCards:
-    """The cards of a hub's own namespace."""
+    """Writes the cards of a hub's own namespace."""
 
     def __init__(self, database: Database, blobs: Blobs) -> None:
         self._database, self._blobs = database, blobs
@@ -77,26 +78,29 @@ class LocalCards:
         card = _UnpublishedCard(parsed, tree, metadata, exam)
         with self._database.write() as connection:
             locked()
-            own = find_namespace(connection)
+            # The namespace, created for the first card.
+            own = find_own_namespace(connection)
             if own is None:
-                taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT)
+                taken = select(accounts.c.id).where(accounts.c.folded == DEFAULT_NAMESPACE)
                 own = _find_or_create_organisation(
-                    connection, DEFAULT if connection.scalar(taken) is None else INSTEAD
+                    connection, DEFAULT_NAMESPACE if connection.scalar(taken) is None else FALLBACK_NAMESPACE
                 )
-                connection.execute(insert(settings).values(name=SETTING, value=folded(own.name)))
+                connection.execute(insert(settings).values(name=NAMESPACE_SETTING, value=fold_name(own.name)))
+            # The repository of the card, likewise.
             name = parsed.name
             here = select(*REPOSITORY_COLUMNS).where(is_card(connection, name))
             if (row := connection.execute(here).one_or_none()) is None:
                 new = make_repository_row("model", own.id, full_name(own, name))
                 connection.execute(insert(repositories).values(new))
                 row = connection.execute(here).one()
-            repository = rows.repository(row)
+            repository = repository_from_row(row)
+            # The version, unless it exists, and its aliases.
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == blobs[MANIFEST].sha256)
             version = connection.scalar(select(versions.c.id).where(*same))
             if version is None:
-                version = _publish(connection, repository, manifest, card, own.name)
+                version = _write_version(connection, repository, manifest, card, own.name)
             for alias in aliases:
-                _point(connection, repository.id, alias, version)
+                _point_alias(connection, repository.id, alias, version)
             return find_versions(connection, versions.c.id == version)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
@@ -105,7 +109,7 @@ class LocalCards:
             row = find_key(connection, version)
             if row is None:
                 return None
-            _point(connection, row.repository_id, alias, row.id)
+            _point_alias(connection, row.repository_id, alias, row.id)
             return find_versions(connection, versions.c.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
@@ -114,15 +118,15 @@ class LocalCards:
         Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as connection:
-            own = find_namespace(connection)
+            own = find_own_namespace(connection)
             for version in gone:
                 row = find_key(connection, version)
                 if row is None:
                     continue
                 connection.execute(delete(versions).where(versions.c.id == row.id))
-                search_index.put_rows(connection, row.repository_id)
+                search_index.update_rows(connection, row.repository_id)
                 if own is not None and "/" not in version.name:
-                    _forget(connection, row.repository_id, row.sha, self._blobs)
+                    _delete_version_commit(connection, row.repository_id, row.sha, self._blobs)
 
     def rename(self, name: str) -> None:
         """Move the cards to another organisation, created if needed.
@@ -130,30 +134,35 @@ class LocalCards:
         Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
         """
         with self._database.write() as connection:
-            own = find_namespace(connection)
-            if own is not None and folded(own.name) == folded(name):
+            own = find_own_namespace(connection)
+            if own is not None and fold_name(own.name) == fold_name(name):
                 return
-            if folded(check_namespace(name)) not in OWN:
+            if fold_name(check_namespace(name)) not in OWN_NAMESPACES:
                 check_unambiguous(name, account=True)
             new = _find_or_create_organisation(connection, name)
             if own is None:
-                connection.execute(insert(settings).values(name=SETTING, value=folded(name)))
+                connection.execute(insert(settings).values(name=NAMESPACE_SETTING, value=fold_name(name)))
                 return
-            connection.execute(update(settings).where(settings.c.name == SETTING).values(value=folded(name)))
+            connection.execute(
+                update(settings).where(settings.c.name == NAMESPACE_SETTING).values(value=fold_name(name))
+            )
+            # Move every repository, with its card.
             columns = select(*REPOSITORY_COLUMNS).where(repositories.c.namespace_id == own.id)
-            for there in [rows.repository(row) for row in connection.execute(columns)]:
-                to = f"{new.name}/{there.name.partition('/')[2]}"
-                taken = (repositories.c.type == there.type, repositories.c.folded == folded(to))
+            for repository in [repository_from_row(row) for row in connection.execute(columns)]:
+                to = f"{new.name}/{repository.name.partition('/')[2]}"
+                taken = (repositories.c.type == repository.type, repositories.c.folded == fold_name(to))
                 if connection.scalar(select(repositories.c.id).where(*taken)) is not None:
                     raise HubError(
                         f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
                     )
-                uploads.move(connection, there.id, new.id)
-                values = {"namespace_id": new.id, "name": to, "folded": folded(to)}
-                connection.execute(update(repositories).where(repositories.c.id == there.id).values(values))
-                publications.record_tags(connection, there.id, to)
-                search_index.put_terms(connection, there.id, to, there.tags)
-                search_index.put_rows(connection, there.id)
+                quotas.transfer_repository(connection, repository.id, new.id)
+                values = {"namespace_id": new.id, "name": to, "folded": fold_name(to)}
+                connection.execute(
+                    update(repositories).where(repositories.c.id == repository.id).values(values)
+                )
+                publications.record_tags(connection, repository.id, to)
+                search_index.replace_terms(connection, repository.id, to, repository.tags)
+                search_index.update_rows(connection, repository.id)
 
 
 @dataclass(frozen=True)
@@ -166,19 +175,19 @@ class _UnpublishedCard:
     declared: DeclaredFigures | None
 
 
-def _publish(
+def _write_version(
     connection: Connection, repository: Repository, text: str, card: _UnpublishedCard, author: str
 ) -> int:
     """Write the next version: a commit on main, the row, and its tag. Returns the version's id."""
     number = publications.next_number(connection, repository.id, card.tree[MANIFEST].sha256)
     tag, name = f"v{number}", card.manifest.name
-    head = history.head(connection, repository.id, MAIN)
-    before = None if head is None else history.stored_tree(connection, repository, head)
+    head = history.find_head(connection, repository.id, MAIN)
+    before = None if head is None else history.read_commit_tree(connection, repository, head)
     description = card.manifest.description
-    draft = history.prepare(str(repository.id), before, card.tree, f"{name} {tag}", description, author)
+    draft = history.draft_commit(str(repository.id), before, card.tree, f"{name} {tag}", description, author)
     sha, at = draft.commit.sha, draft.commit.date
-    history.write(connection, repository.id, MAIN, draft)
-    history.hold(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
+    history.write_commit(connection, repository.id, MAIN, draft)
+    history.add_holdings(connection, repository.id, {entry.sha256: entry for entry in card.tree.values()})
     write_metadata(connection, repository.id, repository.name, card.metadata, sha=sha, at=at)
     version = publications.add_version(
         connection, repository.id, text, card.manifest, card.tree, sha, card.declared
@@ -189,54 +198,61 @@ def _publish(
     return version
 
 
-def _point(connection: Connection, repository_id: int, alias: str, version: int) -> None:
+def _point_alias(connection: Connection, repository_id: int, alias: str, version: int) -> None:
     """Point the branch of an alias at the commit of a version."""
     tag = (refs.c.repository_id == repository_id, refs.c.kind == TAG, refs.c.name == alias)
     if connection.scalar(select(refs.c.sha).where(*tag)) is not None:
         raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
     sha = connection.execute(select(versions.c.sha).where(versions.c.id == version)).scalar_one()
-    history.point(connection, repository_id, alias, sha)
+    history.point_branch(connection, repository_id, alias, sha)
 
 
-def _forget(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
-    """Delete the commit of a removed version and its refs, and the repository after its last version."""
+def _delete_version_commit(connection: Connection, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version with its refs; after the last version, the whole repository."""
     here = repositories.c.id == repository_id
     left = select(versions.c.sha).where(versions.c.repository_id == repository_id)
     newest = connection.scalar(left.order_by(versions.c.number.desc()).limit(1))
     if newest is None:
-        uploads.remove(connection, repository_id)
+        quotas.discount_repository(connection, repository_id)
         connection.execute(delete(repositories).where(here))
-        search_index.removed(connection)
+        search_index.mark_removed(connection)
         return
-    main = history.head(connection, repository_id, MAIN)
-    parent = history.drop(connection, repository_id, sha) or newest
+    main = history.find_head(connection, repository_id, MAIN)
+    parent = history.delete_commit(connection, repository_id, sha) or newest
     if main != sha:
         return
-    history.point(connection, repository_id, MAIN, parent)
+    history.point_branch(connection, repository_id, MAIN, parent)
     commit = (commits.c.repository_id == repository_id, commits.c.sha == parent)
     date = connection.execute(select(commits.c.date).where(*commit)).scalar_one()
-    repository = rows.repository(connection.execute(select(*REPOSITORY_COLUMNS).where(here)).one())
-    tree = history.tree(connection, repository, parent)
+    repository = repository_from_row(connection.execute(select(*REPOSITORY_COLUMNS).where(here)).one())
+    tree = history.read_tree(connection, repository, parent)
     try:
         metadata = read_metadata(tree, blobs)
     except (Refused, DamagedCard):  # an invalid or missing README.md
-        metadata = CardMetadata(size=trees.size(tree))
+        metadata = CardMetadata(size=trees.total_size(tree))
     write_metadata(connection, repository_id, repository.name, metadata, sha=parent, at=utc(date))
 
 
 def _find_or_create_organisation(connection: Connection, name: str) -> OwnNamespace:
     """Return an organisation of the hub's own, created if needed. Raises HubError if the account has members."""
-    query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(accounts.c.folded == folded(name))
-    there = connection.execute(query).one_or_none()
-    if there is not None:
-        members = select(memberships.c.user_id).where(memberships.c.organisation_id == there.id).limit(1)
-        if there.kind != "organisation" or connection.scalar(members) is not None:
+    query = select(accounts.c.id, accounts.c.name, accounts.c.kind).where(
+        accounts.c.folded == fold_name(name)
+    )
+    account = connection.execute(query).one_or_none()
+    if account is not None:
+        members = select(memberships.c.user_id).where(memberships.c.organisation_id == account.id).limit(1)
+        if account.kind != "organisation" or connection.scalar(members) is not None:
             raise HubError(
-                f"can't keep the hub's own cards in {there.name}: it belongs to its members or is a user; choose "
+                f"can't keep the hub's own cards in {account.name}: it belongs to its members or is a user; choose "
                 "another name with `kcard hub serve --namespace`"
             )
-        return OwnNamespace(there.id, there.name)
-    values: dict[str, object] = {"name": name, "folded": folded(name), "kind": "organisation", "fullname": ""}
+        return OwnNamespace(account.id, account.name)
+    values: dict[str, object] = {
+        "name": name,
+        "folded": fold_name(name),
+        "kind": "organisation",
+        "fullname": "",
+    }
     values |= {"email": "", "admin": False, "disabled": False, "created": now()}
     account_id = connection.execute(insert(accounts).values(values).returning(accounts.c.id)).scalar_one()
     return OwnNamespace(int(account_id), name)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
-from kcard.hub.storage import is_digest, mismatch
+from kcard.hub.storage import describe_mismatch, is_digest
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -29,7 +29,7 @@ PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kc
 
 
 class ObjectStore:
-    """Blobs at `root`/ab/abcdef… of a store; `partial` is a local folder. Use `at` to open one."""
+    """Blobs at `root`/ab/abcdef… of a store; `partial` is a local folder. `ObjectStore.at` opens one."""
 
     def __init__(self, url: str, root: str, partial: Path, files: "AbstractFileSystem") -> None:
         self._url, self.root, self._partial = url, root, partial
@@ -68,7 +68,7 @@ class ObjectStore:
         return self._size(sha256) or 0
 
     def _size(self, sha256: str) -> int | None:
-        with self._explained():
+        with self._explain_errors():
             try:
                 return int(self._files.info(self.path(sha256))["size"])
             except FileNotFoundError:
@@ -77,7 +77,7 @@ class ObjectStore:
     def place(self, path: Path, sha256: str, size: int) -> None:
         target = self.path(sha256)
         folder = target.rpartition("/")[0]
-        with self._explained():
+        with self._explain_errors():
             if _is_atomic(self._files):
                 self._files.put_file(str(path), target)
             else:
@@ -92,19 +92,22 @@ class ObjectStore:
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         if (size := self._size(sha256)) is None:
             raise DamagedCard(f"blob {self.where(sha256)} is missing")
-        return self._blocks(sha256, start, size if stop is None else min(stop, size))
+        end = size if stop is None else min(stop, size)
 
-    def _blocks(self, sha256: str, start: int, stop: int) -> Iterator[bytes]:
-        for first in range(start, stop, BLOCK):
-            with self._explained():
-                try:
-                    block = self._files.cat_file(self.path(sha256), start=first, end=min(first + BLOCK, stop))
-                except FileNotFoundError:  # deleted concurrently
-                    raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
-            yield bytes(block)
+        def read_blocks() -> Iterator[bytes]:
+            for first in range(start, end, BLOCK):
+                with self._explain_errors():
+                    try:
+                        last = min(first + BLOCK, end)
+                        block = self._files.cat_file(self.path(sha256), start=first, end=last)
+                    except FileNotFoundError:  # deleted concurrently
+                        raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
+                yield bytes(block)
+
+        return read_blocks()
 
     def open(self, sha256: str) -> BinaryIO:
-        with self._explained():
+        with self._explain_errors():
             try:
                 stream: BinaryIO = self._files.open(self.path(sha256), "rb", block_size=BLOCK)
             except FileNotFoundError:
@@ -120,13 +123,13 @@ class ObjectStore:
             stream.flush()
             os.fsync(stream.fileno())
         if digest.hexdigest() != sha256:
-            raise DamagedCard(mismatch(digest.hexdigest(), sha256))
+            raise DamagedCard(describe_mismatch(digest.hexdigest(), sha256))
 
     def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
         return False
 
     def delete(self, *sha256: str) -> None:
-        with self._explained():
+        with self._explain_errors():
             if _is_atomic(self._files):  # one request for all, which ignores missing objects
                 self._files.rm([self.path(one) for one in sha256])
                 return
@@ -140,7 +143,7 @@ class ObjectStore:
                 yield name, int(entry["size"])
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Yield only what has not changed for a day, since its writer is unknown."""
+        """Yield only what has not changed for a day, since its writer may still be running."""
         for name, entry in self._entries():
             if not name.startswith(ASIDE):
                 continue
@@ -150,7 +153,7 @@ class ObjectStore:
             if written is not None and time.time() - float(written) > STALE_SECONDS:
                 yield str(self._files.unstrip_protocol(entry["name"])), int(entry["size"])
                 if delete:
-                    with self._explained():
+                    with self._explain_errors():
                         self._files.rm_file(entry["name"])
 
     def __iter__(self) -> Iterator[str]:
@@ -159,7 +162,7 @@ class ObjectStore:
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield every object's name and info, by folder, since there may be millions."""
         for number in range(256):
-            with self._explained():
+            with self._explain_errors():
                 try:
                     listed = self._files.ls(f"{self.root}/{number:02x}", detail=True)
                 except FileNotFoundError:
@@ -168,7 +171,7 @@ class ObjectStore:
             yield from sorted(by_name.items())
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except KcardError:

@@ -1,8 +1,8 @@
 """Who may read and write a repository.
 
-A token's scope limits its user. read: read only. write: also what the user may change, create and administer. admin:
-also what the user may do as an administrator of the hub, who owns every repository. A token for one repository counts
-as anonymous everywhere else.
+A token's scope limits what its user may do. read: only read. write: also change, create and administer. admin: also act
+as an administrator of the hub, who has all rights in every repository. A token for one repository is anonymous in all
+others.
 
     in a namespace      may
     its own user        do everything
@@ -19,10 +19,9 @@ from typing import Literal, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, and_, false, insert, or_, select, true, update
 
-from kcard.hub.accounts import Identity, Role, folded
-from kcard.hub.db.models import access, accounts, holdings, now, repositories, uploads, utc
-from kcard.hub.errors import Forbidden, Gated, Invalid, NotThere, Refused, Unknown
-from kcard.hub.rows import PUBLIC
+from kcard.hub.accounts import Identity, Role, fold_name
+from kcard.hub.db.models import PUBLIC, access, accounts, holdings, now, repositories, uploads, utc
+from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused, Unauthenticated
 from kcard.hub.values import Repository
 
 __all__ = [
@@ -32,9 +31,9 @@ __all__ = [
     "AccessRequest",
     "Reach",
     "State",
-    "absent",
     "downloadable",
     "find_state",
+    "find_usable_blobs",
     "is_administrator",
     "list_requests",
     "may_administer",
@@ -44,17 +43,17 @@ __all__ = [
     "may_read",
     "may_write",
     "put_request",
-    "reach",
+    "reach_of",
     "readable",
+    "repository_not_found",
     "require_administer",
     "require_administer_namespace",
     "require_administrator",
     "require_create",
     "require_download",
     "require_read",
-    "require_unbound",
+    "require_unrestricted",
     "require_write",
-    "usable",
 ]
 
 
@@ -111,11 +110,11 @@ LOGIN = "log in first: `hf auth login` or `kcard login` with a token of this hub
 
 @dataclass(frozen=True)
 class Reach:
-    """The private repositories that an identity sees, for Python and for SQL (readable.py).
+    """The private repositories that an identity may see: the common rule of the functions and the SQL conditions below.
 
-    everything  all of them
-    namespaces  those in these namespaces, in lower case
-    only        of these, only the one that the token is limited to
+    everything  whether it may see all of them
+    namespaces  namespaces, in lower case, whose repositories it may see
+    only        id of the only one of these that the token is valid for; None: all
     """
 
     everything: bool = False
@@ -126,27 +125,27 @@ class Reach:
         """Return whether the reach includes a repository."""
         if self.only not in {None, repository.id}:
             return False
-        return self.everything or folded(repository.namespace) in self.namespaces
+        return self.everything or fold_name(repository.namespace) in self.namespaces
 
 
-def reach(identity: Identity | None) -> Reach:
+def reach_of(identity: Identity | None) -> Reach:
     """Return the private repositories that the identity sees."""
     if identity is None:
         return Reach()
-    names = frozenset(folded(name) for name in (identity.name, *identity.organisations))
+    names = frozenset(fold_name(name) for name in (identity.name, *identity.organisations))
     return Reach(is_administrator(identity), names, identity.repository_id)
 
 
 def may_read(identity: Identity | None, repository: Repository) -> bool:
     """Return whether the identity may see and read the repository."""
-    return not repository.private or reach(identity).has(repository)
+    return not repository.private or reach_of(identity).has(repository)
 
 
 def may_download(identity: Identity | None, repository: Repository, granted: bool) -> bool:
     """Return whether the identity may download files; `granted`: whether its request for access was granted."""
     if not may_read(identity, repository):
         return False
-    insider = reach(identity).has(repository)
+    insider = reach_of(identity).has(repository)
     return repository.gated == "no" or insider or (granted and _is_token_for(identity, repository))
 
 
@@ -161,7 +160,7 @@ def may_administer(identity: Identity | None, repository: Repository) -> bool:
 
 
 def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
-    """Return whether the identity may change the description and the members. A token for one repository may not."""
+    """Return whether the identity may change its description and members. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
         return False
     return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
@@ -185,9 +184,9 @@ def is_administrator(identity: Identity | None) -> bool:
 
 
 def require_read(identity: Identity | None, repository: Repository) -> None:
-    """Raise NotThere unless `may_read`."""
+    """Raise NotFound unless `may_read`."""
     if not may_read(identity, repository):
-        raise absent(repository.name, identity)
+        raise repository_not_found(repository.name, identity)
 
 
 def require_download(identity: Identity | None, repository: Repository, granted: bool) -> None:
@@ -201,34 +200,34 @@ def require_download(identity: Identity | None, repository: Repository, granted:
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
-    """Raise as `require_read`, and Unknown or Forbidden unless `may_write`."""
+    """Raise as `require_read`, and Unauthenticated or Forbidden unless `may_write`."""
     require_read(identity, repository)
     if not may_write(identity, repository):
         raise _refusal(identity, f"change {repository.name}", RANKS["write"], _rank(identity, repository))
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:
-    """Raise as `require_read`, and Unknown or Forbidden unless `may_administer`."""
+    """Raise as `require_read`, and Unauthenticated or Forbidden unless `may_administer`."""
     require_read(identity, repository)
     if not may_administer(identity, repository):
         raise _refusal(identity, f"administer {repository.name}", RANKS["admin"], _rank(identity, repository))
 
 
 def require_create(identity: Identity | None, namespace: str) -> None:
-    """Raise Unknown or Forbidden unless `may_create`."""
+    """Raise Unauthenticated or Forbidden unless `may_create`."""
     if not may_create(identity, namespace):
         rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
         raise _refusal(identity, f"create repositories in {namespace[:100]}", RANKS["write"], rank)
 
 
 def require_administer_namespace(identity: Identity | None, namespace: str) -> None:
-    """Raise Unknown or Forbidden unless `may_administer_namespace`."""
+    """Raise Unauthenticated or Forbidden unless `may_administer_namespace`."""
     if not may_administer_namespace(identity, namespace):
         rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
         raise _refusal(identity, f"administer {namespace[:100]}", RANKS["admin"], rank)
 
 
-def require_unbound(identity: Identity) -> None:
+def require_unrestricted(identity: Identity) -> None:
     """Raise Forbidden for a token that is limited to one repository or to reading."""
     if identity.repository_id is not None or not _has_scope(identity, "write"):
         limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
@@ -236,25 +235,26 @@ def require_unbound(identity: Identity) -> None:
 
 
 def require_administrator(identity: Identity | None) -> None:
-    """Raise Unknown or Forbidden unless `is_administrator`."""
+    """Raise Unauthenticated or Forbidden unless `is_administrator`."""
     if identity is None:
-        raise Unknown(LOGIN)
+        raise Unauthenticated(LOGIN)
     if not is_administrator(identity):
         raise Forbidden("permission denied: this requires an administrator's token with scope admin")
 
 
-def absent(name: str, identity: Identity | None) -> NotThere:
+def repository_not_found(name: str, identity: Identity | None) -> NotFound:
     """Return the error for a missing repository and, identically, for one that the identity may not read.
 
     `name` is as in the request, since the case of a private repository's name is private too.
     """
     message = f"repository {name[:200]!r} not found, or private: check the name and the token"
-    return NotThere("repository", message, known=identity is not None)
+    return NotFound("repository", message, known=identity is not None)
 
 
 def _refusal(identity: Identity | None, what: str, needed: int, rank: int) -> Refused:
+    """Return the error for an identity of that rank that may not do something."""
     if identity is None:
-        return Unknown(LOGIN)
+        return Unauthenticated(LOGIN)
     if rank >= needed:
         return Forbidden(f"a token with scope {identity.scope} can't {what}: use one with scope write")
     return Forbidden(f"{identity.name} can't {what} with this token: ask the owner, or use another token")
@@ -270,10 +270,10 @@ def _rank(identity: Identity | None, repository: Repository) -> int:
 
 
 def _rank_in(identity: Identity, namespace: str) -> int:
-    key = folded(namespace)
-    if folded(identity.name) == key:
+    key = fold_name(namespace)
+    if fold_name(identity.name) == key:
         return RANKS["admin"]
-    roles = (role for name, role in identity.organisations.items() if folded(name) == key)
+    roles = (role for name, role in identity.organisations.items() if fold_name(name) == key)
     return max((RANKS[role] for role in roles), default=0)
 
 
@@ -285,12 +285,12 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
     return identity is not None and RANKS[identity.scope] >= RANKS[least]
 
 
-# SQL conditions for what an identity may read, with the rules of permissions.py.
+# SQL conditions for what an identity may read, by the same rules.
 
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those that the identity may read."""
-    return or_(repositories.c.visibility == PUBLIC, _belongs(identity))
+    return or_(repositories.c.visibility == PUBLIC, _is_within_reach(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
@@ -300,11 +300,11 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
     if identity is not None:
         mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
         requests = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
-        granted = and_(requests.exists(), _bound(identity.repository_id))
-    return or_(and_(public, or_(repositories.c.gated == "no", granted)), _belongs(identity))
+        granted = and_(requests.exists(), _is_allowed_by_token(identity.repository_id))
+    return or_(and_(public, or_(repositories.c.gated == "no", granted)), _is_within_reach(identity))
 
 
-def usable(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+def find_usable_blobs(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
     """Return the sizes of the blobs that the account uploaded recently or may download from a repository.
 
     A token for one repository may use only what was uploaded for it.
@@ -323,16 +323,18 @@ def usable(connection: Connection, identity: Identity, sha256s: Collection[str])
     return sizes
 
 
-def _belongs(identity: Identity | None) -> ColumnElement[bool]:
-    theirs = reach(identity)
+def _is_within_reach(identity: Identity | None) -> ColumnElement[bool]:
+    theirs = reach_of(identity)
     if theirs.everything:
         return true()
     owners = select(accounts.c.id).where(accounts.c.folded.in_(sorted(theirs.namespaces)))
     return (
-        and_(repositories.c.namespace_id.in_(owners), _bound(theirs.only)) if theirs.namespaces else false()
+        and_(repositories.c.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
+        if theirs.namespaces
+        else false()
     )
 
 
-def _bound(only: int | None) -> ColumnElement[bool]:
+def _is_allowed_by_token(only: int | None) -> ColumnElement[bool]:
     """Return the condition for the only repository of a token, which counts as anonymous elsewhere."""
     return true() if only is None else repositories.c.id == only

@@ -19,7 +19,7 @@ __all__ = ["Pools", "Runs", "StoredPool", "StoredResult", "StoredRun"]
 
 @dataclass(frozen=True)
 class StoredPool:
-    """A named set of cards. `references` has one for each card, in the order of addition.
+    """A named set of cards. `references` has one reference for each card, in the order of addition.
 
     "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
     """
@@ -46,26 +46,26 @@ class Pools:
             if _find_id(connection, name) is not None:
                 raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
             pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
-            _put(connection, int(pool), references)
-            return _pool(connection, name)
+            _put_members(connection, int(pool), references)
+            return _read_pool(connection, name)
 
     def add(self, name: str, cards: Sequence[str]) -> StoredPool:
-        """Add cards. A card that is in the pool keeps its place and gets the new reference."""
+        """Add cards. A card that is already in the pool keeps its place, with the new reference."""
         references = self._check_references(cards)
         with self._database.write() as connection:
-            _put(connection, self._require_id(connection, name), references)
-            return _pool(connection, name)
+            _put_members(connection, self._require_id(connection, name), references)
+            return _read_pool(connection, name)
 
     def remove(self, name: str, cards: Sequence[str]) -> StoredPool:
         """Remove cards. Raises UnknownCard for one that is not in the pool."""
         with self._database.write() as connection:
             pool = self._require_id(connection, name)
-            contents = ", ".join(_pool(connection, name).references) or "none"
+            contents = ", ".join(_read_pool(connection, name).references) or "none"
             for card in cards:
                 here = (members.c.pool_id == pool, members.c.card == CardReference.parse(card).name)
                 if connection.execute(delete(members).where(*here)).rowcount == 0:
                     raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {contents}")
-            return _pool(connection, name)
+            return _read_pool(connection, name)
 
     def delete(self, name: str) -> None:
         """Delete a pool; its cards stay."""
@@ -76,13 +76,13 @@ class Pools:
         """Return the pool of that name. Raises HubError, which lists the pools."""
         with self._database.read() as connection:
             self._require_id(connection, name)
-            return _pool(connection, name)
+            return _read_pool(connection, name)
 
     def list(self) -> "list[StoredPool]":
         """Return every pool, by name."""
         with self._database.read() as connection:
             return [
-                _pool(connection, name)
+                _read_pool(connection, name)
                 for name in connection.scalars(select(pools.c.name).order_by(pools.c.name))
             ]
 
@@ -100,9 +100,9 @@ class Pools:
 
     def _require_id(self, connection: Connection, name: str) -> int:
         if (pool := _find_id(connection, name)) is None:
-            there = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
+            names = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
             remedy = (
-                f"the hub has {there}" if there else f"create it with `kcard pool create {name} CARD ...`"
+                f"the hub has {names}" if names else f"create it with `kcard pool create {name} CARD ...`"
             )
             raise HubError(f"pool {name!r} not found: {remedy}")
         return pool
@@ -113,12 +113,12 @@ def _find_id(connection: Connection, name: str) -> int | None:
     return None if pool_id is None else int(pool_id)
 
 
-def _pool(connection: Connection, name: str) -> StoredPool:
+def _read_pool(connection: Connection, name: str) -> StoredPool:
     rows = select(members.c.reference).join_from(members, pools).where(pools.c.name == name)
     return StoredPool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
 
 
-def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
+def _put_members(connection: Connection, pool: int, references: dict[str, str]) -> None:
     last = connection.scalar(select(func.max(members.c.position)).where(members.c.pool_id == pool))
     position = -1 if last is None else int(last)
     for card, reference in references.items():
@@ -138,7 +138,7 @@ def _put(connection: Connection, pool: int, references: dict[str, str]) -> None:
 class StoredRun:
     """A run. Of the `planned` results, `answered` + `failed` are stored.
 
-    `plan` is what is asked, `started` in UTC.
+    `plan` describes the questions and settings, `started` is in UTC.
     """
 
     number: int
@@ -168,10 +168,10 @@ class Runs:
         values = {"started": now(), "planned": planned, "plan": plan}
         with self._database.write() as connection:
             number = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
-            return _run(connection, int(number))
+            return _read_run(connection, int(number))
 
     def append(self, number: int, results: Mapping[int, StoredResult]) -> None:
-        """Store results by position, all or none; one that is there is replaced. Raises HubError for an unknown run."""
+        """Store results by position, all or none, replacing earlier ones. Raises HubError for an unknown run."""
         rows = [
             {
                 "run_id": number,
@@ -182,7 +182,7 @@ class Runs:
             for position, result in results.items()
         ]
         with self._database.write() as connection:
-            _run(connection, number)
+            _read_run(connection, number)
             for position in results:
                 here = (run_results.c.run_id == number, run_results.c.position == position)
                 connection.execute(delete(run_results).where(*here))
@@ -197,13 +197,13 @@ class Runs:
     def get(self, number: int) -> StoredRun:
         """Return a run. Raises HubError if it is unknown."""
         with self._database.read() as connection:
-            return _run(connection, number)
+            return _read_run(connection, number)
 
     def results(self, number: int) -> Iterator[tuple[int, StoredResult]]:
         """Yield the stored results with their positions, in that order. Raises HubError for an unknown run."""
         query = select(run_results).where(run_results.c.run_id == number).order_by(run_results.c.position)
         with self._database.read() as connection:
-            _run(connection, number)
+            _read_run(connection, number)
             rows = list(connection.execute(query))
         for row in rows:
             yield row.position, StoredResult(zlib.decompress(row.record).decode(), row.failed)
@@ -211,11 +211,11 @@ class Runs:
     def delete(self, number: int) -> None:
         """Delete a run with its results. Raises HubError for an unknown run."""
         with self._database.write() as connection:
-            _run(connection, number)
+            _read_run(connection, number)
             connection.execute(delete(runs).where(runs.c.id == number))
 
 
-def _run(connection: Connection, number: int) -> StoredRun:
+def _read_run(connection: Connection, number: int) -> StoredRun:
     row = connection.execute(_select_runs().where(runs.c.id == number)).one_or_none()
     if row is None:
         raise HubError(f"run {number} not found: `kcard runs` lists the runs")

@@ -1,9 +1,9 @@
-"""Publish versions of cards.
+"""Publication of versions of cards.
 
 The card is called like its repository, namespace/name; the sha256 of its manifest names the version.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Select, func, insert, or_, select, updat
 
 from kcard.errors import CardError
 from kcard.hub import figures, history, search_index, trees
-from kcard.hub.accounts import Identity, folded
+from kcard.hub.accounts import Identity, fold_name
 from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
 from kcard.hub.db.models import now, publications, published_tags, refs, repositories, utc, versions
@@ -21,23 +21,23 @@ from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import Tree
+from kcard.hub.uploads import Verdicts
 from kcard.hub.values import (
     DeclaredFigures,
     Entry,
     Publication,
     Repository,
-    Verified,
+    VerifiedFigures,
     VersionSummary,
     quarantine_reason,
 )
-from kcard.hub.verdicts import Verdicts
 from kcard.hub.versions import declared_figures, is_newest, is_unexamined
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
 __all__ = ["Publications", "add_publication", "add_version", "next_number", "record_tags"]
 
 
-# Writes the rows of a new version of a card, and of the tags that publish it.
+# Rows of a new version of a card, and of the tags that publish it, within a transaction of the caller.
 #
 # A published tag is permanent: what a name and a tag meant is recorded, and stays when the repository is deleted or
 # renamed, so that another card can't take its place.
@@ -46,7 +46,7 @@ __all__ = ["Publications", "add_publication", "add_version", "next_number", "rec
 def next_number(connection: Connection, repository_id: int, sha256: str) -> int:
     """Return the number of the repository's next version, whose manifest has this sha256.
 
-    No other version ever had it. In a repository that was created again, the same card gets its old number.
+    Numbers are never reused. In a repository that was deleted and created again, the same card gets its old number.
     """
     here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
     newest, name = connection.execute(here).one()
@@ -80,7 +80,7 @@ def add_version(
         "description": manifest.description,
         "domain": manifest.domain,
         "base": manifest.base.name,
-        "size": trees.size(tree),
+        "size": trees.total_size(tree),
         "published": now(),
         "weights": has_weights(manifest),
         "examined": declared is not None,
@@ -92,14 +92,14 @@ def add_version(
     version_id = int(
         connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one()
     )
-    search_index.put_rows(connection, repository_id)
+    search_index.update_rows(connection, repository_id)
     return version_id
 
 
 def add_publication(
     connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
 ) -> None:
-    """Write that a tag publishes a version. Raises as `record_tags`."""
+    """Record that a tag publishes a version. Raises as `record_tags`."""
     values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
     connection.execute(insert(publications).values(**values, author=by, at=now()))
     here = select(repositories.c.name).where(repositories.c.id == repository_id)
@@ -107,9 +107,9 @@ def add_publication(
 
 
 def record_tags(connection: Connection, repository_id: int, name: str) -> None:
-    """Record the published tags of a repository under its name, for ever.
+    """Record the published tags of a repository permanently, under the repository's name.
 
-    Raises Conflict if a tag or branch of that name was another card before.
+    Raises Conflict if a tag or branch of it named another card before.
     """
     revisions = select(refs.c.name).where(refs.c.repository_id == repository_id)
     published = (
@@ -120,13 +120,13 @@ def record_tags(connection: Connection, repository_id: int, name: str) -> None:
     rows = {row.tag: row for row in connection.execute(published)}
     cards = dict.fromkeys(connection.scalars(revisions)) | {tag: row.sha256 for tag, row in rows.items()}
     require_unpublished(connection, repository_id, name, cards)
-    of_name = published_tags.c.name == folded(name)
+    of_name = published_tags.c.name == fold_name(name)
     for tag in rows.keys() - set(connection.scalars(select(published_tags.c.tag).where(of_name))):
         values = {"tag": tag, "sha256": rows[tag].sha256, "number": rows[tag].number}
-        connection.execute(insert(published_tags).values(name=folded(name), **values))
+        connection.execute(insert(published_tags).values(name=fold_name(name), **values))
 
 
-# Kinds without a trained model, which need no exam.
+# Kinds of cards without a trained model, which need no exam.
 UNTRAINED = ("reference", "llm")
 LONGEST = 16_000_000  # bytes of a manifest or an exam
 
@@ -153,21 +153,22 @@ class Publications:
         tree: Mapping[str, Entry] = {}
         if repository.type == "model":
             with self._database.read() as connection:
-                tree = history.tree(connection, repository, sha)
+                tree = history.read_tree(connection, repository, sha)
         if MANIFEST not in tree:
             return None
+        # The manifest, and the files that it lists.
         try:
             text = self._read(tree[MANIFEST]).decode()
             manifest = Manifest.from_json(text)
             check_manifest(manifest)
         except (CardError, UnicodeDecodeError) as error:
             raise Invalid(f"can't publish the card: {error}") from error
-        files = self._checked_files(tree, manifest)
+        files = self._check_files(tree, manifest)
         try:
             check_counts(manifest.name, files, lambda path: self._blobs.open(files[path].sha256))
         except CardError as error:
             raise Invalid(f"can't publish the card: {error}") from error
-        # The exam must be plausible if the card needs one.
+        # The exam, which must be plausible if the card needs one.
         exam = read_exam(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
         needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
         if needed and (exam is None or exam.fault):
@@ -175,6 +176,7 @@ class Publications:
             raise Invalid(
                 f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
             )
+        # The tag and the version, unless another tag has published it.
         with self._database.write() as connection:
             put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
             same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
@@ -185,41 +187,42 @@ class Publications:
             row = connection.execute(_select_publications(repository).where(publications.c.tag == tag)).one()
         return _publication(row)
 
-    def of(self, repository: Repository) -> list[Publication]:
+    def list(self, repository: Repository) -> "list[Publication]":
         """Return the publications of a repository, oldest first."""
         with self._database.read() as connection:
             return [_publication(row) for row in connection.execute(_select_publications(repository))]
 
-    def marks(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
+    def summarize(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
         """Return a summary of the newest version of each of these repositories, if it has one."""
         repository_ids = list(ids)
         if not repository_ids:
             return {}
         with self._database.read() as connection:
-            threshold, floor = figures.limits(connection)
+            threshold, floor = figures.read_limits(connection)
             rows = connection.execute(
                 _select_newest().where(versions.c.repository_id.in_(repository_ids))
             ).all()
             verified = figures.verified_by_version(connection, {row.id for row in rows})
         return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
 
-    def quarantined(self, limit: int) -> list[VersionSummary]:
-        """Return summaries of at most `limit` quarantined cards, least factual first."""
+    def quarantined(self, limit: int) -> "Sequence[VersionSummary]":
+        """Return summaries of at most `limit` quarantined cards, the lowest factuality first."""
         audited, claimed = figures.audited_factuality(), versions.c.factuality
         with self._database.read() as connection:
-            threshold, floor = figures.limits(connection)
+            threshold, floor = figures.read_limits(connection)
             if threshold is None:
                 return []
             query = _select_newest().where(or_(audited < threshold, claimed < threshold))
             query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
             rows = connection.execute(query).all()
             verified = figures.verified_by_version(connection, {row.id for row in rows})
-        marks = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
-        # Of others an audit says more than the exam, its evidence covers too little, or they were released.
-        return [*islice((mark for mark in marks if mark.quarantined), limit)]
+        summaries = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
+        # The query is coarser than the rule: some have an audit that clears them, too little coverage, or a release.
+        return [*islice((summary for summary in summaries if summary.quarantined), limit)]
 
-    def _checked_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
-        """Return the files of the card. Raises Invalid unless all match the manifest and are allowed."""
+    def _check_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
+        """Return the files of the card. Raises Invalid unless all match the manifest and have allowed content."""
+        # Every file that the manifest lists is in the commit, with the same sha256.
         files = {MANIFEST: tree[MANIFEST]}
         for path, sha256 in manifest.files.items():
             entry = tree.get(path)
@@ -231,7 +234,7 @@ class Publications:
                     f"{MANIFEST}: seal the card again, and commit all of its files"
                 )
             files[path] = entry
-        # Check the content of files that were not checked when they were committed.
+        # Its content is allowed, by the stored verdict of the commit, else by a new check.
         forms = {path: check_name(path, entry.size) for path, entry in files.items()}
         verdicts = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
         for path, form in forms.items():
@@ -277,7 +280,7 @@ def _select_newest() -> Select[Any]:
 
 
 def _summary(
-    row: Row[Any], verified: Verified | None, threshold: float | None, floor: float
+    row: Row[Any], verified: VerifiedFigures | None, threshold: float | None, floor: float
 ) -> VersionSummary:
     figures = declared_figures(row)
     return VersionSummary(

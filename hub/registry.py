@@ -9,35 +9,54 @@
 partial/ (writes in progress). The database may be a PostgreSQL server instead, and the blobs in an object store.
 """
 
+import difflib
 import hashlib
-import json
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
-from kcard.errors import CardError, DamagedCard, HubError, UnknownCard
-from kcard.hub.checks.formats import PICKLE
-from kcard.hub.selection import EMPTY, Selection, Snapshots, select
-from kcard.hub.storage import Blobs, explained, fault, open_store, open_verified, put, sweep
-from kcard.hub.versions import CardReference, Contents, Problem, Version, check_alias, damaged
+from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.db.session import Database
+from kcard.hub.storage import (
+    Blobs,
+    explain_os_errors,
+    find_fault,
+    open_store,
+    open_verified,
+    put,
+    sweep,
+)
+from kcard.hub.values import QuarantineReason
+from kcard.hub.versions import (
+    CardReference,
+    FileProblem,
+    HubContents,
+    Quarantine,
+    Snapshots,
+    Version,
+    VersionCatalogue,
+    check_alias,
+    damaged_file,
+)
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
+    from kcard.hub.audits import Audits
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
     from kcard.hub.local_cards import LocalCards
-    from kcard.hub.pools import Runs
+    from kcard.hub.pools import Pools, Runs
 
-__all__ = ["Hub", "draft", "refuse_pickles"]
+__all__ = ["EMPTY", "Hub", "Selection", "find_card_folder"]
 
 
 # Finds the folder to publish: the card trained last, a draft by name, or any folder.
 
 
-def draft(drafts: Path, card: Path | str | None) -> Path:
+def find_card_folder(drafts: Path, card: Path | str | None) -> Path:
     """Return the folder of a card: a draft by its name, a folder by its path; None: the draft sealed last.
 
     Raises HubError if there is none.
@@ -57,43 +76,79 @@ def draft(drafts: Path, card: Path | str | None) -> Path:
     raise HubError(f"no draft {card!r} in {drafts} (drafts: {names}), and no folder {card!r}")
 
 
-# Refuses pickled weights, which can run code when loaded.
+# Selections of cards.
+#
+# Only a reference names a card. All cards, a domain subtree and a pool name none, since their contents may change
+# later. Cards that send the question to another service are used only if named.
 
-PICKLED = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
-REMEDY = "save the weights as .safetensors (`save_pretrained` does) and seal the card again"
-
-
-def refuse_pickles(manifest: Manifest, opened: Callable[[str], BinaryIO]) -> None:
-    """Raise CardError if a file of the manifest is a pickle, by name or content. `opened` opens the file of a path."""
-    for path in manifest.files:
-        if PurePosixPath(path).suffix.lower() in PICKLED:
-            raise CardError(
-                f"card {manifest.name!r}: {path} has the extension of pickled weights, which can run code: {REMEDY}"
-            )
-        with opened(path) as stream:
-            pickled = _is_pickle(stream)
-        if pickled:
-            raise CardError(f"card {manifest.name!r}: {path} contains a pickle, which can run code: {REMEDY}")
+POOL = "pool:"
+LARGE_POOL = 32  # references from which one query for all cards is faster than one query each
+EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
+MOST_LISTED = 5
 
 
-def _is_pickle(stream: BinaryIO) -> bool:
-    start = stream.read(9)
-    if PICKLE.match(start):
-        # Safetensors start with the length of their header, which may have the same bytes.
-        size = stream.seek(0, 2)
-        stream.seek(0)
-        length = int.from_bytes(stream.read(8), "little")
-        if length > size - 8:
-            return True
-        try:
-            return not isinstance(json.loads(stream.read(length)), dict)
-        except ValueError:
-            return True
-    if start.startswith(b"PK") and zipfile.is_zipfile(stream):  # torch.save writes a zip with data.pkl
-        with zipfile.ZipFile(stream) as archive:
-            return any(name.lower().endswith(".pkl") for name in archive.namelist())
-    return False
+@dataclass(frozen=True)
+class Selection:
+    """The distinct versions to use, in the order given.
 
+    left_out   references of excluded quarantined versions, with the reason
+    spared     references of quarantined versions that are used because they are named, with the reason
+    threshold  the hub's, if any version is quarantined
+    elsewhere  references of excluded versions that would send the question to another service
+    """
+
+    versions: tuple[Version, ...]
+    left_out: tuple[tuple[str, QuarantineReason], ...] = ()
+    spared: tuple[tuple[str, QuarantineReason], ...] = ()
+    threshold: float | None = None
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """What a user should know: what was excluded, what is used though quarantined, where questions are sent."""
+        notes = [
+            f"{version.reference} sends the question to {version.manifest.training.method}"
+            for version in self.versions
+            if version.manifest.asks_elsewhere
+        ]
+        if self.spared:
+            notes.append(f"used because it is named: {_list_quarantined(self.spared, self.threshold)}")
+        excluded = [_list_quarantined(self.left_out, self.threshold)] if self.left_out else []
+        if self.elsewhere:
+            excluded.append(f"{', '.join(self.elsewhere)}, which would send the question to another service")
+        if excluded:
+            notes.append(f"left out: {'; '.join(excluded)}; name a card to use it anyway")
+        return "; ".join(notes)
+
+
+def _nothing_selected(
+    left_out: Sequence[tuple[str, QuarantineReason]], threshold: float | None, elsewhere: Sequence[str]
+) -> HubError:
+    """Return the error for a selection whose versions are all excluded."""
+    if elsewhere and not left_out:
+        return HubError(
+            f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
+            f"{elsewhere[0].partition('@')[0]})"
+        )
+    if not left_out:
+        return UnknownCard("no cards selected: name cards, or a domain such as biomedical/")
+    card = left_out[0][0].partition("@")[0]
+    return HubError(
+        f"all selected cards are quarantined: {_list_quarantined(left_out, threshold)}; name one to use it "
+        f"anyway (--cards {card}), or change the threshold (kcard hub threshold)"
+    )
+
+
+def _list_quarantined(quarantined: Sequence[tuple[str, QuarantineReason]], threshold: float | None) -> str:
+    names = ", ".join(
+        f"{reference} ({reason.factuality:.2f} {reason.word})"
+        for reference, reason in quarantined[:MOST_LISTED]
+    )
+    more = f" and {len(quarantined) - MOST_LISTED} more" if len(quarantined) > MOST_LISTED else ""
+    return f"{names}{more}, with factuality below the hub's threshold of {threshold:g}"
+
+
+# The hub.
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = "list[Garbage]"
@@ -114,27 +169,20 @@ class Hub:
         """Open the hub, creating it or migrating its database. Raises HubError.
 
         database_url  a database outside of `home`; by default KCARD_DATABASE_URL if the home is KCARD_HOME
-        blobs_url     likewise a store of files: KCARD_BLOBS_URL
+        blobs_url     a store of files outside of `home`; by default KCARD_BLOBS_URL if the home is KCARD_HOME
         serving       for servers: see Database
         """
-        from kcard.hub.audits import Audits  # SQLAlchemy takes 0.2 s: not for `kcard --help`
-        from kcard.hub.db.session import Database
-        from kcard.hub.pools import Pools
-        from kcard.hub.versions import Quarantine, VersionCatalogue
-
         configured = settings()
         self.home = configured.home if home is None else Path(home).expanduser().absolute()
         if self.home == configured.home:
             database_url = database_url or configured.database_url
             blobs_url = blobs_url or configured.blobs_url
         root = self.home / "hub"
-        with explained(f"can't open the hub in {root}"):
+        with explain_os_errors(f"can't open the hub in {root}"):
             root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the parents get the default mode
         self.blobs: Blobs = open_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", serving=serving)
         self._catalogue = VersionCatalogue(self.database)
-        self.pools: Pools = Pools(self.database, self.get)
-        self.audits: Audits = Audits(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
@@ -142,6 +190,20 @@ class Hub:
     def partial(self) -> Path:
         """Folder for writes in progress; gc deletes what killed processes leave there."""
         return self.blobs.partial
+
+    @cached_property
+    def pools(self) -> "Pools":
+        """Named sets of cards."""
+        from kcard.hub.pools import Pools
+
+        return Pools(self.database, self.get)
+
+    @cached_property
+    def audits(self) -> "Audits":
+        """Results of audits."""
+        from kcard.hub.audits import Audits
+
+        return Audits(self.database)
 
     @cached_property
     def _own_cards(self) -> "LocalCards":
@@ -171,7 +233,7 @@ class Hub:
         manifest = Manifest.read(folder)
         check_files(folder, manifest)
         check_contents(manifest, lambda path: (folder / path).open("rb"))
-        with explained(f"can't publish {folder}"):
+        with explain_os_errors(f"can't publish {folder}"):
             text = (folder / MANIFEST).read_bytes().decode()
             if Manifest.from_json(text) != manifest:
                 raise HubError(f"{folder} was sealed again during publication: publish it again")
@@ -234,8 +296,6 @@ class Hub:
         """Return every version of a card, oldest first. Raises UnknownCard."""
         if versions := self._catalogue.versions(name):
             return versions
-        import difflib
-
         names = self._catalogue.names()
         near = difflib.get_close_matches(name, names, cutoff=0.5)
         hint = EMPTY if not names else "`kcard cards list` shows all cards"
@@ -251,16 +311,74 @@ class Hub:
         if an item matches nothing, UsageError for two versions of one card, HubError if the hub is empty or all
         versions are excluded.
         """
-        return select(self, selection)
+        # The versions of each item, and the references of those that are named.
+        if selection is None:
+            if not (everything := self.list()):
+                raise HubError(EMPTY)
+            by_item, named = [everything], set[str]()
+        else:
+            by_item = [self._find_item(item) for item in selection]
+            named = {
+                versions[0].reference
+                for item, versions in zip(selection, by_item, strict=True)
+                if not (item.startswith(POOL) or item.endswith("/"))
+            }
+        # What is excluded unless it is named: versions that send the question elsewhere, and quarantined ones.
+        by_reference = {version.reference: version for versions in by_item for version in versions}
+        elsewhere = tuple(
+            reference
+            for reference, version in by_reference.items()
+            if version.manifest.asks_elsewhere and reference not in named
+        )
+        quarantined = self.quarantine.find_reasons(
+            [version for reference, version in by_reference.items() if reference not in elsewhere]
+        )
+        left_out = tuple((reference, why) for reference, why in quarantined.items() if reference not in named)
+        spared = tuple((reference, why) for reference, why in quarantined.items() if reference in named)
+        # The others, one version of each card.
+        chosen: dict[str, Version] = {}
+        for version in by_reference.values():
+            if version.reference not in named and version.reference in {*quarantined, *elsewhere}:
+                continue
+            other = chosen.setdefault(version.name, version)
+            if other.number != version.number:
+                raise UsageError(
+                    f"{other.reference} and {version.reference} are the same card: choose one version"
+                )
+        threshold = self.quarantine.threshold if quarantined else None
+        if not chosen:
+            raise _nothing_selected(left_out, threshold, elsewhere)
+        return Selection((*chosen.values(),), left_out, spared, threshold, elsewhere)
+
+    def _find_item(self, item: str) -> Versions:
+        """Return the versions of an item of a selection. Raises UnknownCard if there are none."""
+        if item.startswith(POOL):
+            name = item.removeprefix(POOL)
+            try:
+                references = self.pools.get(name).references
+                newest = {v.name: v for v in self.list()} if len(references) > LARGE_POOL else {}
+                versions = [newest.get(reference) or self.get(reference) for reference in references]
+            except UnknownCard as error:
+                raise UnknownCard(
+                    f"pool {name!r}: {error}; `kcard pool show {name}` marks missing cards"
+                ) from error
+            if not versions:
+                raise UnknownCard(f"pool {name!r} is empty: add cards with `kcard pool add {name} CARD`")
+            return versions
+        if not item.endswith("/"):
+            return [self.get(item)]
+        if not (versions := self.list(domain=item)):
+            raise UnknownCard(f"no cards in domain {item!r}: `kcard cards list` shows the domains")
+        return versions
 
     def resolve(self, selection: Sequence[str] | None) -> Versions:
         """Return the versions that `select` selects. Raises as it does."""
-        return [*select(self, selection).versions]
+        return [*self.select(selection).versions]
 
     def folder(self, ref: str) -> Path:
         """Return a read-only folder with the version's verified files, for from_pretrained. Raises DamagedCard."""
         version = self.get(ref)
-        with explained(f"can't create a snapshot of {version.reference}"):
+        with explain_os_errors(f"can't create a snapshot of {version.reference}"):
             return self._snapshots.folder(version)
 
     def open(self, ref: str, path: str) -> BinaryIO:
@@ -273,7 +391,7 @@ class Hub:
         try:
             return open_verified(self.blobs, sha256)
         except DamagedCard as error:
-            raise damaged(version, path, "missing or damaged") from error
+            raise damaged_file(version, path, "missing or damaged") from error
 
     def read(self, version: Version, path: str) -> bytes:
         """Return the content of a small verified file, without a query to the database. Raises as `open` does."""
@@ -281,7 +399,7 @@ class Hub:
             raise HubError(f"file {path!r} not found in card {version.reference}")
         data = b"".join(self.blobs.read(sha256))
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise damaged(version, path, "damaged")
+            raise damaged_file(version, path, "damaged")
         return data
 
     def pull(self, ref: str, destination: Path | str) -> Path:
@@ -290,7 +408,7 @@ class Hub:
         Raises UsageError if the destination exists and is not an empty folder.
         """
         version = self.get(ref)
-        with explained(f"can't pull {version.reference}"):
+        with explain_os_errors(f"can't pull {version.reference}"):
             return self._snapshots.copy(version, Path(destination))
 
     def alias(self, ref: str, alias: str) -> Version:
@@ -308,7 +426,7 @@ class Hub:
         """
         gone = self._versions_of(ref)
         self._own_cards.remove(gone)
-        with explained(f"removed {ref}, but can't delete its files"):
+        with explain_os_errors(f"removed {ref}, but can't delete its files"):
             self.gc()
         return gone
 
@@ -317,16 +435,16 @@ class Hub:
 
         With `dry_run` nothing is deleted. Files that a process is writing are kept, as are uploads of the last day.
         """
-        from kcard.hub.garbage import collect
+        from kcard.hub.garbage import collect_garbage
 
-        with explained(f"can't clean up {self.home}"):
-            return collect(self.database, self.blobs, self._snapshots, dry_run=dry_run)
+        with explain_os_errors(f"can't clean up {self.home}"):
+            return collect_garbage(self.database, self.blobs, self._snapshots, dry_run=dry_run)
 
-    def info(self) -> Contents:
+    def info(self) -> HubContents:
         """Return the size and location of the hub."""
         versions = self._catalogue.versions()
         sizes = dict(self.blobs.sizes())
-        return Contents(
+        return HubContents(
             path=self.home / "hub",
             database=self.database.name,
             blobs=self.blobs.where(),
@@ -338,15 +456,15 @@ class Hub:
         )
 
     def backup(self, path: Path | str, report: Report | None = None) -> "Backup":
-        """Write a consistent copy of the hub to a new tar file, while others may publish; returns what it has.
+        """Write a consistent copy of the hub to a new tar file, while others may publish; return its contents.
 
         The file appears complete or not at all. `report` is called with the bytes done. Raises UsageError if the file
         exists, DamagedCard if a file of the hub is damaged.
         """
-        from kcard.hub.backup import save
+        from kcard.hub.backup import save_backup
 
-        with explained(f"can't write the backup {path}"):
-            return save(Path(path), self.database, self.blobs, report)
+        with explain_os_errors(f"can't write the backup {path}"):
+            return save_backup(Path(path), self.database, self.blobs, report)
 
     def restore(self, path: "Path | str | Backup", report: Report | None = None) -> Versions:
         """Fill this empty hub from a backup; returns every version.
@@ -354,28 +472,28 @@ class Hub:
         Every sha256 is checked first. Raises HubError, without changes, if the hub is not empty or the backup is
         incomplete or invalid.
         """
-        from kcard.hub.backup import load
+        from kcard.hub.backup import load_backup
 
         restored = False
         try:
-            with explained(f"can't restore {path}"):
-                load(Path(path), self.database, self.blobs, report)
+            with explain_os_errors(f"can't restore {path}"):
+                load_backup(Path(path), self.database, self.blobs, report)
             restored = True
             return self._catalogue.versions()
         finally:
             if not restored:
                 self.gc()
 
-    def verify(self, ref: str | None = None) -> list[Problem]:
+    def verify(self, ref: str | None = None) -> list[FileProblem]:
         """Return the missing or damaged files of a version, of all versions of a card, or of the whole hub."""
         faults: dict[str, str | None] = {}
         problems = []
         for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
-                    faults[sha256] = fault(self.blobs, sha256)
+                    faults[sha256] = find_fault(self.blobs, sha256)
                 if what := faults[sha256]:
-                    problems.append(Problem(version.name, version.number, path, what))
+                    problems.append(FileProblem(version.name, version.number, path, what))
         return problems
 
     def _versions_of(self, ref: str) -> Versions:

@@ -1,4 +1,4 @@
-"""Repositories: create, move, delete, list."""
+"""Repositories: create, change, move, delete, like, grant access; list them by terms."""
 
 import base64
 import hashlib
@@ -23,22 +23,31 @@ from sqlalchemy import (
     update,
 )
 
-from kcard.hub import commits, history, permissions, publications, rows, search_index, trees, uploads
-from kcard.hub.accounts import Identity, check_repository, check_unambiguous, folded, require_quota
-from kcard.hub.db.models import accounts, holdings, likes, now, repositories, terms, utc
+from kcard.hub import (
+    card_metadata,
+    garbage,
+    history,
+    permissions,
+    publications,
+    quotas,
+    search_index,
+)
+from kcard.hub.accounts import Identity, check_repository_name, check_unambiguous, fold_name
+from kcard.hub.db.models import PRIVATE, PUBLIC, accounts, holdings, likes, now, repositories, terms, utc
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.permissions import GRANTED, AccessRequest, State, readable
-from kcard.hub.rows import PRIVATE, PUBLIC, REPOSITORY_COLUMNS
-from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, query_words
+from kcard.hub.quotas import require_quota
+from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, split_words
 from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
-from kcard.hub.values import MAIN, Entry, Repository, Type
+from kcard.hub.values import MAIN, Entry, Repository, RepositoryType
 
 __all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "make_repository_row"]
 
 
 Gate = Literal["no", "auto", "manual"]
+REPOSITORY_COLUMNS = tuple(c for c in repositories.c if c.name not in {"namespace_id", "folded"})
 # For git-lfs users; the hub ignores it.
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 FIRST = "initial commit"
@@ -51,47 +60,49 @@ class Repositories:
         self._database, self._blobs, self._quota = database, blobs, quota
 
     def create(
-        self, type_: Type, namespace_id: int, name: str, *, private: bool = False, by: Identity
+        self, type_: RepositoryType, namespace_id: int, name: str, *, private: bool = False, by: Identity
     ) -> Repository:
         """Create a repository namespace/name with branch main, whose first commit has a .gitattributes.
 
         Raises Invalid for an invalid name, Conflict, which has the `name`, if it exists, TooLarge over quota.
         """
-        check_repository(name)
+        check_repository_name(name)
         sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
         entry = Entry(".gitattributes", git_oid(ATTRIBUTES), sha256, len(ATTRIBUTES), lfs=False)
         tree = {entry.path: entry}
-        metadata = commits.read(tree, self._blobs)
-        self._place()
+        metadata = card_metadata.read_metadata(tree, self._blobs)
+        self.place_attributes()
         with self._database.write() as connection:
+            # The name must be free and unambiguous.
             _refuse_another(connection, type_, name)
             check_unambiguous(name.partition("/")[2])
-            self._place()  # gc may have taken it meanwhile
+            self.place_attributes()  # gc may have deleted it meanwhile
             new = insert(repositories).values(make_repository_row(type_, namespace_id, name, private))
             repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
-            draft = history.prepare(str(repository_id), None, tree, FIRST, "", by.name)
-            history.write(connection, repository_id, MAIN, draft)
-            history.hold(connection, repository_id, {entry.sha256: entry})
+            draft = history.draft_commit(str(repository_id), None, tree, FIRST, "", by.name)
+            history.write_commit(connection, repository_id, MAIN, draft)
+            history.add_holdings(connection, repository_id, {entry.sha256: entry})
             require_quota(connection, namespace_id, self._quota)
-            commits.write_metadata(
+            card_metadata.write_metadata(
                 connection, repository_id, name, metadata, sha=draft.commit.sha, at=draft.commit.date
             )
             return _find(connection, repositories.c.id == repository_id, name)
 
-    def _place(self) -> None:
+    def place_attributes(self) -> None:
+        """Store the content of .gitattributes, unless it is stored."""
         sha256 = hashlib.sha256(ATTRIBUTES).hexdigest()
         if not self._blobs.holds(sha256):
             with partial_folder(self._blobs.partial) as scratch:
                 (scratch / "blob").write_bytes(ATTRIBUTES)
                 self._blobs.place(scratch / "blob", sha256, len(ATTRIBUTES))
 
-    def get(self, type_: Type, name: str) -> Repository:
-        """Return the repository of that name, in any case. Raises NotThere."""
+    def get(self, type_: RepositoryType, name: str) -> Repository:
+        """Return the repository of that name, in any case. Raises NotFound."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name), name)
 
-    def readable(self, type_: Type, name: str, identity: Identity | None) -> Repository:
-        """Return a repository that the identity may read. Raises NotThere otherwise, after the same work."""
+    def readable(self, type_: RepositoryType, name: str, identity: Identity | None) -> Repository:
+        """Return a repository that the identity may read. Raises NotFound otherwise, after the same work."""
         with self._database.read() as connection:
             return _find(connection, _named(type_, name) & readable(identity), name)
 
@@ -107,37 +118,39 @@ class Repositories:
         with self._database.write() as connection:
             if values:
                 connection.execute(update(repositories).where(_is(repository)).values(values))
-                search_index.touch(connection, [repository.id])
+                search_index.mark_changed(connection, [repository.id])
             return _find(connection, _is(repository), repository.name)
 
     def move(self, repository: Repository, to: str) -> Repository:
         """Move or rename it to namespace/name; this renames its card too.
 
-        Raises Conflict if that name is taken or had other cards under the same published tags, NotThere for an
+        Raises Conflict if that name is taken or had other cards under the same published tags, NotFound for an
         unknown account, TooLarge if it exceeds the quota.
         """
-        check_repository(to)
+        check_repository_name(to)
         with self._database.write() as connection:
-            if folded(to) != folded(repository.name):
+            # The new name must be free and unambiguous.
+            if fold_name(to) != fold_name(repository.name):
                 _refuse_another(connection, repository.type, to)
             own = to.partition("/")[2]
-            if folded(own) != folded(repository.name.partition("/")[2]):
+            if fold_name(own) != fold_name(repository.name.partition("/")[2]):
                 check_unambiguous(own)
-            # The name gets the case of the account's.
+            # Its namespace is spelled as the account is.
             namespace = to.partition("/")[0]
-            query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == folded(namespace))
+            query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == fold_name(namespace))
             account = connection.execute(query).one_or_none()
             if account is None:
-                raise NotThere("account", f"can't move it to {to}: account {namespace!r} not found")
+                raise NotFound("account", f"can't move it to {to}: account {namespace!r} not found")
             to = f"{account.name}/{own}"
-            there = _find(connection, _is(repository), repository.name)
-            uploads.move(connection, repository.id, account.id)
-            values = {"namespace_id": account.id, "name": to, "folded": folded(to)}
+            # Move the repository, its quota, its published tags and its search terms.
+            before = _find(connection, _is(repository), repository.name)
+            quotas.transfer_repository(connection, repository.id, account.id)
+            values = {"namespace_id": account.id, "name": to, "folded": fold_name(to)}
             connection.execute(update(repositories).where(_is(repository)).values(values))
             publications.record_tags(connection, repository.id, to)
-            search_index.put_terms(connection, repository.id, to, there.tags)
-            search_index.put_rows(connection, repository.id)
-            if there.namespace != to.partition("/")[0]:
+            search_index.replace_terms(connection, repository.id, to, before.tags)
+            search_index.update_rows(connection, repository.id)
+            if before.namespace != to.partition("/")[0]:
                 require_quota(connection, account.id, self._quota)
             return _find(connection, _is(repository), to)
 
@@ -147,10 +160,10 @@ class Repositories:
         with self._database.write() as connection:
             _find(connection, _is(repository), repository.name)
             candidates = connection.scalars(files).all()
-            uploads.remove(connection, repository.id)
+            quotas.discount_repository(connection, repository.id)
             connection.execute(delete(repositories).where(_is(repository)))
-            search_index.removed(connection)
-        trees.discard(self._database, self._blobs, candidates)
+            search_index.mark_removed(connection)
+        garbage.delete_unreferenced(self._database, self._blobs, candidates)
 
     def count_download(self, ids: Mapping[int, int]) -> None:
         """Add to the downloads of repositories, by id; deleted ones are ignored."""
@@ -158,7 +171,7 @@ class Repositories:
             for id_, more in sorted(ids.items()):
                 one = update(repositories).where(repositories.c.id == id_)
                 connection.execute(one.values(downloads=repositories.c.downloads + more))
-            search_index.touch(connection, [*ids])
+            search_index.mark_changed(connection, [*ids])
 
     def like(self, repository: Repository, account_id: int, *, liked: bool = True) -> None:
         """Like a repository, or remove the like; each account counts once."""
@@ -174,10 +187,10 @@ class Repositories:
     def request_access(self, repository: Repository, account_id: int, note: str = "") -> State:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
         with self._database.write() as connection:
-            there = _find(connection, _is(repository), repository.name)
+            current = _find(connection, _is(repository), repository.name)
             state = permissions.find_state(connection, repository, account_id)
             if state is None:
-                state = "pending" if there.gated == "manual" else GRANTED
+                state = "pending" if current.gated == "manual" else GRANTED
                 permissions.put_request(connection, repository, account_id, state, note)
             return state
 
@@ -206,7 +219,7 @@ class Repositories:
 
 
 def make_repository_row(
-    type_: Type, namespace_id: int, name: str, private: bool = False
+    type_: RepositoryType, namespace_id: int, name: str, private: bool = False
 ) -> dict[str, object]:
     """Return the row of a new repository."""
     at = now()
@@ -214,7 +227,7 @@ def make_repository_row(
         "type": type_,
         "namespace_id": namespace_id,
         "name": name,
-        "folded": folded(name),
+        "folded": fold_name(name),
         "visibility": PRIVATE if private else PUBLIC,
         "gated": "no",
         "created": at,
@@ -228,32 +241,53 @@ def make_repository_row(
     }
 
 
+def repository_from_row(row: Row[Any]) -> Repository:
+    """Return a row of REPOSITORY_COLUMNS as a value."""
+    return Repository(
+        id=row.id,
+        type=row.type,
+        name=row.name,
+        private=row.visibility == PRIVATE,
+        gated=row.gated,
+        created=utc(row.created),
+        modified=utc(row.modified),
+        downloads=row.downloads,
+        likes=row.likes,
+        head=row.head,
+        card=json.loads(row.card),
+        tags=tuple(json.loads(row.tags)),
+        pipeline_tag=row.pipeline_tag,
+        library=row.library,
+        size=row.size,
+    )
+
+
 def _is(repository: Repository) -> ColumnElement[bool]:
     return repositories.c.id == repository.id
 
 
-def _named(type_: Type, name: str) -> ColumnElement[bool]:
-    return (repositories.c.type == type_) & (repositories.c.folded == folded(name))
+def _named(type_: RepositoryType, name: str) -> ColumnElement[bool]:
+    return (repositories.c.type == type_) & (repositories.c.folded == fold_name(name))
 
 
 def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
     row = connection.execute(select(*REPOSITORY_COLUMNS).where(condition)).one_or_none()
     if row is None:
-        raise NotThere("repository", f"repository {name[:200]!r} not found")
-    return rows.repository(row)
+        raise NotFound("repository", f"repository {name[:200]!r} not found")
+    return repository_from_row(row)
 
 
-def _refuse_another(connection: Connection, type_: Type, name: str) -> None:
-    there = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
-    if there is not None:
-        raise Conflict(f"{type_} {there!r} already exists: choose another name", name=there)
+def _refuse_another(connection: Connection, type_: RepositoryType, name: str) -> None:
+    existing = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
+    if existing is not None:
+        raise Conflict(f"{type_} {existing!r} already exists: choose another name", name=existing)
 
 
 # Paged listings of repositories: search, filter, sort.
 #
 # A query is a set of terms that a repository must have. If one of them is rare, its repositories are looked up and
-# sorted. If all are common, repositories are scanned in the requested order until the page is full; if that takes too
-# long, because the terms are rarely found together, the repositories with all terms are looked up after all.
+# sorted. If all are common, repositories are scanned in the requested order until the page is full. If the terms are
+# rarely found together, the scan is given up, and the repositories with all terms are looked up.
 
 Condition: TypeAlias = ColumnElement[bool]
 SORTS = {
@@ -288,7 +322,7 @@ class ListQuery:
     card        whether to read the metadata of README.md
     """
 
-    type: Type
+    type: RepositoryType
     search: str | None = None
     author: str | None = None
     filters: Sequence[str] = ()
@@ -316,11 +350,11 @@ class ListQuery:
         tags = [*self.filters, *([self.pipeline_tag] if self.pipeline_tag else [])]
         exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
         if self.author is not None:
-            exact.append((AUTHOR, folded(self.author)))
+            exact.append((AUTHOR, fold_name(self.author)))
         conditions: list[Condition] = [
             (terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact
         ]
-        for word in sorted(query_words(self.search or "")):
+        for word in sorted(split_words(self.search or "")):
             conditions.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
         return conditions
 
@@ -337,7 +371,7 @@ class Listing:
         A page ends early if its tags and metadata exceed LARGEST_PAGE, but has at least one repository. Changes between
         two pages neither repeat nor omit other repositories. Raises Invalid for a cursor of another query.
         """
-        if query.search is not None and query.search.strip() and not query_words(query.search):
+        if query.search is not None and query.search.strip() and not split_words(query.search):
             return [], None
         with self._database.read() as connection:
             ids = _find_ids(connection, query, identity)
@@ -347,7 +381,7 @@ class Listing:
                 size += len(row.card) + len(row.tags)
                 if page and size > LARGEST_PAGE:
                     break
-                page.append(rows.repository(row))
+                page.append(repository_from_row(row))
         return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
@@ -385,7 +419,7 @@ def _find_ids(connection: Connection, query: ListQuery, identity: Identity | Non
     sought = query.terms
     if not sought:
         return ids()
-    if (rarest := _rarest(connection, sought, query.limit)) is not None:
+    if (rarest := find_rarest_term(connection, sought, query.limit)) is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
         return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
     # How far to scan before giving up; empty if there are fewer repositories than that.
@@ -401,8 +435,8 @@ def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
     return SORTS[query.sort], repositories.c.id
 
 
-def _rarest(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
-    """Return the place of the rarest term, which is looked up; None if scanning reads fewer rows."""
+def find_rarest_term(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
+    """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
     counts = [
         select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
         for t in sought
@@ -426,7 +460,7 @@ def _has_term(term: Condition) -> Condition:
 
 
 def _after(query: ListQuery) -> list[Condition]:
-    """Return the condition for what comes after the cursor, if any."""
+    """Return the condition for repositories after the cursor; empty without one."""
     if query.cursor is None:
         return []
     try:
@@ -443,7 +477,7 @@ def _after(query: ListQuery) -> list[Condition]:
 
 
 def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Condition:
-    """Return the condition for what comes after a repository in the query's order; with `back`, before it."""
+    """Return the condition for repositories after one in the query's order; with `back`, before it."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
     return here < there if (query.direction == -1) != back else here > there

@@ -1,4 +1,4 @@
-"""Search: pages of repositories with all words and facets of a query, and how many there are for each facet."""
+"""Search: pages of repositories that match all words and facets of a query, and the counts of each facet."""
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
-from kcard.hub import rows
-from kcard.hub.accounts import Identity, folded
-from kcard.hub.db.models import accounts, repositories, search, search_clock, terms, utc
+from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.db.models import PUBLIC, accounts, repositories, search, search_clock, terms, utc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
-from kcard.hub.permissions import reach
-from kcard.hub.rows import PUBLIC, REPOSITORY_COLUMNS
-from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, row_words
-from kcard.hub.values import Repository, Type
+from kcard.hub.permissions import reach_of
+from kcard.hub.repositories import REPOSITORY_COLUMNS, repository_from_row
+from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, normalise_words
+from kcard.hub.values import Repository, RepositoryType
 
 __all__ = ["FACTUALITY", "ORDERS", "Counts", "Order", "RepositorySearch", "SearchQuery", "SearchResults"]
 
@@ -26,7 +25,7 @@ Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 FACTUALITY = (0.5, 0.7, 0.9)
 MOST_WORDS, MOST_PAGES = 20, 400
-# Of more matches than this, the most downloaded come first: words that so many have say little.
+# With more matches than this, the most downloaded come first: words that so many repositories have say little.
 RANKED = 3000
 
 
@@ -53,14 +52,14 @@ SCORES = {
 
 
 def find_matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
-    """Return the ids of the repositories that have all words, as normalised by search_index.row_words."""
+    """Return the ids of the repositories that have all words, normalised by search_index.normalise_words."""
     database = connection.dialect.name
     ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
     return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
 def score_matches(connection: Connection, words: Sequence[str]) -> dict[int, float]:
-    """Return the same ids with their scores; higher is better."""
+    """Return the scores of the same repositories by id; higher is better."""
     database = connection.dialect.name
     rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
     return {id_: float(score) for id_, score in rows.tuples()}
@@ -73,8 +72,8 @@ def _query(database: str, words: Sequence[str]) -> str:
     return " ".join(f'"{word}"*' for word in words)
 
 
-# What repositories are filtered and ordered by, in arrays. Each process has its own; the search clock tells what
-# changed since it was read: only those rows are read again.
+# The columns that repositories are filtered and ordered by, as arrays. Each process has its own copy; the search clock
+# tells which rows have changed since it was read, so that only those are read again.
 
 Array: TypeAlias = NDArray[Any]
 TYPES = ("model", "dataset")
@@ -94,11 +93,11 @@ KINDS = (np.int64, np.int8, np.bool_, np.int32, np.float64, np.int64, np.bool_, 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One entry a repository in each array, by ascending id.
+    """The searched columns: each array has one entry per repository, by ascending id.
 
     changed, removed  the search clock when it was read
     factuality        NaN: not measured
-    codes             of each facet: the place of its value in `values`
+    codes             of each facet: the index of its value in `values`
     """
 
     changed: int
@@ -135,7 +134,7 @@ class Snapshot:
         return self.columns[8 + FACETS.index(facet)]
 
     def having(self, ids: Sequence[int] | Array) -> Array:
-        """Return whether each repository is one of these."""
+        """Return whether each repository has one of these ids."""
         mask: Array = np.zeros(len(self.ids), dtype=np.bool_)
         sought = np.asarray(ids, dtype=np.int64)
         places = np.searchsorted(self.ids, sought)
@@ -146,7 +145,7 @@ class Snapshot:
 
     @cached_property
     def by_date(self) -> Array:
-        """The places of all repositories, the last changed first."""
+        """The indices of all repositories, the last changed first."""
         return self._ordered(self.columns[4])
 
     @cached_property
@@ -172,7 +171,7 @@ class SearchIndex:
         self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
 
     def at(self, connection: Connection) -> Snapshot:
-        """Return the snapshot with all changes that the connection sees, and perhaps later ones."""
+        """Return a snapshot with at least the changes that the connection sees."""
         clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
         snapshot = self._snapshot
         if not _is_behind(snapshot, *clock):
@@ -244,12 +243,12 @@ class SearchQuery:
     author      namespace, in any case
     tags        required tags, in any case
     verified    only repositories whose factuality an audit of this hub measured
-    factuality  the least verified one
-    sort        relevance without a text means date
+    factuality  the least verified factuality
+    sort        by date instead of relevance if there is no text
     page        from 1
     """
 
-    type: Type = "model"
+    type: RepositoryType = "model"
     text: str = ""
     facets: Mapping[str, str] | None = None
     author: str = ""
@@ -274,7 +273,7 @@ class SearchQuery:
 
     @property
     def words(self) -> list[str]:
-        return list(dict.fromkeys(row_words(self.text)))
+        return list(dict.fromkeys(normalise_words(self.text)))
 
 
 @dataclass(frozen=True)
@@ -282,7 +281,7 @@ class Counts:
     """Number of repositories per value of a facet, with the rest of the query unchanged.
 
     facets      by facet and value, without those that have none
-    factuality  by the least, of FACTUALITY
+    factuality  by the least factuality, one of FACTUALITY
     """
 
     facets: Mapping[str, Mapping[str, int]]
@@ -311,16 +310,16 @@ class RepositorySearch:
         with self._database.read() as connection:
             snapshot = self._index.at(connection)
             always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
-            # All words, the author and the tags.
+            # Repositories with all words, the author and the tags.
             if query.text.strip():
                 always &= snapshot.having(find_matches(connection, query.words) if query.words else [])
             exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
             if query.author:
-                exact.append((AUTHOR, folded(query.author)))
+                exact.append((AUTHOR, fold_name(query.author)))
             for kind, term in exact:
                 having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
                 always &= snapshot.having(connection.scalars(having).all())
-            # Of each facet of the query, by name: the repositories that have its value.
+            # For each facet of the query, by name: the repositories that have its value.
             chosen: dict[str, Array] = {}
             for facet, value in (query.facets or {}).items():
                 if value:
@@ -334,15 +333,16 @@ class RepositorySearch:
                 chosen["verified"] = snapshot.verified
             if query.factuality is not None:
                 chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
+            # The page.
             matching = _intersect(always, chosen.values())
             places = _sort(connection, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
             here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: rows.repository(row) for row in connection.execute(here)}
+            by_id = {row.id: repository_from_row(row) for row in connection.execute(here)}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
-        page = [by_id[id_] for id_ in ids if id_ in by_id]  # another thread may have seen newer ones
+        page = [by_id[id_] for id_ in ids if id_ in by_id]  # the snapshot may be newer than this transaction
 
         def without(name: str) -> Array:
             return _intersect(always, [mask for other, mask in chosen.items() if other != name])
@@ -359,8 +359,8 @@ class RepositorySearch:
 
 
 def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """Return which repositories the identity may read, by the rules of permissions.readable."""
-    reachable = reach(identity)
+    """Return whether the identity may read each repository, by the rules of permissions.readable."""
+    reachable = reach_of(identity)
     if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     elif reachable.namespaces:
@@ -382,7 +382,7 @@ def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
 
 
 def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
-    """Return the places of the matching repositories in the order of the query."""
+    """Return the indices of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)

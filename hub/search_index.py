@@ -19,17 +19,17 @@ __all__ = [
     "TAG",
     "WORD",
     "Facets",
-    "bases",
-    "domain",
-    "facets",
-    "kind",
+    "find_bases",
+    "find_domain",
+    "find_kind",
+    "make_facets",
     "make_terms",
-    "put_rows",
-    "put_terms",
-    "query_words",
-    "removed",
-    "row_words",
-    "touch",
+    "mark_changed",
+    "mark_removed",
+    "normalise_words",
+    "replace_terms",
+    "split_words",
+    "update_rows",
 ]
 
 
@@ -42,7 +42,7 @@ LONGEST = 200
 WORDS = re.compile(r"[^\W_]+")
 
 
-def query_words(*texts: str) -> set[str]:
+def split_words(*texts: str) -> set[str]:
     """Return the distinct words of texts, in lower case."""
     return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
 
@@ -54,11 +54,11 @@ def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
     return {
         (AUTHOR, author),
         *((TAG, tag) for tag in lowered),
-        *((WORD, word) for word in query_words(name, *lowered)),
+        *((WORD, word) for word in split_words(name, *lowered)),
     }
 
 
-def put_terms(connection: Connection, repository_id: int, name: str, tags: Iterable[str]) -> None:
+def replace_terms(connection: Connection, repository_id: int, name: str, tags: Iterable[str]) -> None:
     """Replace the terms of a repository."""
     connection.execute(delete(terms).where(terms.c.repository_id == repository_id))
     rows = [
@@ -68,7 +68,7 @@ def put_terms(connection: Connection, repository_id: int, name: str, tags: Itera
     connection.execute(insert(terms), rows)
 
 
-# What repositories are filtered by: values from their tags and the metadata of their README.md.
+# Facets, which repositories are filtered by: values from their tags and the metadata of their README.md.
 
 FACETS = ("domain", "base", "kind", "language", "licence")
 # Tags of a card. The longest domain is the card's own, the others contain it.
@@ -86,7 +86,7 @@ class Facets:
     licence: str
 
 
-def facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) -> Facets:
+def make_facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) -> Facets:
     """Return the facets of a repository with these tags, this library and this metadata of README.md."""
     language = card.get("language")
     if isinstance(language, list):
@@ -94,25 +94,25 @@ def facets(tags: Sequence[str], library: str | None, card: Mapping[str, Any]) ->
     if language is False:  # YAML reads the language code `no` as a boolean
         language = "no"
     return Facets(
-        domain=domain(tags),
-        base=next(iter(bases(tags)), ""),
-        kind=kind(tags, library),
+        domain=find_domain(tags),
+        base=next(iter(find_bases(tags)), ""),
+        kind=find_kind(tags, library),
         language=language if isinstance(language, str) and len(language) <= 100 else "",
         licence=next(iter(_values_of(LICENCE, tags)), ""),
     )
 
 
-def kind(tags: Sequence[str], library: str | None) -> str:
-    """Return the kind of a knowledge card, otherwise the library."""
+def find_kind(tags: Sequence[str], library: str | None) -> str:
+    """Return the kind of a knowledge card; for other repositories, their library."""
     return next(iter(_values_of(KIND, tags)), "") or library or ""
 
 
-def domain(tags: Sequence[str]) -> str:
+def find_domain(tags: Sequence[str]) -> str:
     """Return the domain of a knowledge card."""
     return max(_values_of(DOMAIN, tags), key=len, default="")
 
 
-def bases(tags: Sequence[str]) -> list[str]:
+def find_bases(tags: Sequence[str]) -> list[str]:
     """Return the base models."""
     return [name for name in _values_of(BASE, tags) if ":" not in name]
 
@@ -121,7 +121,7 @@ def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
     return [tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)]
 
 
-# Writes what repositories are searched by, in the transactions that change it.
+# The rows of the index, written in the transactions that change what they say.
 
 AT_ONCE = 1000
 LONGEST_TEXT = 20_000  # characters
@@ -129,7 +129,7 @@ LONGEST_TEXT = 20_000  # characters
 COMMON = frozenset({"kcard", "kind", "domain", "base", "model", "license", "knowledge", "card", "dataset"})
 
 
-def row_words(text: str) -> list[str]:
+def normalise_words(text: str) -> list[str]:
     """Return the words of a text in order: runs of letters and digits, in lower case and without accents."""
     plain = text[:LONGEST_TEXT].casefold()
     if not plain.isascii():
@@ -137,8 +137,8 @@ def row_words(text: str) -> list[str]:
     return [word[:LONGEST] for word in WORDS.findall(plain)]
 
 
-def put_rows(connection: Connection, *repository_ids: int) -> None:
-    """Replace the rows of repositories by what other tables have now."""
+def update_rows(connection: Connection, *repository_ids: int) -> None:
+    """Rebuild the index rows of these repositories from the other tables."""
     at = _tick(connection, "changed")
     connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
     # Repositories with their newest version and its latest audit.
@@ -163,16 +163,16 @@ def put_rows(connection: Connection, *repository_ids: int) -> None:
         connection.execute(insert(search), values)
 
 
-def touch(connection: Connection, repository_ids: Sequence[int]) -> None:
-    """Let readers notice that the downloads of repositories changed."""
+def mark_changed(connection: Connection, repository_ids: Sequence[int]) -> None:
+    """Let readers notice that other columns of these repositories have changed, such as their downloads."""
     at = _tick(connection, "changed")
     for first in range(0, len(repository_ids), AT_ONCE):
         ids = repository_ids[first : first + AT_ONCE]
         connection.execute(update(search).where(search.c.repository_id.in_(ids)).values(changed=at))
 
 
-def removed(connection: Connection) -> None:
-    """Let readers notice that repositories were deleted."""
+def mark_removed(connection: Connection) -> None:
+    """Let readers notice that repositories have been deleted."""
     _tick(connection, "removed")
 
 
@@ -185,17 +185,17 @@ def _tick(connection: Connection, what: str) -> int:
 def _make_row(row: Row[Any]) -> dict[str, Any]:
     tags = json.loads(row.tags)
     card = json.loads(row.card)
-    facet_values = facets(tags, row.library, card if isinstance(card, dict) else {})
-    domains = row_words(facet_values.domain)
-    others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in row_words(tag)]
+    facet_values = make_facets(tags, row.library, card if isinstance(card, dict) else {})
+    domains = normalise_words(facet_values.domain)
+    others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in normalise_words(tag)]
     redundant = COMMON.union(domains)
     # The version that this one updates.
     updated = json.loads(row.manifest).get("updates") if row.manifest else None
     return {
         "repository_id": row.id,
-        "name_words": " ".join(row_words(row.name)),
+        "name_words": " ".join(normalise_words(row.name)),
         "domain_words": " ".join(domains),
-        "description_words": " ".join(row_words(row.description or "")),
+        "description_words": " ".join(normalise_words(row.description or "")),
         "tag_words": " ".join(dict.fromkeys(word for word in others if word not in redundant)),
         **asdict(facet_values),
         "updates": updated if isinstance(updated, str) and len(updated) <= 64 else None,

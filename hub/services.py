@@ -1,4 +1,4 @@
-"""A hub for several users: the Hub with accounts, repositories and permissions.
+"""A hub for several users: a Hub with accounts, repositories and permissions.
 
 hub = HubServices.open(Path("~/.kcard").expanduser())
 hub.accounts.add_user("ada")
@@ -12,18 +12,17 @@ from pathlib import Path
 from sqlalchemy import insert, select
 
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.commits import Commits
 from kcard.hub.db.models import settings
 from kcard.hub.db.session import Database
-from kcard.hub.history import Refs
+from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
+from kcard.hub.quotas import Reservations
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.search import RepositorySearch
 from kcard.hub.storage import Blobs
 from kcard.hub.tokens import Sessions, TokenStore
-from kcard.hub.uploads import Reservations, Uploads
-from kcard.hub.verdicts import Verdicts
+from kcard.hub.uploads import Uploads, Verdicts
 
 __all__ = ["HubServices"]
 
@@ -32,7 +31,7 @@ SECRET = "secret"
 
 @dataclass(frozen=True)
 class HubServices:
-    """The parts of a shared hub. `secret` signs short-lived tickets."""
+    """The services of a shared hub. `secret` signs short-lived tickets."""
 
     registry: Hub
     database: Database
@@ -62,15 +61,16 @@ class HubServices:
         quota: int | None = None,
         exam_required: bool = True,
     ) -> "HubServices":
-        """Open or create it. Raises HubError if the database or the store is unavailable.
+        """Open the hub, creating it if needed. Raises HubError if the database or the store is unavailable.
 
         quota          default quota of a namespace in bytes; None: no limit
         exam_required  whether a card with a model needs an exam to be published
         """
+        # The local hub, on whose database and store everything works.
         registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         database, blobs = registry.database, registry.blobs
         tokens = TokenStore(database)
-        # The hub's key, created on first use and shared by all workers.
+        # The hub's secret, created on first use and shared by all workers.
         query = select(settings.c.value).where(settings.c.name == SECRET)
         with database.read() as connection:
             key = connection.scalar(query)

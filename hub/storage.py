@@ -1,4 +1,4 @@
-"""Blobs of a hub on disk."""
+"""Stores of blobs, the store on disk, and folders that appear completely or not at all."""
 
 import errno
 import glob
@@ -25,27 +25,27 @@ __all__ = [
     "BlobStore",
     "Blobs",
     "Readable",
-    "beside",
-    "check_new",
+    "abandoned_folders",
+    "check_new_folder",
     "copy_hashing",
-    "create",
+    "create_folder",
+    "describe_mismatch",
     "discard",
-    "explained",
-    "fault",
+    "explain_os_errors",
+    "find_fault",
     "is_digest",
     "is_full",
     "link_or_copy",
-    "mismatch",
+    "open_private",
     "open_store",
     "open_verified",
     "partial_folder",
-    "private",
+    "partial_sibling",
     "put",
     "put_stream",
-    "remains",
-    "sole_use",
     "sweep",
     "sync_folder",
+    "try_lock",
 ]
 
 
@@ -60,7 +60,7 @@ class Readable(Protocol):
 
 
 def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
-    """Copy a stream to a new file and flush it; returns its sha256 and size in bytes."""
+    """Copy a stream to a new file and flush it; return its sha256 and size in bytes."""
     digest, size = hashlib.sha256(), 0
     with target.open("xb") as stream:
         while block := source.read(BUFFER):
@@ -81,7 +81,7 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def private(path: str, flags: int) -> int:
+def open_private(path: str, flags: int) -> int:
     """Open a file for `open(opener=...)`: only its owner may read a new one."""
     return os.open(path, flags, 0o600)
 
@@ -101,7 +101,7 @@ def sync_folder(folder: Path) -> None:
 def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     """Yield a new folder for a write in progress, deleted at the end of the block unless it was renamed.
 
-    The process locks it, so that `remains` can tell it from the folder of a killed process.
+    The process locks it, so that `abandoned_folders` can tell it from the folder of a killed process.
     """
     parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -123,8 +123,8 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def sole_use(folder: Path) -> Iterator[bool]:
-    """Lock a folder until the end of the block; yields False if it is missing, or another process or thread has it."""
+def try_lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block; yield False if it is missing or another process or thread has it."""
     try:
         lock = _lock(folder)
     except (FileNotFoundError, BlockingIOError):
@@ -138,8 +138,11 @@ def sole_use(folder: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
-    """Yield a partial folder next to `target`, to rename into place; deletes remains of killed processes."""
+def partial_sibling(target: Path) -> Iterator[Path]:
+    """Yield a partial folder next to `target`, from which to rename a file or folder into place.
+
+    It first deletes such folders that killed processes left behind.
+    """
     prefix = f".{target.name}.kcard-"
     sweep(target.parent, f"{glob.escape(prefix)}????????")
     with partial_folder(target.parent, prefix) as folder:
@@ -167,10 +170,10 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
+def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
     """Yield partial folders of killed processes, each locked while it is yielded.
 
-    On systems without locks: those unchanged for a day.
+    On systems without locks, those that have not changed for a day.
     """
     for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
         try:
@@ -187,13 +190,13 @@ def remains(parent: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def sweep(parent: Path, pattern: str = "*") -> None:
-    """Delete the remains of killed processes."""
-    for folder in remains(parent, pattern):
+    """Delete partial folders of killed processes."""
+    for folder in abandoned_folders(parent, pattern):
         discard(folder)
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
+def explain_os_errors(doing: str) -> Iterator[None]:
     """Turn an OSError (a full disk, no permission) into a HubError with one line."""
     try:
         yield
@@ -212,7 +215,7 @@ def is_full(error: OSError) -> bool:
 
 # The interface of stores of blobs: every file once, named by its sha256.
 #
-# A blob appears complete or not at all. Later damage is found when it is verified.
+# A blob appears complete or not at all. Damage that happens later is found when the blob is verified.
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,7 @@ class Blobs(Protocol):
         """Return the sha256 and the size of every blob, sorted."""
 
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Yield location and size of what killed uploads left in the store; optionally delete it."""
+        """Yield the location and size of what killed uploads left in the store; optionally delete it."""
 
     def __hash__(self) -> int:
         """Hash by identity."""
@@ -282,7 +285,7 @@ def open_store(root: Path, url: str | None) -> Blobs:
 
 def put(blobs: Blobs, source: Path, expected: str) -> Blob:
     """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
-    if fault(blobs, expected) is None:
+    if find_fault(blobs, expected) is None:
         return Blob(expected, source.stat().st_size)
     with source.open("rb") as stream:
         return put_stream(blobs, stream, expected, str(source))
@@ -298,8 +301,8 @@ def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blo
     return Blob(sha256, size)
 
 
-def fault(blobs: Blobs, sha256: str) -> str | None:
-    """Return what is wrong with a blob; None if it is intact. Reads every byte."""
+def find_fault(blobs: Blobs, sha256: str) -> str | None:
+    """Return what is wrong with a blob, reading every byte; None if it is intact."""
     if not blobs.holds(sha256):
         return "missing"
     digest = hashlib.sha256()
@@ -308,17 +311,17 @@ def fault(blobs: Blobs, sha256: str) -> str | None:
             digest.update(block)
     except DamagedCard:  # deleted concurrently
         return "missing"
-    return None if digest.hexdigest() == sha256 else mismatch(digest.hexdigest(), sha256)
+    return None if digest.hexdigest() == sha256 else describe_mismatch(digest.hexdigest(), sha256)
 
 
 def open_verified(blobs: Blobs, sha256: str) -> BinaryIO:
     """Verify a blob, then open it as a stream. Raises DamagedCard."""
-    if (wrong := fault(blobs, sha256)) is not None:
+    if (wrong := find_fault(blobs, sha256)) is not None:
         raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
     return blobs.open(sha256)
 
 
-def mismatch(actual: str, sha256: str) -> str:
+def describe_mismatch(actual: str, sha256: str) -> str:
     """Return the description of a sha256 mismatch."""
     return f"damaged: sha256 {actual[:12]}…, expected {sha256[:12]}…"
 
@@ -331,7 +334,7 @@ def is_digest(name: str) -> bool:
 # Creates folders of verified files, completely or not at all.
 
 
-def check_new(destination: Path) -> Path:
+def check_new_folder(destination: Path) -> Path:
     """Return the absolute path of a new or empty folder. Raises UsageError for any other, and for a symbolic link."""
     target = destination.expanduser().absolute()
     if target.is_symlink():
@@ -341,26 +344,26 @@ def check_new(destination: Path) -> Path:
     return target
 
 
-def create(
+def create_folder(
     destination: Path,
     files: Mapping[str, str],
-    opened: Callable[[str], BinaryIO],
-    damaged: Callable[[str, str], DamagedCard],
+    open_file: Callable[[str], BinaryIO],
+    make_error: Callable[[str, str], DamagedCard],
 ) -> Path:
     """Create a folder of files (sha256 by path) and return its absolute path.
 
-    `opened` opens the file of a path; `damaged` makes the error for a path and what is wrong with its file. Raises
-    UsageError if the destination is a file or a folder that is not empty.
+    `open_file` opens the file of a path; `make_error` makes the error from a path and what is wrong with its file.
+    Raises UsageError if the destination is a file or a folder that is not empty.
     """
-    target = check_new(destination)
-    with beside(target) as scratch:
+    target = check_new_folder(destination)
+    with partial_sibling(target) as scratch:
         new = scratch / "new"
         for path, sha256 in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
-            with opened(path) as stream:
+            with open_file(path) as stream:
                 actual, _ = copy_hashing(stream, new / path)
             if actual != sha256:
-                raise damaged(path, mismatch(actual, sha256))
+                raise make_error(path, describe_mismatch(actual, sha256))
         if target.is_dir():
             target.rmdir()
         new.rename(target)
@@ -397,7 +400,7 @@ class BlobStore:
 
     def fault(self, sha256: str) -> str | None:
         """See `fault` above."""
-        return fault(self, sha256)
+        return find_fault(self, sha256)
 
     def place(self, path: Path, sha256: str, size: int) -> None:
         if path.stat().st_size != size:
@@ -411,9 +414,17 @@ class BlobStore:
         sync_folder(target.parent)
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        stream = self.open(sha256)
+        stream = self.open(sha256)  # at once, so that a missing blob raises here
         stream.seek(start)
-        return _read_blocks(stream, None if stop is None else stop - start)
+        left = None if stop is None else stop - start
+
+        def read_blocks(left: int | None) -> Iterator[bytes]:
+            with stream:
+                while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
+                    yield block
+                    left = None if left is None else left - len(block)
+
+        return read_blocks(left)
 
     def open(self, sha256: str) -> BinaryIO:
         try:
@@ -458,10 +469,3 @@ class BlobStore:
     def __iter__(self) -> Iterator[str]:
         for folder in sorted(self.root.glob("??")):
             yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
-
-
-def _read_blocks(stream: BinaryIO, left: int | None) -> Iterator[bytes]:
-    with stream:
-        while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
-            yield block
-            left = None if left is None else left - len(block)

@@ -13,10 +13,10 @@ from typing import Any, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, insert, or_, select, update
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import Identity, Scope, find_account, folded, organisations, write_event
+from kcard.hub.accounts import Identity, Scope, find_account, find_roles, fold_name, write_event
 from kcard.hub.db.models import accounts, now, repositories, sessions, tokens, utc
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, NotThere, Unknown
+from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 
 __all__ = [
     "LONGEST_SESSION",
@@ -25,8 +25,8 @@ __all__ = [
     "Sessions",
     "Token",
     "TokenStore",
-    "digest",
-    "identity",
+    "digest_secret",
+    "identity_from_row",
     "select_tokens",
 ]
 
@@ -36,8 +36,8 @@ FOREIGN = "hf_"
 RANDOM_BYTES = 30
 LONGEST = 200
 MOST_DAYS = 36_500
-USUAL = "cli"
-REFERENCE = 16  # digits of a digest, which tell a token from a later one with its id
+DEFAULT_NAME, LONGEST_NAME = "cli", 96
+REFERENCE = 16  # digits of a digest, which tell a token from a later one with the same id
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TokenStore:
         name        default: cli, cli-2, ...
         repository  the only repository it is valid for: namespace/name (a dataset: datasets/namespace/name)
         days        lifetime; None: until revoked
-        Raises NotThere for an unknown user or repository, Conflict if the user has a token of that name, UsageError
+        Raises NotFound for an unknown user or repository, Conflict if the user has a token of that name, UsageError
         for an invalid scope or lifetime.
         """
         if scope not in get_args(Scope):
@@ -92,19 +92,30 @@ class TokenStore:
             account = find_account(connection, user)
             if account.kind != "user":
                 raise UsageError(f"{account.name} is an organisation: create a token for one of its members")
-            free_name = _free_name(connection, account.id, name)
+            # The name: the given one, which must be free, else the next of cli, cli-2, ...
+            taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account.id)))
+            if name is None:
+                numbered = (f"{DEFAULT_NAME}-{number}" for number in range(2, len(taken) + 3))
+                name = next(free for free in (DEFAULT_NAME, *numbered) if free not in taken)
+            elif not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+                raise UsageError(
+                    f"invalid token name {name[:100]!r}: use 1 to {LONGEST_NAME} printable characters"
+                )
+            elif name in taken:
+                raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
+            # The only repository, if any.
             repository_id = None
             if repository is not None:
                 full_name = repository.removeprefix("datasets/")
                 kind = "model" if full_name == repository else "dataset"
-                where = (repositories.c.type == kind, repositories.c.folded == folded(full_name))
+                where = (repositories.c.type == kind, repositories.c.folded == fold_name(full_name))
                 repository_id = connection.scalar(select(repositories.c.id).where(*where))
                 if repository_id is None:
-                    raise NotThere("repository", f"{kind} repository {full_name[:200]!r} not found")
+                    raise NotFound("repository", f"{kind} repository {full_name[:200]!r} not found")
             values = {
                 "account_id": account.id,
-                "name": free_name,
-                "digest": digest(token),
+                "name": name,
+                "digest": digest_secret(token),
                 "scope": scope,
                 "repository_id": repository_id,
                 "created": created,
@@ -139,66 +150,73 @@ class TokenStore:
             ]
 
     def revoke(self, user: str, name: str, *, by: str | None = None) -> None:
-        """Revoke a token at once. Raises NotThere for an unknown name."""
+        """Revoke a token at once. Raises NotFound for an unknown name."""
         with self._database.write() as connection:
             account = find_account(connection, user)
             where = (tokens.c.account_id == account.id, tokens.c.name == name)
             if not name.isprintable() or not connection.execute(delete(tokens).where(*where)).rowcount:
-                raise NotThere("object", f"{account.name} has no token {name[:100]!r}")
+                raise NotFound("object", f"{account.name} has no token {name[:100]!r}")
             write_event(connection, by, "token.revoked", account.name, token=name)
 
     def identify(self, text: str) -> Identity | None:
         """Return the identity of a token; None for an unknown token.
 
-        Raises Unknown for an expired token, a disabled user or a Hugging Face token.
+        Raises Unauthenticated for an expired token, a disabled user or a Hugging Face token.
         """
         if text.startswith(FOREIGN):
-            raise Unknown(
+            raise Unauthenticated(
                 f"a Hugging Face token ({FOREIGN}...) was sent to this hub: create one for this hub with `kcard hub "
                 "token create`, and consider revoking the Hugging Face token"
             )
         if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
             return None
-        return self._identity(tokens.c.digest == digest(text))
+        return self._identity(tokens.c.digest == digest_secret(text))
 
     def resume(self, reference: str) -> Identity:
         """Return the identity of the token that a ticket refers to.
 
-        Raises Unknown if the token was revoked or has expired, or its user was disabled.
+        Raises Unauthenticated if the token was revoked or has expired, or its user was disabled.
         """
         id_, _, start = reference.partition(".")
         # The id of a revoked token may be used again.
         same = and_(tokens.c.id == int(id_ or 0), tokens.c.digest.startswith(start))
         if (owner := self._identity(same)) is None:
-            raise Unknown("the token of this upload was revoked: start the upload again with another one")
+            raise Unauthenticated(
+                "the token of this upload was revoked: start the upload again with another one"
+            )
         return owner
 
     def _identity(self, condition: ColumnElement[bool]) -> Identity | None:
         with self._database.read() as connection:
             row = connection.execute(select_tokens().where(condition)).one_or_none()
-            return None if row is None else identity(connection, row)
+            return None if row is None else identity_from_row(connection, row)
 
 
 def select_tokens() -> Select[Any]:
-    """Return the query for tokens with what `identity` needs of their accounts."""
+    """Return the query for tokens and their accounts, with the columns that `identity_from_row` needs."""
     columns = (tokens, accounts.c.admin, accounts.c.disabled, accounts.c.fullname, accounts.c.email)
     joined = tokens.join(accounts, accounts.c.id == tokens.c.account_id)
     return select(*columns, accounts.c.name.label("user")).select_from(joined)
 
 
-def identity(connection: Connection, row: Row[Any]) -> Identity:
-    """Return the identity of a row of `select_tokens`. Raises Unknown for an expired token or a disabled user."""
+def identity_from_row(connection: Connection, row: Row[Any]) -> Identity:
+    """Return the identity in a row of `select_tokens`.
+
+    Raises Unauthenticated for an expired token or a disabled user.
+    """
     if row.disabled:
-        raise Unknown(f"account {row.user} is disabled: contact an administrator of this hub")
+        raise Unauthenticated(f"account {row.user} is disabled: contact an administrator of this hub")
     if row.expires is not None and utc(row.expires) <= now():
-        raise Unknown(f"the token of {row.user} has expired: create a new one with `kcard hub token create`")
+        raise Unauthenticated(
+            f"the token of {row.user} has expired: create a new one with `kcard hub token create`"
+        )
     return Identity(
         account_id=row.account_id,
         name=row.user,
         admin=row.admin,
         scope=row.scope,
         repository_id=row.repository_id,
-        organisations=organisations(connection, row.account_id),
+        organisations=find_roles(connection, row.account_id),
         token=f"{row.id}.{row.digest[:REFERENCE]}",
         token_name=row.name,
         fullname=row.fullname,
@@ -206,30 +224,19 @@ def identity(connection: Connection, row: Row[Any]) -> Identity:
     )
 
 
-def digest(secret: str) -> str:
-    """Return what is stored of a token or of a session's id."""
+def digest_secret(secret: str) -> str:
+    """Return the sha256 that is stored in place of a token or a session's id."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _free_name(connection: Connection, account_id: int, name: str | None) -> str:
-    taken = set(connection.scalars(select(tokens.c.name).where(tokens.c.account_id == account_id)))
-    if name is None:
-        numbered = (f"{USUAL}-{number}" for number in range(2, len(taken) + 3))
-        return next(free for free in (USUAL, *numbered) if free not in taken)
-    if not name.isprintable() or not 0 < len(name) <= 96:
-        raise UsageError(f"invalid token name {name[:100]!r}: use 1 to 96 printable characters")
-    if name in taken:
-        raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
-    return name
 
 
 # Sessions of browsers.
 #
 # A browser logs in with a token and gets a random id (256 bits), of which only the sha256 is stored. A session may do
-# what its token may. It ends with the token, while the account is disabled, after IDLE without use, and after LONGEST.
+# what its token may. It ends with the token, or if the account is disabled, after IDLE without use, and after
+# LONGEST_SESSION.
 
 IDLE, LONGEST_SESSION = timedelta(days=7), timedelta(days=30)
-# The last use is recorded this exactly, so that few reads write.
+# Precision of the time of last use, so that few requests write it.
 PRECISION = timedelta(hours=1)
 SESSION_BYTES = 32
 LONGEST_ID = 100
@@ -251,43 +258,43 @@ class Sessions:
         self._database, self._tokens = database, tokens
 
     def open(self, name: str, token: str) -> str:
-        """Log in; returns the id of a new session.
+        """Log in; return the id of a new session.
 
-        Raises Unknown, identically for an unknown account and for a token of another one. The token is looked up
-        whatever the name, so that the time tells neither whether the account exists.
+        Raises Unauthenticated, with the same message for an unknown account and for a token of another one. The token
+        is looked up whatever the name, so that the response time does not reveal whether the account exists.
         """
         who = self._tokens.identify(token)
-        if who is None or folded(who.name) != folded(name):
-            raise Unknown(REFUSED)
+        if who is None or fold_name(who.name) != fold_name(name):
+            raise Unauthenticated(REFUSED)
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
-        of_token = select(tokens.c.id).where(tokens.c.digest == digest(token))
+        of_token = select(tokens.c.id).where(tokens.c.digest == digest_secret(token))
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(_is_over(at)))
+            connection.execute(delete(sessions).where(_has_ended(at)))
             token_id = connection.scalar(of_token)
             if token_id is None:  # revoked meanwhile
-                raise Unknown(REFUSED)
-            row = {"token_id": token_id, "digest": digest(id_), "opened": at, "used": at}
+                raise Unauthenticated(REFUSED)
+            row = {"token_id": token_id, "digest": digest_secret(id_), "opened": at, "used": at}
             connection.execute(insert(sessions).values(row))
             write_event(connection, who.name, "session.opened", who.name, token=who.token_name)
         return id_
 
     def find(self, id_: str) -> Session | None:
-        """Return the session of an id, and record its use; None if there is none, or it is over."""
+        """Return the session of an id, and record its use; None if there is none or it has ended."""
         if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
             return None
         query = select_tokens().add_columns(sessions.c.id.label("session_id"), sessions.c.used)
         query = query.join(sessions, sessions.c.token_id == tokens.c.id)
         at = now()
         with self._database.read() as connection:
-            here = query.where(sessions.c.digest == digest(id_), ~_is_over(at))
+            here = query.where(sessions.c.digest == digest_secret(id_), ~_has_ended(at))
             row = connection.execute(here).one_or_none()
             if row is None:
                 return None
             try:
                 session = Session(
-                    identity(connection, row), None if row.expires is None else utc(row.expires)
+                    identity_from_row(connection, row), None if row.expires is None else utc(row.expires)
                 )
-            except Unknown:
+            except Unauthenticated:
                 return None
         if at - utc(row.used) >= PRECISION:
             with self._database.write() as connection:
@@ -297,14 +304,14 @@ class Sessions:
     def close(self, id_: str) -> None:
         """Log out, if there is such a session."""
         with self._database.write() as connection:
-            connection.execute(delete(sessions).where(sessions.c.digest == digest(id_)))
+            connection.execute(delete(sessions).where(sessions.c.digest == digest_secret(id_)))
 
     def close_all(self, account_id: int) -> int:
-        """Close every session of an account; returns how many there were."""
+        """Close every session of an account; return how many there were."""
         theirs = select(tokens.c.id).where(tokens.c.account_id == account_id)
         with self._database.write() as connection:
             return connection.execute(delete(sessions).where(sessions.c.token_id.in_(theirs))).rowcount
 
 
-def _is_over(at: datetime) -> Any:
+def _has_ended(at: datetime) -> Any:
     return or_(sessions.c.used <= at - IDLE, sessions.c.opened <= at - LONGEST_SESSION)

@@ -1,55 +1,47 @@
 """Trees of files, stored as differences.
 
-A tree is read from the nearest full one and the deltas after it, which together are its chain. A commit so stores about
-as many bytes as it changes. To keep chains short, a commit in the middle of a chain is rewritten in full once the
-chain's deltas outweigh its full tree. It is an older commit than the new one, so that all branches that start after it
-share it, and nobody can repeat the cost by starting branches.
+A tree is read from the nearest full one and the deltas after it, which together form its chain. A commit thus stores
+about as many bytes as it changes. To keep chains short, a commit in the middle of a chain is rewritten in full once the
+chain's deltas outweigh its full tree. An older commit than the new one is rewritten, since all branches that start
+after it share it: nobody can repeat the cost by starting branches.
 """
 
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, delete, literal, select, union
+from sqlalchemy import Connection, literal, select
 
 from kcard.errors import DamagedCard, HubError
 from kcard.hub.checks.formats import check_tree, kind_of
-from kcard.hub.db.models import commits, holdings, uploads, versions
-from kcard.hub.db.session import Database
-from kcard.hub.errors import NotThere, Refused
-from kcard.hub.storage import Blob, Blobs
+from kcard.hub.db.models import commits
+from kcard.hub.errors import NotFound, Refused
+from kcard.hub.storage import Blob
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
 
 __all__ = [
-    "GRACE",
     "TEXTS",
-    "Stored",
-    "StoredTree",
+    "CommitTree",
+    "EncodedTree",
     "Tree",
+    "apply_encoded",
     "apply_operations",
-    "apply_stored",
     "choose_storage",
-    "compress",
-    "decode",
-    "discard",
-    "dumps",
+    "compress_tree",
+    "decode_tree",
+    "dump_tree",
     "encode_delta",
     "encode_full",
-    "existing_versions",
-    "expire",
     "file_entry",
-    "find",
+    "find_tree",
     "git_oid",
-    "loads",
-    "pointer",
-    "pointer_oid",
-    "referenced",
-    "repository_blobs",
-    "size",
+    "lfs_pointer",
+    "lfs_pointer_oid",
+    "load_tree",
+    "total_size",
 ]
 
 
@@ -71,7 +63,7 @@ def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
             return Entry(path, git_oid(content(path)), blob.sha256, blob.size, lfs=False)
         except DamagedCard:
             pass  # reported when the card is used
-    return Entry(path, pointer_oid(blob.sha256, blob.size), blob.sha256, blob.size, lfs=True)
+    return Entry(path, lfs_pointer_oid(blob.sha256, blob.size), blob.sha256, blob.size, lfs=True)
 
 
 def git_oid(content: bytes) -> str:
@@ -79,33 +71,33 @@ def git_oid(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def pointer_oid(sha256: str, size: int) -> str:
+def lfs_pointer_oid(sha256: str, size: int) -> str:
     """Return the oid of the LFS pointer of a file."""
-    return git_oid(pointer(sha256, size))
+    return git_oid(lfs_pointer(sha256, size))
 
 
-def pointer(sha256: str, size: int) -> bytes:
+def lfs_pointer(sha256: str, size: int) -> bytes:
     """Return the LFS pointer, which git stores in place of a large file."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
-# The tree of a commit: its files by path. Applies operations to trees.
+# The tree of a commit, its files by path, and operations on it.
 
 Tree: TypeAlias = dict[str, Entry]
 
 
-def dumps(tree: Mapping[str, Entry]) -> str:
+def dump_tree(tree: Mapping[str, Entry]) -> str:
     """Return canonical JSON, sorted by path: equal trees have equal text."""
     rows = [[e.path, e.oid, e.sha256, e.size, e.lfs] for _, e in sorted(tree.items())]
     return json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
 
 
-def loads(text: str | bytes) -> Tree:
+def load_tree(text: str | bytes) -> Tree:
     """Return the tree from the text of `dumps`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 
 
-def size(tree: Mapping[str, Entry]) -> int:
+def total_size(tree: Mapping[str, Entry]) -> int:
     """Return the bytes of all files of a tree."""
     return sum(entry.size for entry in tree.values())
 
@@ -118,7 +110,7 @@ def apply_operations(
 ) -> Tree:
     """Apply operations to a tree and return the new one.
 
-    `at` returns the tree of another commit of the repository, for copies. Raises NotThere for a missing path to delete
+    `at` returns the tree of another commit of the repository, for copies. Raises NotFound for a missing path to delete
     or copy, Invalid for conflicting paths, TooLarge for too many files.
     """
     new = dict(tree)
@@ -144,20 +136,20 @@ def apply_operations(
     return {path: new[path] for path in sorted(new)}
 
 
-def _absent(path: str, commit: str | None) -> NotThere:
-    return NotThere("entry", f"{path!r} not found in the parent commit", commit=commit)
+def _absent(path: str, commit: str | None) -> NotFound:
+    return NotFound("entry", f"{path!r} not found in the parent commit", commit=commit)
 
 
 LEVEL = 1  # of compression: hashes, most of a tree, hardly compress
-# What a commit takes in the database besides its tree, in bytes. It counts for each delta of a chain, so that a chain
-# of small deltas has at most one for each kilobyte of its full tree.
+# Bytes of a commit in the database besides its tree. They count for each delta of a chain, so that a chain of small
+# deltas has at most one for each kilobyte of its full tree.
 ROW = 1024
 LONGEST = 1000  # commits of a chain
-LARGEST = 1 << 28  # bytes of an uncompressed tree; more is no tree
+LARGEST = 1 << 28  # bytes of an uncompressed tree; anything larger is not one
 
 
 @dataclass(frozen=True)
-class Stored:
+class EncodedTree:
     """A stored tree: compressed JSON, of all files or of the differences from the parent's tree."""
 
     content: bytes
@@ -165,35 +157,35 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class StoredTree:
+class CommitTree:
     """The tree of a commit, and its chain: commits with their stored trees, the full one first."""
 
     sha: str
     tree: Tree
-    chain: Sequence[tuple[str, Stored]]
+    chain: Sequence[tuple[str, EncodedTree]]
 
 
-def encode_full(tree: Mapping[str, Entry]) -> Stored:
+def encode_full(tree: Mapping[str, Entry]) -> EncodedTree:
     """Encode a tree in full."""
-    return Stored(compress(dumps(tree)), delta=False)
+    return EncodedTree(compress_tree(dump_tree(tree)), delta=False)
 
 
-def encode_delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Stored:
+def encode_delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> EncodedTree:
     """Encode a tree as its differences from another: the changed files, and the paths that are gone."""
     new = {path: entry for path, entry in tree.items() if before.get(path) != entry}
     gone = sorted(before.keys() - tree.keys())
-    text = f"[{dumps(new)},{json.dumps(gone, separators=(',', ':'), ensure_ascii=False)}]"
-    return Stored(compress(text), delta=True)
+    text = f"[{dump_tree(new)},{json.dumps(gone, separators=(',', ':'), ensure_ascii=False)}]"
+    return EncodedTree(compress_tree(text), delta=True)
 
 
-def compress(text: str) -> bytes:
+def compress_tree(text: str) -> bytes:
     """Compress the text of a tree, as it is stored."""
     return zlib.compress(text.encode(), LEVEL)
 
 
 def choose_storage(
-    parent: StoredTree | None, tree: Mapping[str, Entry]
-) -> tuple[Stored, Mapping[str, Stored]]:
+    parent: CommitTree | None, tree: Mapping[str, Entry]
+) -> tuple[EncodedTree, Mapping[str, EncodedTree]]:
     """Choose how to store the tree of a new commit, and which older commit to rewrite, by sha, if any."""
     if parent is None:
         return encode_full(tree), {}
@@ -214,12 +206,12 @@ def choose_storage(
     return stored, {}
 
 
-def _weight(stored: Stored) -> int:
+def _weight(stored: EncodedTree) -> int:
     return len(stored.content) + ROW
 
 
-def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | None:
-    """Return the tree of a commit; None: no such commit. Raises HubError if its chain is damaged."""
+def find_tree(connection: Connection, repository_id: int, sha: str) -> CommitTree | None:
+    """Return the tree of a commit, None if there is no such commit. Raises HubError if its chain is damaged."""
     # The rows of the chain, the full tree first.
     mine = commits.c.repository_id == repository_id
     columns = (commits.c.sha, commits.c.parent, commits.c.delta)
@@ -238,25 +230,25 @@ def find(connection: Connection, repository_id: int, sha: str) -> StoredTree | N
     rows = connection.execute(query).all()
     if not rows:
         return None
-    chain = [(row.sha, Stored(row.tree, row.delta)) for row in rows]
+    chain = [(row.sha, EncodedTree(row.tree, row.delta)) for row in rows]
     if chain[0][1].delta:
         raise _damaged(sha, "a commit before it is missing")
-    return StoredTree(sha, _build_tree(sha, chain), chain)
+    return CommitTree(sha, _build_tree(sha, chain), chain)
 
 
-def _build_tree(sha: str, chain: Sequence[tuple[str, Stored]]) -> Tree:
+def _build_tree(sha: str, chain: Sequence[tuple[str, EncodedTree]]) -> Tree:
     tree: Tree = {}
     for commit, stored in chain:
         try:
-            apply_stored(tree, stored)
+            apply_encoded(tree, stored)
         except HubError as error:
             raise _damaged(sha, f"commit {commit}: {error}") from error
     return {path: tree[path] for path in sorted(tree)}
 
 
-def apply_stored(tree: Tree, stored: Stored) -> Tree:
+def apply_encoded(tree: Tree, stored: EncodedTree) -> Tree:
     """Change a tree by a delta, or fill an empty one; returns the files that were set. Raises HubError for damage."""
-    new, gone = decode(stored)
+    new, gone = decode_tree(stored)
     for path in gone:
         if tree.pop(path, None) is None:
             raise HubError(f"{path!r} is to be deleted, but missing")
@@ -264,7 +256,7 @@ def apply_stored(tree: Tree, stored: Stored) -> Tree:
     return new
 
 
-def decode(stored: Stored) -> tuple[Tree, Sequence[str]]:
+def decode_tree(stored: EncodedTree) -> tuple[Tree, Sequence[str]]:
     """Return the files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
     unpacking = zlib.decompressobj()
     try:
@@ -272,7 +264,7 @@ def decode(stored: Stored) -> tuple[Tree, Sequence[str]]:
         if not unpacking.eof:
             raise ValueError("it is incomplete or too large")
         if not stored.delta:
-            return loads(text), ()
+            return load_tree(text), ()
         new, gone = json.loads(text)
         return {row[0]: Entry(*row) for row in new}, gone
     except (zlib.error, ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
@@ -281,46 +273,3 @@ def decode(stored: Stored) -> tuple[Tree, Sequence[str]]:
 
 def _damaged(sha: str, why: str) -> HubError:
     return HubError(f"the tree of commit {sha} is damaged ({why}): restore a backup of the hub")
-
-
-# The blobs that the database refers to: the hub must keep them.
-
-# How long uncommitted uploads are kept: clients may resume the next day.
-GRACE = timedelta(hours=24)
-BATCH = 100  # blobs deleted in one transaction, which blocks other writers
-
-
-def repository_blobs(connection: Connection) -> dict[str, int]:
-    """Return the sha256 and the size of every blob of a repository."""
-    return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
-
-
-def referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
-    rows = union(
-        select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
-        select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_expired()),
-    )
-    return set(connection.scalars(rows))
-
-
-def existing_versions(connection: Connection, candidates: Collection[str]) -> set[str]:
-    """Return those of a few hundred digests that name a version."""
-    return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
-
-
-def discard(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None:
-    """Delete those blobs that nothing refers to any more."""
-    for few in (candidates[at : at + BATCH] for at in range(0, len(candidates), BATCH)):
-        with database.write() as connection:  # whoever refers to one waits, and then stores it again
-            in_use = referenced(connection, few)
-            blobs.delete(*(sha256 for sha256 in few if sha256 not in in_use))
-
-
-def expire(connection: Connection) -> None:
-    """Delete expired uploads."""
-    connection.execute(delete(uploads).where(_expired()))
-
-
-def _expired() -> ColumnElement[bool]:
-    return uploads.c.at < datetime.now(UTC) - GRACE

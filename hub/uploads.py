@@ -1,4 +1,4 @@
-"""Multipart uploads, reservations, and the bytes that count against quotas.
+"""Uploads that are in no commit yet, their parts, and the verdicts on their content.
 
 Knowing the sha256 of a blob gives no access to it: an account may use its own recent uploads, and files of repositories
 that it may download.
@@ -7,124 +7,41 @@ that it may download.
 import hashlib
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
+from typing import TypeAlias
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    and_,
-    cast,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
-from kcard.hub.accounts import Identity, charge, quota_limit, remaining_quota, require_quota
-from kcard.hub.db.models import accounts, commits, holdings, now, repositories, reservations, uploads
+from kcard.hub.accounts import Identity
+from kcard.hub.checks.content import RULES, ContentVerdict
+from kcard.hub.db.models import holdings, now, reservations, uploads, verdicts
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Invalid, NotThere
-from kcard.hub.permissions import usable
-from kcard.hub.storage import BUFFER, Blobs, discard, sole_use
+from kcard.hub.errors import Conflict, Invalid
+from kcard.hub.permissions import find_usable_blobs
+from kcard.hub.quotas import reduce_reservation, require_owner, require_quota
+from kcard.hub.storage import BUFFER, Blobs, discard, try_lock
 
-__all__ = [
-    "LIFETIME",
-    "Parts",
-    "Reservations",
-    "Uploads",
-    "add_blobs",
-    "add_tree",
-    "forget",
-    "move",
-    "namespace",
-    "owner_of",
-    "recount",
-    "remove",
-    "remove_blobs",
-    "settle",
-]
-
-
-# Reservations: bytes that a quota is charged for before they are received.
-#
-# A reservation ends when its upload is stored or fails. It expires soon if nobody renews it, as after a crash.
-
-LIFETIME = timedelta(minutes=2)
-
-
-class Reservations:
-    """The reservations of a hub. `quota`: the default quota of a namespace in bytes."""
-
-    def __init__(self, database: Database, *, quota: int | None = None) -> None:
-        self._database, self._quota = database, quota
-
-    def reserve(self, repository_id: int, size: int) -> int | None:
-        """Reserve bytes for LIFETIME and return the id; None if the namespace has no quota. Raises TooLarge."""
-        with self._database.read() as connection:
-            if quota_limit(connection, owner_of(connection, repository_id), self._quota) is None:
-                return None
-        with self._database.write() as connection:
-            owner = owner_of(connection, repository_id)
-            connection.execute(delete(reservations).where(reservations.c.expires < now()))
-            require_quota(connection, owner, self._quota, more=size)
-            row = {"namespace_id": owner, "size": size, "expires": now() + LIFETIME}
-            new = insert(reservations).values(row).returning(reservations.c.id)
-            return int(connection.execute(new).scalar_one())
-
-    def renew(self, reservation: int) -> None:
-        """Reserve it for LIFETIME from now on."""
-        here = (reservations.c.id == reservation, reservations.c.upload.is_(None))
-        with self._database.write() as connection:
-            connection.execute(update(reservations).where(*here).values(expires=now() + LIFETIME))
-
-    def release(self, reservation: int) -> None:
-        """End a reservation, unless it became that of a stored part."""
-        here = (reservations.c.id == reservation, reservations.c.upload.is_(None))
-        with self._database.write() as connection:
-            connection.execute(delete(reservations).where(*here))
-
-    def remaining(self, repository_id: int) -> int | None:
-        """Return the bytes that the quota of the repository's namespace has left; None: no limit."""
-        with self._database.read() as connection:
-            return remaining_quota(connection, owner_of(connection, repository_id), self._quota)
-
-
-def owner_of(connection: Connection, repository_id: int) -> int:
-    """Return the account whose namespace has the repository. Raises NotThere if it was deleted."""
-    owner = connection.scalar(select(repositories.c.namespace_id).where(repositories.c.id == repository_id))
-    if owner is None:
-        raise NotThere("repository", "the repository of this upload was deleted")
-    return int(owner)
-
-
-def settle(connection: Connection, reservation: int, size: int) -> None:
-    """Take bytes from a reservation, in the transaction that charges for them as stored."""
-    here = (reservations.c.id == reservation, reservations.c.upload.is_(None))
-    connection.execute(update(reservations).where(*here).values(size=reservations.c.size - size))
+__all__ = ["Parts", "Uploads", "VerdictKey", "Verdicts", "delete_committed", "delete_stale_verdicts"]
 
 
 # Multipart uploads of large files; each request may reach another worker.
 #
-# Parts are complete files, joined into a new file that is then hashed: sending a part again can't change a
-# checked file.
+# Parts are complete files, joined into a new file that is then hashed, so that sending a part again can't change a file
+# that was checked.
 
 STALE_SECONDS = 24 * 3600
 
 
 class Parts:
-    """The uploaded parts, at `root`/UPLOAD/NUMBER. An upload's name is of one account, repository and file."""
+    """The uploaded parts, at `root`/UPLOAD/NUMBER; UPLOAD names an account, a repository and a file."""
 
     def __init__(self, root: Path, database: Database) -> None:
         self._root, self._database = root, database
 
     def drop(self, upload: str, number: int) -> None:
-        """Delete a part, if it is there, before it is sent again."""
+        """Delete a part, if it exists, before it is sent again."""
         with self._database.write() as connection:
             (self._root / upload / str(number)).unlink(missing_ok=True)
             here = (reservations.c.upload == upload, reservations.c.number == number)
@@ -150,13 +67,13 @@ class Parts:
             part.replace(path)
 
     def join(self, upload: str, count: int, sha256: str, target: Path) -> int:
-        """Join parts 1 to `count` into a new file and flush it. Returns the size in bytes. `discard` deletes them.
+        """Join parts 1 to `count` into a new file, flush it, and return its size in bytes. `discard` deletes the parts.
 
         Raises Invalid if a part is missing, or if the file has another sha256 and must be sent again; Conflict if
         another request joins them.
         """
         digest, folder = hashlib.sha256(), self._root / upload
-        with sole_use(folder) as alone:
+        with try_lock(folder) as alone:
             if not alone and folder.exists():
                 raise Conflict(f"the parts of {sha256[:12]}… are being joined: try again later")
             try:
@@ -185,7 +102,7 @@ class Parts:
             connection.execute(delete(reservations).where(reservations.c.upload == upload))
 
     def collect(self, *, dry_run: bool = False) -> list[tuple[Path, int]]:
-        """Delete the parts of files without uploads for a day; returns paths and sizes."""
+        """Delete the parts of files to which nothing was added for a day; return paths and sizes."""
         before = time.time() - STALE_SECONDS
         folders = self._root.iterdir() if self._root.is_dir() else ()
         old = [folder for folder in folders if folder.stat().st_mtime < before]
@@ -205,7 +122,7 @@ class Parts:
 class Uploads:
     """Uploads that are in no commit yet, which gc keeps for a while. `quota`: the default quota of a namespace.
 
-    The quota of the repository that a file is uploaded for is charged; without a repository, nobody's.
+    They are charged to the namespace of the repository that they are uploaded for; without a repository, to nobody.
     """
 
     def __init__(self, database: Database, blobs: Blobs, *, quota: int | None = None) -> None:
@@ -252,9 +169,9 @@ class Uploads:
     ) -> None:
         """Record uploads by sha256, before their blobs are placed: gc keeps blobs that a row names. Raises TooLarge."""
         with self._database.write() as connection:
-            owner = None if repository_id is None else owner_of(connection, repository_id)
+            owner = None if repository_id is None else require_owner(connection, repository_id)
             if reservation is not None:
-                settle(connection, reservation, sum(sizes.values()))
+                reduce_reservation(connection, reservation, sum(sizes.values()))
             if parts is not None:
                 connection.execute(delete(reservations).where(reservations.c.upload == parts))
             mine = (
@@ -263,7 +180,7 @@ class Uploads:
                 uploads.c.sha256.in_(sizes),
             )
             at = now()
-            there = set(
+            existing = set(
                 connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256))
             )
             whose = {
@@ -273,118 +190,77 @@ class Uploads:
                 "at": at,
             }
             if rows := [
-                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in there
+                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in existing
             ]:
                 connection.execute(insert(uploads), rows)
             if owner is not None:
                 require_quota(connection, owner, self._quota)
 
-    def usable(self, identity: Identity, sha256: str) -> int | None:
-        """Return the bytes of a blob that the identity uploaded or may download; None: no such blob."""
-        return self.usable_of(identity, [sha256]).get(sha256)
+    def find_usable_size(self, identity: Identity, sha256: str) -> int | None:
+        """Return the size of a blob that the identity uploaded or may download; None: no such blob."""
+        return self.find_usable(identity, [sha256]).get(sha256)
 
-    def usable_of(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+    def find_usable(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
         """Return the sizes of those blobs that the identity uploaded or may download."""
         with self._database.read() as connection:
-            sizes = usable(connection, identity, sha256s)
+            sizes = find_usable_blobs(connection, identity, sha256s)
         return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
-    def pending(self, account_id: int) -> int:
+    def pending_bytes(self, account_id: int) -> int:
         """Return the bytes of the account's uploads that are in no commit."""
         query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.account_id == account_id)
         with self._database.read() as connection:
             return int(connection.scalar(query) or 0)
 
 
-def forget(connection: Connection, account_id: int, repository_id: int, sha256s: Collection[str]) -> None:
-    """Delete the rows of uploads that the account has committed to the repository."""
+def delete_committed(
+    connection: Connection, account_id: int, repository_id: int, sha256s: Collection[str]
+) -> None:
+    """Delete the rows of uploads that the account has just committed to the repository."""
     here = or_(uploads.c.repository_id == repository_id, uploads.c.repository_id.is_(None))
     mine = (uploads.c.account_id == account_id, here, uploads.c.sha256.in_(sha256s))
     connection.execute(delete(uploads).where(*mine))
 
 
-# Counts the committed bytes of namespaces: their distinct blobs, and the trees of their commits.
-#
-# Whoever writes or deletes holdings or commits calls these in the same transaction: the counter is always the sum.
+# Verdicts of checks, stored so that no content is checked twice for the same form by the same rules.
+
+# The sha256 of the content, and the form that was required.
+VerdictKey: TypeAlias = tuple[str, str]
+BATCH = 500
 
 
-def namespace(connection: Connection, repository_id: int) -> int:
-    """Return the account whose namespace has the repository."""
-    here = select(repositories.c.namespace_id).where(repositories.c.id == repository_id)
-    return int(connection.execute(here).scalar_one())
+class Verdicts:
+    """The stored verdicts of a hub."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, keys: Collection[VerdictKey]) -> dict[VerdictKey, ContentVerdict]:
+        """Return the stored verdicts for these keys, and perhaps on the same content for other forms."""
+        digests, results = sorted({sha256 for sha256, _ in keys}), dict[VerdictKey, ContentVerdict]()
+        with self._database.read() as connection:
+            for batch in _batches(digests):
+                here = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
+                for row in connection.execute(select(verdicts).where(*here)):
+                    results[row.sha256, row.form] = ContentVerdict(row.refusal, row.reason)
+        return results
+
+    def store(self, new: Mapping[VerdictKey, ContentVerdict]) -> None:
+        """Store verdicts, replacing earlier ones."""
+        with self._database.write() as connection:
+            for batch in _batches(sorted(new)):
+                for sha256, form in batch:
+                    here = and_(verdicts.c.sha256 == sha256, verdicts.c.form == form)
+                    connection.execute(delete(verdicts).where(here))
+                rows = [{"sha256": key[0], "form": key[1], "rules": RULES} | vars(new[key]) for key in batch]
+                connection.execute(insert(verdicts), rows)
 
 
-def add_tree(connection: Connection, repository_id: int, size: int) -> None:
-    """Count the stored tree of a new commit; a negative size: of one that was deleted."""
-    here = repositories.c.id == repository_id
-    connection.execute(update(repositories).where(here).values(tree_bytes=repositories.c.tree_bytes + size))
-    charge(connection, namespace(connection, repository_id), size)
+def delete_stale_verdicts(connection: Connection) -> None:
+    """Delete the verdicts on content that is in no repository and no upload."""
+    named = select(holdings.c.sha256).union(select(uploads.c.sha256))
+    connection.execute(delete(verdicts).where(verdicts.c.sha256.not_in(named)))
 
 
-def add_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
-    """Count blobs that were added to the repository."""
-    owner = namespace(connection, repository_id)
-    charge(connection, owner, _exclusive_bytes(connection, repository_id, owner, sha256s))
-
-
-def remove_blobs(connection: Connection, repository_id: int, sha256s: Collection[str]) -> None:
-    """Stop counting blobs that the repository is about to drop."""
-    owner = namespace(connection, repository_id)
-    charge(connection, owner, -_exclusive_bytes(connection, repository_id, owner, sha256s))
-
-
-def remove(connection: Connection, repository_id: int) -> None:
-    """Stop counting a repository that is about to be deleted."""
-    charge(connection, namespace(connection, repository_id), -_sole_bytes(connection, repository_id))
-
-
-def move(connection: Connection, repository_id: int, to: int) -> None:
-    """Count a repository for the account that its row is about to name."""
-    remove(connection, repository_id)
-    here = holdings.c.repository_id == repository_id
-    connection.execute(update(holdings).where(here).values(namespace_id=to))
-    charge(connection, to, _sole_bytes(connection, repository_id, to))
-
-
-def recount(connection: Connection) -> None:
-    """Count everything again, for a hub whose counters can't be trusted."""
-    stored_bytes: ColumnElement[int] = func.length(cast(commits.c.tree, LargeBinary))
-    if connection.dialect.name == "postgresql":  # SQLite's length counts characters of text
-        stored_bytes = func.octet_length(commits.c.tree)
-    trees = select(func.coalesce(func.sum(stored_bytes), 0)).where(
-        commits.c.repository_id == repositories.c.id
-    )
-    owner = select(repositories.c.namespace_id).where(repositories.c.id == holdings.c.repository_id)
-    connection.execute(update(repositories).values(tree_bytes=trees.scalar_subquery()))
-    connection.execute(update(holdings).values(namespace_id=owner.scalar_subquery()))
-    blobs = select(holdings.c.namespace_id, holdings.c.sha256, holdings.c.size).distinct().subquery()
-    sizes = select(blobs.c.namespace_id, func.sum(blobs.c.size)).group_by(blobs.c.namespace_id)
-    listed = select(repositories.c.namespace_id, func.sum(repositories.c.tree_bytes))
-    connection.execute(update(accounts).values(used=0))
-    for query in (sizes, listed.group_by(repositories.c.namespace_id)):
-        for account, size in connection.execute(query).tuples().all():
-            charge(connection, account, int(size))
-
-
-def _sole_bytes(connection: Connection, repository_id: int, owner: int | None = None) -> int:
-    """Return the bytes that the namespace has only for this repository."""
-    owner = namespace(connection, repository_id) if owner is None else owner
-    here = select(repositories.c.tree_bytes).where(repositories.c.id == repository_id)
-    trees = int(connection.execute(here).scalar_one())
-    return trees + _exclusive_bytes(connection, repository_id, owner)
-
-
-def _exclusive_bytes(
-    connection: Connection, repository_id: int, owner: int, sha256s: Collection[str] | None = None
-) -> int:
-    """Return the bytes of (some of) the repository's blobs that no other repository of the namespace holds."""
-    others = holdings.alias()
-    elsewhere = select(others.c.sha256).where(
-        others.c.namespace_id == owner,
-        others.c.sha256 == holdings.c.sha256,
-        others.c.repository_id != repository_id,
-    )
-    mine: ColumnElement[bool] = and_(holdings.c.repository_id == repository_id, ~elsewhere.exists())
-    if sha256s is not None:
-        mine = and_(mine, holdings.c.sha256.in_(sha256s))
-    return int(connection.scalar(select(func.coalesce(func.sum(holdings.c.size), 0)).where(mine)) or 0)
+def _batches(items: list[str] | list[VerdictKey]) -> Iterable[list]:  # type: ignore[type-arg]
+    return (items[at : at + BATCH] for at in range(0, len(items), BATCH))

@@ -1,4 +1,4 @@
-"""Values that the hub's services return.
+"""Values that the hub's services return: figures of versions, repositories, commits, files.
 
 A figure that came with the card is self-declared: its publisher may have written anything. It can quarantine a version,
 but only a verified figure can release one.
@@ -26,33 +26,33 @@ __all__ = [
     "Entry",
     "Operation",
     "Publication",
-    "Reason",
+    "QuarantineReason",
     "Ref",
     "Repository",
-    "Type",
-    "Verified",
+    "RepositoryType",
+    "VerifiedFigures",
     "VersionSummary",
-    "covers",
+    "covers_enough",
+    "describe_figures",
     "is_independent",
     "quarantine_reason",
-    "shown",
 ]
 
 
 DECLARED, VERIFIED = "self-declared", "verified"
-# Overlap of evidence with a card's corpus from which it is not independent of the card.
+# Evidence with this overlap with a card's corpus, or more, is not independent of the card.
 OVERLAP = 0.1
 # Share of a card's documents that evidence must cover to quarantine it, unless a hub says otherwise.
 FLOOR = 0.5
 
 
 def is_independent(overlap: float | None) -> bool:
-    """Return whether evidence with this overlap with a card's corpus is independent; unknown overlap counts so."""
+    """Return whether evidence with this overlap with a card's corpus is independent; with unknown overlap it is."""
     return overlap is None or overlap < OVERLAP
 
 
-def covers(coverage: float | None, floor: float) -> bool:
-    """Return whether evidence with this coverage covers enough to decide; unknown coverage counts so."""
+def covers_enough(coverage: float | None, floor: float) -> bool:
+    """Return whether evidence with this coverage is enough to decide; unknown coverage is."""
     return coverage is None or coverage >= floor
 
 
@@ -72,7 +72,7 @@ class DeclaredFigures:
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedFigures:
     """The figures that this hub measured.
 
     at            when the latest of them was measured, in UTC
@@ -108,7 +108,7 @@ class Verified:
 
     @property
     def independent(self) -> bool:
-        """Whether the evidence is independent of the card's corpus, as far as is known."""
+        """Whether the evidence is independent of the card's corpus, as far as the hub knows."""
         return is_independent(self.overlap)
 
     @property
@@ -117,14 +117,14 @@ class Verified:
         if self.taken is None:
             return f"by this hub on {self.at:%Y-%m-%d}, without independent evidence"
         digest = f" (sha256 {self.evidence_sha256[:12]})" if self.evidence_sha256 else ""
-        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of what it wrote"
+        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of its documents"
         shared = "" if self.independent else "; the evidence is not independent: it repeats the card's corpus"
         against = self.evidence or "unnamed evidence"
         return f"by this hub on {self.taken:%Y-%m-%d} against {against}{digest}{covers}{shared}"
 
 
 @dataclass(frozen=True)
-class Reason:
+class QuarantineReason:
     """Why a version is quarantined: its `factuality` is below the `threshold` of the hub.
 
     `audit`, `taken` and `evidence` are those of the audit; None if the card's own exam is the reason. `coverage` is the
@@ -157,8 +157,11 @@ class Reason:
 
 
 def quarantine_reason(
-    declared: DeclaredFigures | None, verified: Verified | None, threshold: float | None, floor: float = FLOOR
-) -> Reason | None:
+    declared: DeclaredFigures | None,
+    verified: VerifiedFigures | None,
+    threshold: float | None,
+    floor: float = FLOOR,
+) -> QuarantineReason | None:
     """Return why a version with these figures is quarantined; None if it is not.
 
     A verified factuality decides. Without one, the declared factuality can quarantine the version. An unmeasured
@@ -167,11 +170,11 @@ def quarantine_reason(
     """
     if threshold is None:
         return None
-    measured = verified is not None and verified.independent and covers(verified.coverage, floor)
+    measured = verified is not None and verified.independent and covers_enough(verified.coverage, floor)
     if verified is not None and measured and verified.factuality is not None:
         if verified.factuality >= threshold or verified.released:
             return None
-        return Reason(
+        return QuarantineReason(
             verified.factuality,
             threshold,
             verified.audit,
@@ -181,13 +184,13 @@ def quarantine_reason(
         )
     if declared is None or declared.factuality is None or declared.factuality >= threshold:
         return None
-    if not covers(declared.coverage, floor):
+    if not covers_enough(declared.coverage, floor):
         return None
-    return Reason(declared.factuality, threshold, coverage=declared.coverage)
+    return QuarantineReason(declared.factuality, threshold, coverage=declared.coverage)
 
 
-def shown(declared: DeclaredFigures | None, verified: Verified | None) -> Iterator[str]:
-    """Yield a line of text for each known figure, which says whether it is verified or self-declared."""
+def describe_figures(declared: DeclaredFigures | None, verified: VerifiedFigures | None) -> Iterator[str]:
+    """Yield a line of text for each known figure, with whether it is verified or self-declared."""
     if verified is not None:
         for name in ("recall", "faithfulness", "factuality"):
             if (value := getattr(verified, name)) is not None:
@@ -205,7 +208,7 @@ def shown(declared: DeclaredFigures | None, verified: Verified | None) -> Iterat
 
 # Repositories, commits and files as values.
 
-Type: TypeAlias = Literal["model", "dataset"]
+RepositoryType: TypeAlias = Literal["model", "dataset"]
 BRANCH, TAG = "branch", "tag"
 MAIN = "main"
 
@@ -258,7 +261,7 @@ class Repository:
     """
 
     id: int
-    type: Type
+    type: RepositoryType
     name: str
     private: bool
     gated: Literal["no", "auto", "manual"]
@@ -337,9 +340,9 @@ class VersionSummary:
     version: str
     description: str = ""
     declared: DeclaredFigures | None = None
-    verified: Verified | None = None
+    verified: VerifiedFigures | None = None
     unexamined: bool = False
-    quarantine: Reason | None = None
+    quarantine: QuarantineReason | None = None
 
     @property
     def audited(self) -> bool:

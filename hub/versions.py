@@ -1,12 +1,14 @@
-"""Published versions of cards, and the quarantine."""
+"""Published versions of cards, the quarantine, and snapshots of versions as folders."""
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -24,34 +26,43 @@ from sqlalchemy import (
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub.accounts import folded, write_event
+from kcard.hub.accounts import bare_name, find_own_namespace, fold_name, full_name, write_event
 from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
 from kcard.hub.db.models import versions as version_table
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
-from kcard.hub.figures import COVERAGE, THRESHOLD, checked_share, limits
-from kcard.hub.rows import bare_name, find_namespace, full_name
-from kcard.hub.values import BRANCH, MAIN, DeclaredFigures, Reason, Repository, Verified, quarantine_reason
-from kcard.manifest import MANIFEST, NAME, Manifest
+from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
+from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
+from kcard.hub.values import (
+    BRANCH,
+    MAIN,
+    DeclaredFigures,
+    QuarantineReason,
+    Repository,
+    VerifiedFigures,
+    quarantine_reason,
+)
+from kcard.manifest import MANIFEST, NAME, Manifest, file_digest
 
 __all__ = [
     "NUMBER",
     "CardReference",
-    "Contents",
-    "Key",
-    "Problem",
+    "FileProblem",
+    "HubContents",
     "Quarantine",
+    "Snapshots",
     "Version",
     "VersionCatalogue",
+    "VersionKey",
     "check_alias",
-    "damaged",
+    "damaged_file",
     "declared_figures",
     "find_key",
+    "find_newest_versions",
     "find_versions",
     "is_card",
     "is_newest",
     "is_unexamined",
-    "versions",
 ]
 
 
@@ -80,7 +91,7 @@ class Version:
     published: datetime
     aliases: tuple[str, ...] = ()
     declared: DeclaredFigures | None = None
-    verified: Verified | None = None
+    verified: VerifiedFigures | None = None
     unexamined: bool = False
 
     @property
@@ -95,7 +106,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FileProblem:
     """A missing or damaged file of a version; `what` says which."""
 
     card: str
@@ -105,7 +116,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Contents:
+class HubContents:
     """The size of a hub. `files` are distinct files, `size` is in bytes.
 
     `database` and `blobs` are their locations: paths, or URLs without credentials.
@@ -148,7 +159,7 @@ class CardReference:
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
     def names(self, version: Version) -> bool:
-        """Return whether the number, digest or alias matches the version."""
+        """Return whether the reference's number, digest or alias is that of the version."""
         if self.digest is not None:
             return version.sha256.startswith(self.digest)
         return version.number == self.number or self.alias in version.aliases
@@ -166,18 +177,18 @@ def check_alias(alias: str) -> None:
         raise UsageError(f"alias {alias!r} is reserved for the newest version: choose another")
 
 
-def damaged(version: Version, path: str, fault: str) -> DamagedCard:
-    """Return the error for a missing or damaged file of a version."""
+def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
+    """Return the error for a file of a version that is missing or damaged, as `fault` says."""
     return DamagedCard(
         f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
         f"publish the card's folder again, or pull it again"
     )
 
 
-# Reads rows of card versions.
+# Rows of versions.
 
 
-class Key(NamedTuple):
+class VersionKey(NamedTuple):
     """The ids of a version and its repository, and its commit."""
 
     id: int
@@ -186,15 +197,15 @@ class Key(NamedTuple):
 
 
 def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
-    """Return the condition on `repositories` for the one of a card."""
-    name = full_name(find_namespace(connection), card)
+    """Return the condition on `repositories` for that of a card."""
+    name = full_name(find_own_namespace(connection), card)
     # The index is on the folded name; cards are named by their exact one.
-    same = and_(repositories.c.folded == folded(name), repositories.c.name == name)
+    same = and_(repositories.c.folded == fold_name(name), repositories.c.name == name)
     return and_(repositories.c.type == "model", same)
 
 
 def is_newest() -> ColumnElement[bool]:
-    """Return the condition on `versions` for the newest of each card."""
+    """Return the condition on `versions` for the newest one of each card."""
     other = version_table.alias()
     highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
     return version_table.c.number == highest.scalar_subquery()
@@ -202,7 +213,8 @@ def is_newest() -> ColumnElement[bool]:
 
 def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, by card name, oldest first."""
-    own = find_namespace(connection)
+    # One row for each version and each branch, other than main, that is at its commit: an alias.
+    own = find_own_namespace(connection)
     pointing = and_(
         refs.c.repository_id == version_table.c.repository_id,
         refs.c.kind == BRANCH,
@@ -214,6 +226,7 @@ def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> l
     query = select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
     rows = connection.execute(query.where(*conditions)).all()
     verified = figures.verified_by_version(connection, {row.id for row in rows})
+    # One value for each version, with all its aliases.
     grouped = groupby(rows, key=lambda row: row.id)
     matching = []
     for id_, same in grouped:
@@ -235,12 +248,12 @@ def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> l
     return sorted(matching, key=lambda version: (version.name, version.number))
 
 
-def find_key(connection: Connection, version: Version) -> Key | None:
+def find_key(connection: Connection, version: Version) -> VersionKey | None:
     """Return the key of a version; None if it was removed."""
     columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
     query = select(*columns).join_from(version_table, repositories).where(is_card(connection, version.name))
     row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
-    return None if row is None else Key(*row)
+    return None if row is None else VersionKey(*row)
 
 
 def declared_figures(row: Row[Any]) -> DeclaredFigures | None:
@@ -256,21 +269,21 @@ def is_unexamined(row: Row[Any]) -> bool:
 # The newest versions of many repositories at once.
 
 
-def versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
+def find_newest_versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
     """Return the newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
     with database.read() as connection:
-        own = find_namespace(connection)
+        own = find_own_namespace(connection)
         newest_versions = find_versions(connection, is_newest(), version_table.c.repository_id.in_(ids))
     return {full_name(own, version.name): version for version in newest_versions}
 
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
 #
-# The latest audit of the version that measured factuality, against independent evidence that covers enough of what the
-# card wrote, decides, unless an administrator released the version since. Without one, the card's own exam decides: it
-# can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are cards of whose
-# documents the evidence covers less than the hub's floor: missing evidence is not falsehood.
+# The latest audit decides that measured the version's factuality against independent evidence, which covers enough of
+# what the card generated, unless an administrator has released the version since. Without such an audit, the card's own
+# exam decides: it can quarantine the card but never release it. Unmeasured cards are not quarantined, and neither are
+# cards whose evidence covers less than the hub's floor: missing evidence does not make a claim false.
 
 
 class Quarantine:
@@ -281,19 +294,19 @@ class Quarantine:
 
     @property
     def threshold(self) -> float | None:
-        """The minimum factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
+        """The least factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
         with self._database.read() as connection:
-            return limits(connection)[0]
+            return read_limits(connection)[0]
 
     @property
     def coverage(self) -> float:
         """The share of a card's documents that evidence must cover to quarantine it, in [0, 1]; 0.5 by default."""
         with self._database.read() as connection:
-            return limits(connection)[1]
+            return read_limits(connection)[1]
 
     def set_coverage(self, floor: float, *, by: str | None = None) -> None:
         """Set the floor of coverage. Raises UsageError for one outside [0, 1]."""
-        checked_share(floor, "coverage", "")
+        check_share(floor, "coverage", "")
         with self._database.write() as connection:
             connection.execute(delete(settings).where(settings.c.name == COVERAGE))
             connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
@@ -305,7 +318,7 @@ class Quarantine:
         `by`: the account that changes it, for the event log; None: the command line.
         """
         if threshold is not None:
-            checked_share(threshold)
+            check_share(threshold)
         with self._database.write() as connection:
             connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
             if threshold is not None:
@@ -313,7 +326,7 @@ class Quarantine:
             write_event(connection, by, "quarantine.set", "hub", threshold=threshold)
 
     def release(self, version: Version, *, by: str | None = None) -> None:
-        """Release a version from the quarantine of its latest audit. A later audit is judged by itself.
+        """Release a version from the quarantine of its latest audit. A later audit may quarantine it again.
 
         Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
         """
@@ -322,7 +335,7 @@ class Quarantine:
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
             [current] = find_versions(connection, version_table.c.id == row.id)
-            limit, floor = limits(connection)
+            limit, floor = read_limits(connection)
             reason = quarantine_reason(current.declared, current.verified, limit, floor)
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
@@ -334,21 +347,21 @@ class Quarantine:
             connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
             write_event(connection, by, "card.released", version.reference, audit=reason.audit)
 
-    def held(self, candidates: Sequence[Version]) -> dict[str, Reason]:
-        """Return why versions are quarantined, by reference; others are omitted. Uses the figures of the values."""
+    def find_reasons(self, candidates: Sequence[Version]) -> dict[str, QuarantineReason]:
+        """Return why versions are quarantined, by reference, judged by their own figures; others are omitted."""
         if not candidates:
             return {}
         with self._database.read() as connection:
-            limit, floor = limits(connection)
+            limit, floor = read_limits(connection)
         reasons = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
         return {reference: reason for reference, reason in reasons.items() if reason is not None}
 
 
-# Reads the versions of a hub.
+# Queries for versions.
 
 
 class VersionCatalogue:
-    """The versions of a hub."""
+    """Lists the versions of a hub."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -359,7 +372,7 @@ class VersionCatalogue:
             exists().where(version_table.c.repository_id == repositories.c.id)
         )
         with self._database.read() as connection:
-            own = find_namespace(connection)
+            own = find_own_namespace(connection)
             return sorted(bare_name(own, name) for name in connection.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
@@ -378,3 +391,74 @@ class VersionCatalogue:
             conditions.append(or_(version_table.c.base == base, short))
         with self._database.read() as connection:
             return find_versions(connection, *conditions)
+
+
+# Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it.
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """Snapshots at `root`/<card>/<sha256 of the version>, with hard links to blobs if possible.
+
+    The folder of the card namespace/name is namespace--name.
+    """
+
+    root: Path
+    blobs: Blobs
+
+    def folder(self, version: Version) -> Path:
+        """Return the version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
+        target = self.root / version.name.replace("/", "--") / version.sha256
+        if not _is_intact(target, version):
+            with partial_folder(self.blobs.partial) as scratch:
+                for path, sha256 in version.files.items():
+                    file = scratch / "new" / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    if not self.blobs.holds(sha256):
+                        raise damaged_file(version, path, "missing")
+                    try:
+                        self.blobs.materialize(sha256, file)
+                    except DamagedCard as error:
+                        raise damaged_file(version, path, str(error)) from None
+                if target.exists() and not _is_intact(target, version):
+                    target.rename(scratch / "old")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    (scratch / "new").rename(target)
+                except OSError:  # another process may have created the same folder
+                    if not _is_intact(target, version):
+                        raise
+        return target
+
+    def copy(self, version: Version, destination: Path) -> Path:
+        """Copy the version's files to a new folder, verified, completely or not at all.
+
+        Raises UsageError if the destination is a file or a folder that is not empty.
+        """
+
+        def opened(path: str) -> BinaryIO:
+            sha256 = version.files[path]
+            if not self.blobs.holds(sha256):
+                raise damaged_file(version, path, "missing")
+            return self.blobs.open(sha256)
+
+        return create_folder(destination, version.files, opened, partial(damaged_file, version))
+
+    def __iter__(self) -> Iterator[Path]:
+        """Yield all snapshots, named by their versions' sha256."""
+        yield from sorted(self.root.glob("*/*"))
+
+    def delete(self, folder: Path) -> None:
+        """Delete a snapshot."""
+        discard(folder)
+        with contextlib.suppress(OSError):  # the card has other snapshots
+            folder.parent.rmdir()
+
+
+def _is_intact(folder: Path, version: Version) -> bool:
+    expected = version.files
+    try:
+        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
+    except FileNotFoundError:
+        return False

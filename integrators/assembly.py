@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.vllm_engines import Engines
-    from kcard.hub.selection import Selection
+    from kcard.hub.registry import Selection
     from kcard.hub.storage import Blobs
     from kcard.hub.versions import Version
     from kcard.integrators.pool_views import Selectors
@@ -135,21 +135,21 @@ def card_llm(named: str, chosen: str, answering: LLM, endpoint: Endpoint) -> LLM
     backend = named.partition(":")[0]
     if backend not in {*OFFLINE_LLMS, chosen.partition(":")[0]}:
         raise UsageError(
-            f"a card writes with the LLM {named!r}, which would send questions elsewhere: choose it with --llm "
-            f"{named}, or leave the card out of --cards"
+            f"a card generates with the LLM {named!r}, which would send questions to a remote service: choose it with "
+            f"--llm {named}, or leave the card out of --cards"
         )
     return make_llm(named, CARD_TEMPERATURE, endpoint)
 
 
 def make_loader(options: AskOptions) -> "Loader":
-    """Return a loader that holds the models of cards on a device and on the servers of engines."""
+    """Return the loader of the cards' models, on the chosen device and on the configured vLLM servers."""
     from kcard.cards.models.loader import Loader
 
     if options.device != "cpu":
         import torch
 
         if not torch.cuda.is_available():
-            raise UsageError(f"device {options.device!r}: no GPU is available; leave out --device")
+            raise UsageError(f"device {options.device!r}: no GPU is available: leave out --device")
     engines = make_engines(options.engine, options.engine_places)
     return Loader(device=options.device, memory=options.memory_bytes, engines=engines)
 
@@ -219,27 +219,35 @@ def make_integrator(
     gate: Gate,
 ) -> Integrator:
     """Return the integrator of the chosen mode. `gate`: the one that decides whether knowledge is needed."""
-    from kcard.integrators.bottom_up import BottomUp
     from kcard.integrators.top_down import (
         AutoChoice,
         ExplicitChoice,
         RelevanceThreshold,
         SingleDocument,
+        Step,
         TopDown,
     )
 
+    # Bottom-up and hybrid let several cards generate, and select from all of their documents.
     integrator: Integrator
-    integrator = bottom_up = BottomUp(
-        writer,
-        selectors,
-        options.sampling,
-        options.n1,
-        options.n2,
-        options.n3,
-        options.floor,
-        options.min_factuality,
-        options.max_cards,
-    )
+    step: Step
+    if options.mode == "top-down":
+        step = SingleDocument(writer, selectors, options.n1, options.min_factuality)
+    else:
+        from kcard.integrators.bottom_up import BottomUp
+
+        step = integrator = BottomUp(
+            writer,
+            selectors,
+            options.sampling,
+            options.n1,
+            options.n2,
+            options.n3,
+            options.floor,
+            options.min_factuality,
+            options.max_cards,
+        )
+    # In top-down and hybrid the LLM decides, round by round, which cards generate.
     if options.mode != "bottom-up":
         several, offered = options.mode == "hybrid", writer.cards
         ranker = selectors.nearest(offered)
@@ -249,7 +257,7 @@ def make_integrator(
             else ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
         )
         integrator = TopDown(
-            bottom_up if several else SingleDocument(writer, selectors, options.n1, options.min_factuality),
+            step,
             options.sampling,
             llm,
             choice,

@@ -338,13 +338,13 @@ class RetrieverAsCard:
     def is_sequential(self) -> bool:
         return bool(getattr(self._writer, "is_sequential", False))
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """See Generator; fewer than `documents` passages are retrieved if no more match."""
-        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -353,7 +353,7 @@ class RetrieverAsCard:
     ) -> list[list[Passage]]:
         """See Scheduling."""
         others = [[name for name in names if name != NAME] for names in cards]
-        written = client.write(self._writer, questions, others, documents, sampling)
+        written = client.generate(self._writer, questions, others, documents, sampling)
         passages = []
         for question, names, own in zip(questions, cards, written, strict=True):
             sources = self._retriever.find(question, documents) if NAME in names else []

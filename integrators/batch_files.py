@@ -29,29 +29,13 @@ __all__ = [
     "answer_file",
     "ask_on_cluster",
     "earlier_lines",
-    "questions_per_batch",
     "read_questions",
 ]
 
-PASSAGES = 256_000_000  # bytes that the passages of a batch may take
-DOCUMENT, TOKEN = 2000, 6  # bytes of a passage with its marks, and of a token more
-GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
-FAILED_PIECES = 3  # so many batches of a cluster in a row are the endpoint's failure, not a worker's
+GIVE_UP = 16  # consecutive failures that are the endpoint's fault, not the questions'
+FAILED_PIECES = 3  # consecutive failed batches of a cluster that are the endpoint's fault, not a worker's
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
-
-
-def questions_per_batch(options: AskOptions, cards: int) -> int:
-    """Return the batch size for large cards that take turns: as many questions as the memory for passages allows.
-
-    cards  the number of cards
-    """
-    top_down = 3 if options.margin else 1
-    cards_asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
-        options.mode, options.max_cards
-    )
-    document = DOCUMENT + options.card_tokens * TOKEN
-    return max(QUESTIONS, PASSAGES // (min(cards, cards_asked) * options.n1 * document))
 
 
 class JsonAnswer(Protocol):
@@ -216,7 +200,7 @@ def _write_answers(
             streak = streak + 1 if "error" in result and is_question else 0
             if streak == give_up:
                 raise LLMError(
-                    f"{streak} questions failed in a row, the last one: {result['error']} "
+                    f"stopped after {streak} consecutive failures; last error: {result['error']} "
                     f"(the answers so far are in {output}; continue with --resume)"
                 )
     return totals

@@ -52,7 +52,9 @@ class BottomUp:
             return self.run(questions, [names] * len(questions), self.sampling)
         nearest = [self._ranker(question, self.max_cards) for question in questions]
         contexts = self.run(questions, [[card.name for card in near] for near in nearest], self.sampling)
-        note = f"of {len(cards)} cards the {self.max_cards} nearest to the question wrote (--max-cards)"
+        note = (
+            f"only the {self.max_cards} of {len(cards)} cards nearest to the question were used (--max-cards)"
+        )
         return [replace(context, notes=(*context.notes, note)) for context in contexts]
 
     @functools.cached_property
@@ -63,7 +65,7 @@ class BottomUp:
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
         """Return one Context per question, from its own cards; see Step of top_down.py."""
-        written = client.write(self.writer, questions, cards, self.n1, sampling)
+        written = client.generate(self.writer, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
         beaten = beaten_by_index(questions, distinct)
         # Score each question's documents by relevance and sort them by it, with those that an index beats last.
@@ -84,8 +86,8 @@ class BottomUp:
             pruned = pruner.prune(question, [passages[i].text for i in near])
             if len(pruned) != len(near):
                 raise UsageError(
-                    f"pruner {type(pruner).__name__} gave {len(pruned)} texts for {len(near)}: it must return "
-                    "one per document"
+                    f"pruner {type(pruner).__name__} returned {len(pruned)} texts for {len(near)} documents: it must "
+                    "return one for each"
                 )
             candidates.append(
                 [replace(passages[i], pruned=text) for i, text in zip(near, pruned, strict=True)]

@@ -183,8 +183,8 @@ class CardIndex:
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
         self._relevance = None if isinstance(relevance, MiniLMRelevance | Cosine) else relevance
-        self._standing = (
-            self._relevance.standing(descriptions) if isinstance(self._relevance, Precomputed) else None
+        self._precomputed = (
+            self._relevance.precompute(descriptions) if isinstance(self._relevance, Precomputed) else None
         )
         count = len(descriptions)
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
@@ -211,12 +211,12 @@ class CardIndex:
         """Return the numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of
         equal ones the earlier first."""
         vector, covered = cache.embed([text])[0], self._covered(text)
-        near = None if self._standing is None else self._standing(text)
+        near = None if self._precomputed is None else self._precomputed(text)
         cards = self._candidates(vector, covered, near, most)
         scores = self._scores(cards, vector, covered, None if near is None else near[cards])
         order = np.argsort(-scores, kind="stable")
         cards, scores = cards[order], scores[order]
-        if self._relevance is None or self._standing is not None:
+        if self._relevance is None or self._precomputed is not None:
             return cards, scores
         read = np.sort(cards[:READ])
         relevance = self._relevance.scores(text, [self._descriptions[i] for i in read])

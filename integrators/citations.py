@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from kcard.interfaces import Checker, Pair, Reader
-from kcard.offline.extract import MISSING_NUMBER, STEMS, asked_about
+from kcard.offline.extract import MISSING_NUMBER, STEMS, content_stems
 from kcard.offline.reader import read_all
 from kcard.selectors.factuality import support
 from kcard.text import numbers, ordinals_as_in, sentence_spans, split_sentences, words
@@ -208,7 +208,7 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
             max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
             for r, text in zip(readings, texts, strict=True)
         ]
-        stems = asked_about(question)
+        stems = content_stems(question)
         covered = [len(stems & set(STEMS(text))) / max(1, len(stems)) for text in texts]
         leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
     return leads

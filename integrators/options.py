@@ -1,4 +1,4 @@
-"""Options of a question: what `ask`, a pipeline and the baselines take."""
+"""The options of `ask`, of a pipeline and of the baselines."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class AskOptions:
     mode: Annotated[
         Mode,
         Option(
-            "How cards are used. bottom-up: every card writes, the selectors choose; top-down: the LLM asks for one "
-            "card at a time; hybrid: the LLM asks for several; direct: no cards."
+            "How cards are used. bottom-up: every card generates, the selectors choose; top-down: the LLM picks one "
+            "card at a time; hybrid: the LLM picks several; direct: no cards."
         ),
     ] = "top-down"
     select: Annotated[Select, Option("How the LLM picks cards: auto by description, explicit by name.")] = (
@@ -64,13 +64,13 @@ class AskOptions:
         int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
     ] = None
     llm_timeout: Annotated[
-        float, Option("Seconds that the endpoint may take for one request, and for each try.", least=0.1)
+        float, Option("Time-out of a request to the endpoint, in seconds; each retry has its own.", least=0.1)
     ] = 60.0
-    retries: Annotated[int, Option("How often to retry a failing request to the endpoint.", least=0)] = 5
+    retries: Annotated[int, Option("Maximum retries of a failed request to the endpoint.", least=0)] = 5
     concurrency: Annotated[
         int | None,
         Option(
-            "Requests to the LLM at a time; for hf, prompts in a batch.",
+            "Concurrent requests to the LLM; for hf, prompts per batch.",
             default="4 for endpoints and embedded, 8 for hf on a GPU, else 1",
             least=1,
         ),
@@ -101,7 +101,7 @@ class AskOptions:
         str | None, Option("Factuality selector, overrides the preset: NAME or NAME:MODEL.")
     ] = None
     trust_remote_code: Annotated[bool, Option("Let a selector's model run code from its repository.")] = False
-    n1: Annotated[int, Option("Documents that each card writes.", least=1)] = 3
+    n1: Annotated[int, Option("Documents that each card generates.", least=1)] = 3
     n2: Annotated[int, Option("Documents that relevance keeps (bottom-up).", least=1)] = 5
     n3: Annotated[int, Option("Documents that factuality keeps (bottom-up).", least=1)] = 3
     floor: Annotated[
@@ -114,7 +114,7 @@ class AskOptions:
     ] = 0.75
     min_factuality: Annotated[
         float,
-        Option("Leave out documents whose factuality is known to be lower (paper: 0).", least=0, most=1),
+        Option("Drop documents whose factuality is known to be lower than this (paper: 0).", least=0, most=1),
     ] = 0.0
     reorder_by_date: Annotated[
         bool, Option("Where cards disagree, put the passage of the newest card first.", negatable=True)
@@ -125,12 +125,12 @@ class AskOptions:
     max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
     shortlist: Annotated[int, Option("Cards that the LLM may choose from (--select explicit).", least=1)] = 20
     max_cards: Annotated[
-        int, Option("Maximum number of cards that write, the nearest first (bottom-up).", least=1)
+        int, Option("Maximum number of cards that generate, the nearest first (bottom-up).", least=1)
     ] = 32
     margin: Annotated[
         float,
         Option(
-            "Ask up to two more cards whose scores are less than this below the best one's (top-down with --select "
+            "Use up to two more cards whose scores are within this margin of the best one's (top-down with --select "
             "auto; paper: 0).",
             least=0,
         ),
@@ -138,7 +138,7 @@ class AskOptions:
     min_relevance: Annotated[
         float,
         Option(
-            "Ask no card if the best one is less likely than this to know about the question's subject.",
+            "Use no card if even the best one fits the question with a lower probability than this.",
             least=0,
             most=1,
         ),
@@ -158,7 +158,7 @@ class AskOptions:
     engine: Annotated[
         Sequence[str] | None,
         Option(
-            "A vLLM server that writes for the cards of its base: vllm=URL. Repeatable, one per base.",
+            "A vLLM server that runs the cards of its base: vllm=URL. Repeatable, one per base.",
             default="as configured, else none",
             command_line=list[str] | None,
         ),
@@ -174,7 +174,7 @@ class AskOptions:
     seed: Annotated[int, Option("Seed of all sampling.")] = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.evidence, str | Path):  # one, not its letters
+        if isinstance(self.evidence, str | Path):  # a single one, not a sequence of letters
             object.__setattr__(self, "evidence", (self.evidence,))
         if isinstance(self.engine, str):
             object.__setattr__(self, "engine", (self.engine,))
@@ -183,13 +183,13 @@ class AskOptions:
             engine_url(spec)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")
-        _ = self.memory_bytes  # which raises for what is not a size
+        _ = self.memory_bytes  # raises UsageError for an invalid size
         if "none" in self.evidence and len(self.evidence) > 1:
             raise UsageError("evidence 'none' can't be combined with other evidence")
 
     @property
     def card_names(self) -> Sequence[str] | None:
-        """The cards as a list; a text names one, or several with commas between them. None: all."""
+        """Return the cards as a list, parsed from a comma-separated text; None: all."""
         cards = self.cards
         return [c.strip() for c in cards.split(",") if c.strip()] if isinstance(cards, str) else cards
 
@@ -205,17 +205,14 @@ class AskOptions:
 
     @property
     def sampling(self) -> Sampling:
-        """How cards write."""
+        """Return the sampling parameters of the cards."""
         return Sampling(self.card_temperature, self.card_tokens, seed=self.seed)
-
-
-# The options of the baselines, beside those of asking.
 
 
 @documented
 @dataclass(frozen=True, kw_only=True)
 class BaselineOptions:
-    """What the baselines search, and how much they read and write.
+    """Options of the baselines: what they search, and how much their LLM reads and generates.
 
     Raises UsageError for a value that is out of range.
     """
@@ -235,10 +232,10 @@ class BaselineOptions:
         ),
     ] = "bm25"
     passages: Annotated[
-        int | None, Option("Passages that retrieval gives to the LLM.", least=1, default="3; replug 10")
+        int | None, Option("Retrieved passages that the LLM reads.", least=1, default="3; replug 10")
     ] = None
     samples: Annotated[
-        int, Option("Texts that gkp and recitation let the LLM write (their papers: 20).", least=1)
+        int, Option("Texts that the LLM generates for gkp and recitation (their papers: 20).", least=1)
     ] = 5
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcard.batching import questions_together
+from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
 from kcard.errors import LLMError, QuestionsFailed, UsageError
 from kcard.gates.base import decide
@@ -24,7 +24,6 @@ from kcard.integrators.assembly import (
     make_pool,
     make_selectors,
 )
-from kcard.integrators.batch_files import questions_per_batch
 from kcard.integrators.citations import (
     Context,
     cite,
@@ -37,6 +36,7 @@ from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Evidence
 from kcard.llms.client import LLMClient, TimedGenerator
+from kcard.llms.prompts import load as load_examples
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
@@ -56,7 +56,10 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Pipeline", "PreparedQuestion", "ask"]
+__all__ = ["Pipeline", "PreparedQuestion", "ask", "questions_per_batch"]
+
+PASSAGES = 256_000_000  # bytes that the passages of a batch may take
+DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ class Pipeline:
         **changes: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **changes)
-        from kcard.llms.prompts import load as load_examples
-
+        # The LLM and the gate.
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, report)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
@@ -106,6 +108,7 @@ class Pipeline:
         self._integrator: Integrator | None = None
         self._cards: CardSet | None = None
         self._left_out = ""
+        # The cards, and the integrator that lets them generate.
         if self._gate.name != "never":
             llm = options.llm
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
@@ -127,6 +130,7 @@ class Pipeline:
                 self._examples,
                 self._gate.gate,
             )
+        # What the user should know before the first question.
         self._warned: set[str] = set()
         if report is not None:
             for warning in self._new_evidence_warnings():
@@ -369,6 +373,19 @@ def ask(
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
     return Pipeline(**options)([question])[0]
+
+
+def questions_per_batch(options: AskOptions, cards: int) -> int:
+    """Return the batch size for large cards that take turns: as many questions as the memory for passages allows.
+
+    cards  the number of cards
+    """
+    top_down = 3 if options.margin else 1
+    cards_asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
+        options.mode, options.max_cards
+    )
+    document = DOCUMENT + options.card_tokens * TOKEN
+    return max(QUESTIONS, PASSAGES // (min(cards, cards_asked) * options.n1 * document))
 
 
 def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:

@@ -32,12 +32,12 @@ class SingleCardPool:
     def cards(self) -> Sequence[Choice]:
         return self._cards
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        return self._writer.write(questions, cards, documents, sampling)
+        return self._writer.generate(questions, cards, documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -45,7 +45,7 @@ class SingleCardPool:
         sampling: Sampling,
     ) -> list[list[Passage]]:
         """See Scheduling."""
-        return client.write(self._writer, questions, cards, documents, sampling)
+        return client.generate(self._writer, questions, cards, documents, sampling)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class CardEvidence(Mapping[str, Evidence]):
 
 def own_evidence(card: "Card") -> Evidence | None:
     """Return the card's passages and their index, or their hashes, or what it searches, as evidence; else None."""
-    from kcard.cards.passages import hashes, index, passages
+    from kcard.cards.passages import hashes, load_index, passages
     from kcard.selectors.evidence import CorpusEvidence, Hashes, Statements
 
     if card.manifest.kind == "search":
@@ -144,7 +144,7 @@ def own_evidence(card: "Card") -> Evidence | None:
 
         return SearchTarget.read(card.folder).open()
     if sources := passages(card.folder):
-        corpus = CorpusEvidence(sources, card.name, index(card))
+        corpus = CorpusEvidence(sources, card.name, load_index(card))
         return Statements(corpus) if card.manifest.kind == "graph" else corpus
     places = hashes(card.folder)
     return Hashes(places) if places else None

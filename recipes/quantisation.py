@@ -1,4 +1,4 @@
-"""Weights in steps of 8 bits or fewer, as kcard ships them."""
+"""Quantise weights to 8 bits or fewer, as kcard ships them."""
 
 import functools
 from typing import TYPE_CHECKING, Any

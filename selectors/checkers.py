@@ -227,7 +227,7 @@ class Entailment:
         """Score pairs of one sentence and one chunk, shape (n,)."""
         import torch
 
-        rows = [self._row(pair) for pair in pairs]
+        rows = [self._encoded(cut(pair.claim, self.tokenizer, self._claim), pair.evidence) for pair in pairs]
         scores = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
             for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
@@ -242,9 +242,6 @@ class Entailment:
     @property
     def _claim(self) -> int:
         return min(CLAIM, self.limit // 4)
-
-    def _row(self, pair: Pair) -> dict[str, Any]:
-        return self._encoded(cut(pair.claim, self.tokenizer, self._claim), pair.evidence)
 
     def _encoded(self, claim: str, evidence: str) -> dict[str, Any]:
         if self.reading.template:

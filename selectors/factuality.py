@@ -214,12 +214,14 @@ def judge(
     1, and no other text is read; so has one that the card retrieved from its corpus. All distinct pairs go to the
     checker in one call. Raises UsageError if the checker returns invalid scores.
     """
+    # Search the sources of each passage.
     faithful = [
         _stated(p, sources) for p, sources in zip(passages, _own_sources(passages, own, k), strict=True)
     ]
     factual = [
         _stated(p, sources) for p, sources in zip(passages, _others(passages, independent, k), strict=True)
     ]
+    # Score all pairs of passage and source, and of summary and passage.
     pairs = [
         [Pair(p.text, s.in_context) for s in (*sources, *others) if s.text != p.text]
         for p, sources, others in zip(passages, faithful, factual, strict=True)
@@ -234,6 +236,7 @@ def judge(
         scored, summed = _scored(checker.facts, pairs), _scored(checker.summaries, sums)
     else:
         scored = summed = _scored(checker, [*pairs, *sums])
+    # Take the best source of each passage, and average with the score of its summary.
     judged = []
     for passage, sources, others, summary in zip(passages, faithful, factual, sums, strict=True):
         summary_support = summed[summary[0]] if summary else 1.0

@@ -127,11 +127,20 @@ class Summariser:
         import torch
 
         del question
+        # Encode each text after the prefix that the model was trained to find there (T5: "summarize: ").
+        config = self.model.config
+        tasks = getattr(config, "task_specific_params", None) or {}
+        prefix = tasks.get("summarization", {}).get("prefix", "")
+        longest = self.tokenizer.model_max_length
+        window = int(min(getattr(config, "max_position_embeddings", None) or longest, longest))
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
-        rows = [self._row(text) for text in distinct]
+        rows = [
+            dict(self.tokenizer(prefix + text, truncation=True, max_length=window, verbose=False))
+            for text in distinct
+        ]
+        # Generate a summary of each, in batches of similar length.
         summaries: dict[str, str] = {}
         for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
-            # Generate a summary of each text.
             inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.model.device)
             tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
             with torch.inference_mode():
@@ -139,23 +148,6 @@ class Summariser:
             written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
             summaries |= {distinct[i]: summary.strip() for i, summary in zip(batch, written, strict=True)}
         return [summaries.get(text) or text for text in texts]
-
-    def _row(self, text: str) -> dict[str, Any]:
-        return dict(
-            self.tokenizer(self._prefix + text, truncation=True, max_length=self._window, verbose=False)
-        )
-
-    @property
-    def _window(self) -> int:
-        config = self.model.config
-        positions = getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        return int(min(positions, self.tokenizer.model_max_length))
-
-    @property
-    def _prefix(self) -> str:
-        """What the model was trained to find before a text to be summarised (T5: "summarize: ")."""
-        tasks = getattr(self.model.config, "task_specific_params", None) or {}
-        return str(tasks.get("summarization", {}).get("prefix", ""))
 
 
 def pegasus(loading: Loading, model: str | None = None) -> Summariser:

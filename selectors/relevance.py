@@ -49,7 +49,7 @@ class Cosine:
         scores: Array = cosines[[place[text] for text in texts]]
         return scores
 
-    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """See Precomputed; equal texts score alike, as they do in `scores`."""
         from kcard import cache
 
@@ -76,9 +76,9 @@ class MiniLMRelevance:
         agreed = np.array([agreement(question, text) for text in texts], dtype=np.float32)
         return np.where(cosines > 0, cosines * agreed, cosines)
 
-    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """See Precomputed."""
-        cosines = Cosine().standing(texts)
+        cosines = Cosine().precompute(texts)
         agreement = Agreement(texts)
 
         def scores(question: str) -> Array:

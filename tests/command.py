@@ -27,6 +27,7 @@ class Done(NamedTuple):
         assert self.err.rstrip().endswith(lines[0]), self.err
         assert "Traceback" not in self.err
         assert "a bug in kcard" not in self.err
+        assert "Value error" not in self.err
         return lines[0]
 
 

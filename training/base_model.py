@@ -1,4 +1,4 @@
-"""Load the base model to be trained, with a fresh adapter or prefix where one is trained instead of its weights."""
+"""Load the base model to be trained, with a fresh adapter or prefix if that is trained instead of its weights."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 
-# A prefix of keys and values in front of a base, to be trained while the base stays as it is: a cartridge.
+# A trainable prefix of keys and values before a frozen base: a cartridge.
 #
-# It begins as the keys and values of the corpus' first tokens, and the very first of them stays as it is, since models
-# use it as a place to look at when they look for nothing ("Cartridges: Lightweight and general-purpose long context
-# representations via self-study", Eyuboglu et al., 2025, section 3 and appendix).
+# It is initialised with the keys and values of the corpus' first tokens. The first of these stays frozen, since models
+# use it as an attention sink ("Cartridges: Lightweight and general-purpose long context representations via
+# self-study", Eyuboglu et al., 2025, section 3 and appendix).
 
 DEFAULT = 128  # tokens, if the model reads four times as many
 FROZEN = 1
@@ -54,8 +54,8 @@ def prefix_length(options: "Options", config: Any) -> int:
         return min(DEFAULT, whole // 4)
     if options.prefix_tokens > whole // 2:
         raise UsageError(
-            f"prefix_tokens {options.prefix_tokens} leaves too few of the {whole} tokens that {options.base!r} sees at "
-            f"once for questions and documents: give {whole // 2} at most"
+            f"prefix_tokens {options.prefix_tokens} leaves too few of the {whole} tokens of {options.base!r}'s context "
+            f"window for questions and documents: give {whole // 2} at most"
         )
     return options.prefix_tokens
 
@@ -68,7 +68,7 @@ def prefix_room(tokens: int, config: Any) -> int:
 def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
     """Return the first tokens of the corpus, from which the prefix is initialised.
 
-    Raises UsageError where the options ask for more tokens than the corpus has.
+    Raises UsageError if the options ask for more tokens than the corpus has.
     """
     most = prefix_length(options, config)
     ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
@@ -78,7 +78,7 @@ def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", confi
         ids += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
     if options.prefix_tokens is not None and len(ids) < most:
         raise UsageError(
-            f"prefix_tokens {most}: the corpus has only {len(ids)} tokens to begin from: give {len(ids)} at most"
+            f"prefix_tokens {most}: the corpus has only {len(ids)} tokens to initialise them: give {len(ids)} at most"
         )
     return tuple(ids[:most])
 
@@ -114,7 +114,7 @@ def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
 
 
 def load_prefix(model: Any, folder: Path) -> Any:
-    """Wrap the model with the prefix of the card in a folder, to train it further: peft can't load one so."""
+    """Wrap the model with the prefix of the card in a folder, to train it further, which peft itself can't load."""
     from safetensors.torch import load_file
 
     table = load_file(folder / prefix.WEIGHTS)[prefix.TABLE]
@@ -125,9 +125,9 @@ def load_prefix(model: Any, folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Where weights and tokenizer come from.
+    """The source of weights and tokenizer.
 
-    folder    of the card whose own weights are trained on; None: the base alone
+    folder    of the card whose own weights are trained further; None: the base alone
     revision  of the base
     """
 
@@ -254,7 +254,7 @@ def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening
         task_type="CAUSAL_LM",
     )
     with forked_rng(model.device), warnings.catch_warnings():
-        # peft asks transformers by a name that transformers 5 deprecates; the user can do nothing about it.
+        # peft uses a name that transformers 5 deprecates, which users can't change.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         if origin.folder is not None and options.method == "prefix":
             return load_prefix(model, origin.folder)
@@ -269,10 +269,10 @@ def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening
 def _checkpoint_activations(model: Any) -> None:
     if not model.supports_gradient_checkpointing:
         raise UsageError(
-            f"gradient_checkpointing: transformers has none for {type(model).__name__}: leave it out, and use a "
-            "smaller micro_batch"
+            f"gradient_checkpointing: transformers does not support it for {type(model).__name__}: leave it out, and "
+            "use a smaller micro_batch"
         )
     with warnings.catch_warnings():
-        # The name that transformers 5 has in its place is unknown to transformers 4.
+        # transformers 4 does not know the name that replaces it in transformers 5.
         warnings.filterwarnings("ignore", ".*gradient_checkpointing_enable", FutureWarning)
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

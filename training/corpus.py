@@ -5,7 +5,6 @@ corpus may be larger than memory.
 """
 
 import hashlib
-import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,15 +26,15 @@ from kcard.training.passages import Documents, Size, count_words, passages, sent
 from kcard.training.readers import tables
 from kcard.training.readers.files import (
     FORMATS,
+    TEMPLATE_FILE,
     Block,
     Document,
     SkipReport,
+    files_of,
     format_of,
     known_formats,
     plain_file,
-    reading,
 )
-from kcard.training.readers.triples import TEMPLATE_FILE
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ __all__ = [
     "continuations",
     "corpus_digest",
     "digest_blocks",
-    "files_of",
     "is_known",
     "open_corpus",
     "read_corpus",
@@ -61,85 +59,9 @@ __all__ = [
 ]
 
 
-# Which files of a folder are read, and why the others are not.
+# The blocks of a document as stored in a corpus: as bytes, with a fingerprint to detect repetitions.
 
-LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
-CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
-
-Skipped = list[tuple[str, str]]
-
-
-def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
-
-    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError where
-    `path` is missing, is neither a file nor a folder, or has an unsupported format.
-    """
-    with reading(path):
-        if not path.exists():
-            raise CorpusError(
-                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
-            )
-        if path.is_dir():
-            return _walk(path)
-    if not path.is_file():
-        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
-    if format_of(path, named=True) is None:
-        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known_formats()}")
-    return [(path, _readable(path.name))], []
-
-
-def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
-    files: list[Path] = []
-    skipped: Skipped = []
-
-    def note_error(error: OSError) -> None:
-        skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
-
-    for folder, folders, names in os.walk(root, onerror=note_error):
-        here = Path(folder)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        skipped += [
-            (_name(here / name, root), "a link to a folder, not followed")
-            for name in folders
-            if (here / name).is_symlink()
-        ]
-        for name in sorted(name for name in names if not name.startswith(".")):
-            reason = _reason_to_skip(here / name)
-            if reason is None:
-                files.append(here / name)
-            elif reason:
-                skipped.append((_name(here / name, root), reason))
-    return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
-
-
-def _reason_to_skip(file: Path) -> str | None:
-    """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
-    if file.is_symlink() and not file.exists():
-        return "a broken link"
-    if not file.is_file():
-        return "not a regular file"
-    if file.name == TEMPLATE_FILE:
-        return ""
-    if LEGAL.fullmatch(file.name):
-        return "a licence; name it to read it"
-    if CHANGES.fullmatch(file.name):
-        return "a change log; name it to read it"
-    return None if format_of(file) else f"not one of {known_formats()}"
-
-
-def _name(file: Path, root: Path) -> str:
-    return _readable(file.relative_to(root).as_posix())
-
-
-def _readable(name: str) -> str:
-    """Return the name as valid UTF-8: file systems allow other bytes."""
-    return os.fsencode(name).decode("utf-8", "replace")
-
-
-# The blocks of a document as a corpus keeps them: as bytes, with what tells whether others repeat them.
-
-LONGEST = 100_000  # characters of a document, so that none need be in memory whole: a longer one is parted
+LONGEST = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole
 WRITTEN = ("text", "item", "statement")
 
 
@@ -148,8 +70,9 @@ class DigestedBlock:
     """A block of a document, serialized, with its fingerprint.
 
     begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
-    alone   whether it does not depend on earlier blocks of the file, so that the work may be divided here
+    alone   whether it is independent of the file's earlier blocks, so that work may be divided before it
     line    whether it could be a header or footer that other files repeat
+    text    whether it is not blank
     """
 
     record: bytes
@@ -215,23 +138,27 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     return contents
 
 
-ALIKE = 5  # skipped files that share a reason are listed up to here
+ALIKE = 5  # up to this many skipped files with the same reason are listed one by one
 STATEMENT = Size(words=60, characters=480)
 FEW = 12  # words
 SAMPLE = 20_000  # passages, spread over the corpus, by which it is described
-PIECE = 250  # passages or, before they are cut, blocks that a reader is handed at a time
-WORTH = 20  # such pieces a reader, below which starting the processes takes longer than the work
-SMALL = 1 << 25  # bytes of a file that is read whole by one of several readers
-HANDFUL = 1 << 21  # bytes of such files at a time
+PIECE = 250  # passages or, before these are cut, blocks that a reader gets at a time
+WORTH = 20  # pieces per reader, below which starting the processes takes longer than the work
+SMALL = 1 << 25  # bytes of a file up to which it is read whole by one of several readers
+HANDFUL = 1 << 21  # bytes of such files that a reader gets at a time
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Distinct passages in a stable order, read from disk as they are asked for.
+    """Distinct passages in a stable order, read from disk on access.
 
-    `sha256` is over their texts; `skipped`: (file, reason). `duplicates` counts passages that were there before,
-    `dropped` everything else that was not taken, by reason. `notes` are sentences on how files were read. `documents`
-    are the whole texts, where they were asked for.
+    sha256      over their texts
+    skipped     (file, reason) of each file that was not read
+    duplicates  number of passages left out as equal to an earlier one
+    dropped     number of everything else that was left out, by reason
+    notes       sentences for the user on how files were read
+    documents   the whole texts, if requested
+    readers     worker processes
     """
 
     path: Path
@@ -249,7 +176,7 @@ class Corpus:
         """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
         spool = Spool()
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
-        for records in parallel_map(_statement_records, batched(self.passages, PIECE), readers):
+        for records in parallel_map(statement_records, batched(self.passages, PIECE), readers):
             for record in records:
                 spool.append(record)
         return Lazy(len(spool), lambda index: source_of(spool[index]))
@@ -273,7 +200,7 @@ class Corpus:
         return [statement.text for statement in statements(spread)]
 
     def remarks(self) -> list[str]:
-        """Return what the user should know of the reading, a sentence each: what was skipped, dropped and kept."""
+        """Return sentences for the user on what was skipped, left out and read."""
         files: dict[str, list[str]] = {}
         for file, reason in self.skipped:
             files.setdefault(reason, []).append(file)
@@ -336,6 +263,9 @@ class _CorpusBuilder:
             self.skipped.append((document.name, "no text in it"))
 
     def corpus(self, path: Path) -> Corpus:
+        """Cut the blocks into passages, without lines that most files repeat, and keep the distinct ones. Raises
+        CorpusError if none is left."""
+        # Cut the blocks into passages, in several processes if that pays.
         spool, prints = Spool(), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
         if count := int(self._repeated.sum()):
@@ -344,7 +274,7 @@ class _CorpusBuilder:
             [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
             for first, end in pairwise([*self.cuts, len(self.blocks)])
         )
-        for piece in parallel_map(_passage_records, pieces, readers):
+        for piece in parallel_map(passage_records, pieces, readers):
             for printed, record in piece:
                 prints.append(printed, 0, line=False)
                 spool.append(record)
@@ -356,6 +286,7 @@ class _CorpusBuilder:
             more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
             why = f" ({', '.join(reasons)}{more})" if reasons else ""
             raise CorpusError(f"{path} holds no text{why}: add at least one passage")
+        # Keep the first of equal passages.
         marks = prints.marks(1)
         spool.keep(marks == 0)
         distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
@@ -382,7 +313,7 @@ class _CorpusBuilder:
         return repeated
 
 
-def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
+def passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
     """Split blocks into passages by document; return (fingerprint, record) of each."""
     records = []
     for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
@@ -391,7 +322,8 @@ def _passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
     return records
 
 
-def _statement_records(sources: list[Source]) -> list[bytes]:
+def statement_records(sources: list[Source]) -> list[bytes]:
+    """Return the record of each statement of passages."""
     return [source_bytes(statement) for statement in statements(sources)]
 
 
@@ -420,7 +352,7 @@ def corpus_digest(passages: Iterable[Source], before: Sequence[str] = ()) -> str
 
 
 def is_known(passage: Source, digests: Collection[str]) -> bool:
-    """Return whether the digest (kcard.text.passage_digest) of the passage, or of each of its statements, is there."""
+    """Return whether `digests` (kcard.text.passage_digest) contain the passage, or each of its statements."""
     return passage_digest(passage.text) in digests or all(
         passage_digest(part.text) in digests for part in statements([passage])
     )
@@ -461,6 +393,7 @@ def read_corpus(
 
 
 def _read_files(path: Path, draft: _CorpusBuilder) -> None:
+    """Read a file, or every file below a folder, into the draft; small ones in several processes."""
     files, draft.skipped = files_of(path)
     formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
     if draft.column is not None and not any(kind.columns for *_, kind in formats):
@@ -519,14 +452,14 @@ def _batch_files(
 
 
 def _reason(error: CorpusError, file: Path, name: str) -> str:
-    """Return the error without the file's name, which precedes it in the list of skipped files."""
+    """Return the error's message without the file's name, which is listed before it."""
     message = str(error).removeprefix(str(file)).removeprefix(name)
     return re.sub(r"^:(\d+) ", r"line \1 ", message).strip()
 
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
 
-READING = 3  # another number where files are read otherwise
+READING = 3  # version of how files are read; increase it with every change
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ import numpy.typing as npt
 from kcard.batching import batched
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
-from kcard.llms.transformers_llm import Draw, generate, padded_rows
+from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
+from kcard.training.losses import LEAST, TopTokens, top_tokens
 from kcard.training.progress import Note, Report, TeacherProgress, silent
 from kcard.training.study import QUESTIONS, StudyItem
 from kcard.types import Source, derive_seed
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ANSWER",
     "BYTES",
-    "LEAST",
     "PLAIN",
     "REASONS",
     "AnswerPrompts",
@@ -45,19 +45,16 @@ __all__ = [
     "Teacher",
     "TeacherAnswer",
     "TeacherAnswers",
-    "TopTokens",
     "answer_prompts",
     "ask_teacher",
     "distilled_epochs",
-    "divergence",
     "passage_questions",
-    "top_tokens",
 ]
 
 
 # The prompts of teacher and student: with the passage, and without it.
 
-# What a chat model is asked for: a document must say by itself what it is about.
+# The instruction for chat models, since a document must say by itself what it is about.
 SENTENCE = "Answer in a full sentence."
 
 
@@ -65,7 +62,7 @@ SENTENCE = "Answer in a full sentence."
 class AnswerPrompts:
     """Templates of the student's prompt, with {question}, and of the teacher's, with {passage} as well.
 
-    one_line  whether an answer ends with its line: a model without a chat template writes on
+    one_line  whether an answer ends with its line, since a model without a chat template would continue
     """
 
     student: str
@@ -89,7 +86,7 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
         return PLAIN
 
     def render(content: str) -> str:
-        # A model that can think before it answers is not to: thoughts would be learned as the answer.
+        # Disable thinking, or thoughts would be learned as the answer.
         text = tokenizer.apply_chat_template(
             [{"role": "user", "content": content}],
             tokenize=False,
@@ -102,14 +99,14 @@ def answer_prompts(tokenizer: Any) -> AnswerPrompts:
     return AnswerPrompts(render(request), render(f"{{passage}}\n\n{request}"), False)
 
 
-# The questions of study material that a student is asked, with the passages that its teacher reads.
+# The questions of study material that the student answers, with the passages that the teacher reads.
 
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """A question and its answer, as study material has them, and the text that holds the answer.
+    """A question and its answer, from study material, and the text that contains the answer.
 
-    is_old  whether the last version of a card that is updated has learned all of its passages
+    is_old  whether the card's last version has learned all of its passages (in an update)
     """
 
     text: str
@@ -123,9 +120,9 @@ def passage_questions(
 ) -> Sequence[PassageQuestion]:
     """Select the items that are questions with an answer about passages of the corpus, without duplicates.
 
-    One that an exam might ask has a few words before it (kcard.offline.pseudo_queries).
+    A question that an exam might ask gets a few words prepended (kcard.offline.pseudo_queries).
 
-    old_count  how many passages, from the first, are those of the last version
+    old_count  how many of the first passages are the last version's
     """
     candidates = [item for item in items if item.kind in QUESTIONS and item.answer]
     digests = {digest for item in candidates for digest in item.passages}
@@ -143,25 +140,6 @@ def passage_questions(
     return [*dict.fromkeys(questions)]
 
 
-# The divergence of the student's next token from the teacher's, of which the most probable tokens are kept.
-#
-# All other tokens are one, so the divergence is that of distributions over k + 1 events. It is the full one where k is
-# the vocabulary, at most the full one at temperature 1, and 0 where the student is the teacher. The temperature applies
-# to the k + 1 events. Applied to the whole vocabulary, it would move most of the probability to the others (.8 of it at
-# temperature 2 and k 64, by SmolLM2-135M).
-
-LEAST = -1e4  # a log-probability below all that are told apart; its exponential is 0
-
-
-@dataclass(frozen=True)
-class TopTokens:
-    """The teacher's distribution at each of n places: `ids` (n, k) and `logs` (n, k + 1), their log-probabilities and
-    that of all others together."""
-
-    ids: "npt.NDArray[np.uint32]"
-    logs: "npt.NDArray[np.float32]"
-
-
 @dataclass(frozen=True)
 class DistilledExample(TrainingExample):
     """An example with the teacher's distribution at each token of the target."""
@@ -169,53 +147,16 @@ class DistilledExample(TrainingExample):
     teacher: TopTokens | None = None
 
 
-def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
-    """Return of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities followed
-    by that of all other tokens together (n, k + 1); float32."""
-    import torch
-
-    logs = torch.log_softmax(logits.float(), dim=-1)
-    top, ids = logs.topk(min(k, logs.shape[1]), dim=-1)
-    return ids, torch.cat([top, _rest(logs, ids)], dim=1)
-
-
-def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: float) -> "Tensor":
-    """Return KL(teacher || student) summed over n places, times temperature squared, which keeps gradients as large as
-    at temperature 1 (Hinton et al., 2015, section 2).
-
-    logits  the student's, (n, vocabulary)
-    ids, logs  of the teacher, as top_tokens makes them
-    """
-    import torch
-
-    own = torch.log_softmax(logits.float(), dim=-1)
-    student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
-    teacher_logs, student_logs = (
-        torch.log_softmax(events / temperature, dim=-1) for events in (logs, student)
-    )
-    divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
-    return divergence
-
-
-def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
-    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST where there are none."""
-    import torch
-
-    if ids.shape[1] == logs.shape[1]:
-        return logs.new_full((len(logs), 1), LEAST)
-    return logs.scatter(1, ids, -torch.inf).logsumexp(dim=1, keepdim=True)
-
-
 # The teacher's answers on disk: one record per question, so that an interrupted run resumes where it stopped.
 
-BYTES = 8  # of a token of the teacher's distribution: its id and its log-probability
-LENGTH = 4  # bytes that tell the length of a record
-HEAD = 4  # numbers that begin a record
+BYTES = 8  # per token of the teacher's distribution: its id and its log-probability
+LENGTH = 4  # bytes of a record's length, which precedes it
+HEAD = 4  # numbers at the beginning of a record
 
 
 @dataclass(frozen=True)
 class TeacherAnswer:
-    """The teacher's answer to question number `question`; `example` None: left out, for the reason of that number."""
+    """The teacher's answer to question number `question`. `example` None: left out, for reason number `reason`."""
 
     question: int
     example: DistilledExample | None
@@ -248,11 +189,11 @@ class TeacherAnswer:
 class TeacherAnswers:
     """The teacher's answers in a file, in the order of the questions; 8 bytes of memory each.
 
-    path         None: a file that goes with the process
-    fingerprint  of the run: the file of another run is refused
-    resume       whether to keep the records that are there
+    path         None: a temporary file, removed with the process
+    fingerprint  of the run; a file of another run is refused
+    resume       whether to keep the file's records
 
-    Raises UsageError for a file of another run, and CardError where the disk is full.
+    Raises UsageError for a file of another run, and CardError if the disk is full.
     """
 
     def __init__(self, path: Path | None, fingerprint: str = "", resume: bool = False) -> None:
@@ -314,16 +255,16 @@ class TeacherAnswers:
         self._end += LENGTH + len(record)
 
     def _read_record(self, start: int) -> bytes | None:
-        """Return the record that begins here, or None where there is no complete one."""
+        """Return the record that begins at this byte, or None if it is incomplete."""
         self._file.seek(start)
         length = int.from_bytes(self._file.read(LENGTH), "little")
         record = self._file.read(length)
         return record if record and len(record) == length else None
 
 
-ANSWER = 96  # tokens of an answer at most
-TEMPERATURE = 0.25  # at which answers are sampled: low, since each must be right
-# Why a question is left out, by number; 0 is none.
+ANSWER = 96  # maximum tokens of an answer
+TEMPERATURE = 0.25  # at which answers are sampled; low, since each must be right
+# Reasons why a question is left out, by number; 0: it is not.
 REASONS = (
     "",
     "prompts longer than the base reads",
@@ -356,7 +297,7 @@ class Teacher:
         return frozenset(ends)
 
     def examples(self, batch: Sequence[PassageQuestion]) -> list[DistilledExample | int]:
-        """Return for each question what the student learns, or the number of the reason why it is left out."""
+        """Return, for each question, the student's example, or the number of the reason why it is left out."""
         training = self.model.training
         # The teacher is the base: the adapter is off, and there is no dropout.
         self.model.eval()
@@ -432,7 +373,7 @@ class Teacher:
         return tops
 
     def merge_ends(self, logits: "Tensor") -> "Tensor":
-        """Return logits (n, vocabulary) in which the end-of-text token stands for all tokens that end an answer."""
+        """Return logits (n, vocabulary) in which the end-of-text token replaces all tokens that end an answer."""
         ends = sorted(self.ends)
         merged = logits.float().clone()
         merged[:, ends] = LEAST
@@ -445,9 +386,9 @@ class Teacher:
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
 
-# What a student learns: the teacher's answers to all questions, made once before training.
+# The student's training data: the teacher's answers to all questions, made once before training.
 
-ANSWERED = 0.5  # share of questions; below it the user is warned that the base answers poorly
+ANSWERED = 0.5  # share of questions below which the user is warned that the base answers poorly
 FILE = "teacher.bin"
 
 
@@ -455,10 +396,10 @@ FILE = "teacher.bin"
 class Distillation:
     """What distillation needs besides the model.
 
-    folder   the folder in which the teacher's answers lie until training has ended; None: nowhere
-    resume   whether to go on with those that are there
-    remedy   how to go on after Ctrl-C, in words
-    limit    questions that the teacher is asked at most, of which the rest is extrapolated: for an estimate
+    folder   where the teacher's answers are stored until training has ended; None: nowhere
+    resume   whether to continue with the answers that are stored there
+    remedy   how to continue after Ctrl-C, in words
+    limit    maximum number of questions, for an estimate, which extrapolates from them; None: all
     """
 
     questions: Sequence[PassageQuestion]
@@ -473,9 +414,9 @@ class Distillation:
 class DistillationSet:
     """Examples about `new` passages, and about `old` ones of the last version.
 
-    record   what the manifest says of them
-    seconds  that asking the teacher takes, in all
-    share    of the questions that were asked, below 1 in an estimate
+    record   for the manifest
+    seconds  that the teacher takes for all questions
+    share    of the questions that the teacher was asked; below 1 in an estimate
     """
 
     new: Sequence[DistilledExample]
@@ -490,7 +431,7 @@ def ask_teacher(
 ) -> DistillationSet:
     """Have the teacher answer every question that it has not answered yet.
 
-    Raises UsageError where nothing can be learned of its answers, and TrainingInterrupted after Ctrl-C.
+    Raises UsageError if nothing can be learned from its answers, and TrainingInterrupted after Ctrl-C.
     """
     questions = distillation.questions
     if distillation.limit is not None and len(questions) > distillation.limit:
@@ -510,7 +451,7 @@ def ask_teacher(
                     )
                 answers.flush()
                 distillation.report(TeacherProgress(len(answers), len(questions)))
-                if interrupt.asked:
+                if interrupt.is_requested:
                     raise TrainingInterrupted(
                         f"stopped after {len(answers)} of {len(questions)} questions to the teacher: "
                         f"{distillation.remedy}"
@@ -521,7 +462,7 @@ def ask_teacher(
 
 
 def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
-    """Batch all new examples in random order with as many old ones, drawn anew in each epoch, by similar length."""
+    """Batch all new examples in random order with as many old ones, drawn again in each epoch, by similar length."""
     shown = ReplayMix(examples.new, examples.old, size, seed)
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
@@ -529,6 +470,9 @@ def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
 def split_answers(
     answers: TeacherAnswers, questions: Sequence[PassageQuestion], distillation: Distillation, seconds: float
 ) -> DistillationSet:
+    """Divide the answers by whether their passages are old, and report how many can be learned. Raises UsageError if
+    none about a new passage can."""
+    # The places of the learned answers, and the reasons for the others.
     places: dict[bool, list[int]] = {False: [], True: []}
     reasons: Counter[int] = Counter()
     for place, answer in enumerate(answers):
@@ -538,6 +482,7 @@ def split_answers(
             places[questions[answer.question].is_old].append(place)
     answered = len(places[False]) + len(places[True])
     left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
+    # Report them.
     if not places[False]:
         raise UsageError(
             f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
@@ -555,6 +500,7 @@ def split_answers(
             )
         )
 
+    # Read them from disk on access.
     def example(place: int) -> DistilledExample:
         example = answers[place].example
         assert example is not None

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["Fingerprints", "could_be_repeated", "fingerprint", "normal", "why_boilerplate"]
 
 
-# Lines that tell nothing: page numbers, tables of contents, copyright lines, buttons of web pages.
+# Boilerplate: page numbers, tables of contents, copyright lines, buttons of web pages.
 #
-# Rules are narrow on purpose: a footer that stays costs little, a statement that goes is lost.
+# The rules are narrow on purpose: keeping a footer costs little, dropping a statement loses it.
 
 LONGEST = 160
 
@@ -69,9 +69,8 @@ CLOSING = "\"'“”‘’«»)]}.,;:!?…」』》〉）】。！？，、；�
 APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔]")
 
-REPEATED_IN = (
-    5  # files, and half of all: a line without a sentence's end that so many repeat is a header or footer
-)
+# A line that ends no sentence is a header or footer if at least this many files, and half of all, repeat it.
+REPEATED_IN = 5
 SHORT = 80
 AT_ONCE = 1 << 18
 
@@ -79,7 +78,7 @@ AT_ONCE = 1 << 18
 def normal(text: str) -> str:
     """Return the normal form of a text, which equal passages share."""
     plain = text if text.isascii() else unicodedata.normalize("NFC", text).translate(APOSTROPHES)
-    # Few words have punctuation around them: to look is faster than to strip them all.
+    # Few words have punctuation around them, so checking first is faster than stripping all.
     words = [word if word.isalnum() else word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split()]
     return " ".join(filter(None, words)) or plain
 
@@ -95,7 +94,7 @@ def could_be_repeated(text: str) -> bool:
 
 
 class Fingerprints:
-    """A row for every passage: its fingerprint, its file's number, and whether it could be a header or footer."""
+    """Rows of passages: fingerprint, number of the file, and whether it could be a header or footer."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -115,7 +114,7 @@ class Fingerprints:
         self._rows.truncate(count * self._kind.itemsize)
 
     def marks(self, files: int) -> "npt.NDArray[np.uint8]":
-        """Mark each row: 0 first of its kind, 1 a duplicate of an earlier one, 2 a line that many files repeat.
+        """Mark each row: 0 the first of its kind, 1 a duplicate of an earlier one, 2 a line that many files repeat.
 
         `files`: how many files of prose were read. There is one pass over the rows for every quarter million of them,
         so that no more are in memory at once.

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-# Sequences that make their items on access, so that none need be in memory.
+# Sequences that make their items on access, so that none need to be in memory.
 
 T = TypeVar("T")
 
@@ -91,6 +91,7 @@ def block_bytes(name: str, block: Block) -> bytes:
 
 
 def block_of(record: bytes) -> tuple[str, Block]:
+    """Return the document's name and the block."""
     name, *values, lines = json.loads(record)
     return name, replace(Block(*values), lines=_pairs(lines))
 
@@ -111,7 +112,7 @@ def _pairs(lines: list[list[int]]) -> tuple[tuple[int, int], ...]:
 
 # The work of reading a corpus, divided among processes; results keep the order of the work.
 
-AHEAD = 8  # pieces of work a process that are handed out at a time
+AHEAD = 8  # pieces of work per process that are handed out at a time
 
 R = TypeVar("R")
 
@@ -119,7 +120,7 @@ R = TypeVar("R")
 def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
     """Map `function` over pieces of work in worker processes, in order; with one reader or piece, in this process.
 
-    Pieces and results must be picklable. Raises CorpusError where a process is killed.
+    Pieces and results must be picklable. Raises CorpusError if a process is killed.
     """
     if readers == 1:
         yield from map(function, work)
@@ -128,28 +129,24 @@ def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) ->
     while pieces := [*islice(rest, AHEAD * readers)]:
         if len(pieces) == 1:
             yield from map(function, pieces)
-        else:
-            yield from _parallel(function, pieces, readers)
+            continue
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import BrokenProcessPool
 
-
-def _parallel(function: Callable[[T], R], pieces: list[T], readers: int) -> list[R]:
-    from joblib import Parallel, delayed
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    try:
-        results: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
-    except BrokenProcessPool as error:
-        raise CorpusError(
-            f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"
-        ) from error
-    return results
+        try:
+            results: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
+        except BrokenProcessPool as error:
+            raise CorpusError(
+                f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"
+            ) from error
+        yield from results
 
 
 # Bytes on disk: an unnamed file in the system's temporary folder, removed with the process.
 
 
 class Scratch:
-    """A file to append to and read back; `size` is in bytes. Raises CorpusError where the disk is full."""
+    """A file to append to and read back; `size` is in bytes. Raises CorpusError if the disk is full."""
 
     def __init__(self) -> None:
         try:
@@ -172,7 +169,7 @@ class Scratch:
     def read(self, start: int, length: int) -> bytes:
         try:
             if self._at != start:
-                self._file.seek(start)  # writes what is still in the buffer
+                self._file.seek(start)  # which flushes the buffer
             data = self._file.read(length)
         except OSError as error:
             raise _no_room(error) from error
@@ -196,13 +193,13 @@ def close_quietly(file: IO[bytes]) -> None:
         file.close()
 
 
-# Records on disk: a sequence that may be larger than memory, at 8 bytes of memory a record.
+# Records on disk: a sequence that may be larger than memory, with 8 bytes of memory per record.
 
-LENGTH = 4  # bytes that tell the length of a record
+LENGTH = 4  # bytes of a record's length, which precedes it
 
 
 class Spool:
-    """Records of bytes. Raises CorpusError where the disk is full."""
+    """Records of bytes. Raises CorpusError if the disk is full."""
 
     def __init__(self) -> None:
         self._bytes = Scratch()
@@ -246,7 +243,7 @@ IGNORED = -100
 class TrainingExample:
     """`prompt` is read, `target` is learned; both are whole, special tokens included.
 
-    `vector`: which row of the question embeddings is the prefix, where the prompt is one.
+    `vector`: the row of the question embeddings that makes the prefix, in prompts with one.
     """
 
     prompt: tuple[int, ...]
@@ -305,15 +302,15 @@ def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor
     return ids, labels
 
 
-# A stream of tokens on disk, cut into blocks: what causal language modelling is trained on.
+# A stream of tokens on disk, cut into blocks, for causal language modelling.
 
 TOKEN_BLOCKS_AT_ONCE = 100_000  # characters that are tokenised at a time
-BYTES = 4  # a token
+BYTES = 4  # per token
 
 
 class TokenBlocks:
-    """Tokenised documents, one after the other, each with what begins a text in front and an end-of-text token after
-    it, in blocks of `size` tokens.
+    """Tokenised documents, one after the other, each between the tokenizer's initial tokens and an end-of-text token,
+    in blocks of `size` tokens.
 
     A tokenizer whose texts begin with that very token (OPT's) puts one between two documents, not two. The last block
     may be shorter; one of a single token, from which nothing can be learned, is left out.
@@ -322,7 +319,7 @@ class TokenBlocks:
     def __init__(self, documents: Iterable[str], tokenizer: Any, size: int) -> None:
         self._bytes, self.size = Scratch(), size
         end, framed = tokenizer.eos_token_id, False
-        for part in _parts(documents):
+        for part in _batch_by_length(documents):
             for ids in all_prompt_ids(tokenizer, part):
                 framed = ids[:1] == [end]
                 self._append(ids if framed else [*ids, end])
@@ -350,7 +347,8 @@ class TokenBlocks:
         self._bytes.append(np.array(ids, np.uint32).tobytes())
 
 
-def _parts(documents: Iterable[str]) -> Iterator[list[str]]:
+def _batch_by_length(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Group documents into lists of about TOKEN_BLOCKS_AT_ONCE characters."""
     part: list[str] = []
     size = 0
     for document in documents:
@@ -373,9 +371,9 @@ COUNTED = 100_000  # passages that word frequencies are taken from, spread over 
 
 @dataclass(frozen=True)
 class ReplayMix(Generic[T]):
-    """The items of an epoch: all new ones and as many old ones, drawn anew in each epoch.
+    """The items of an epoch: all new ones and as many old ones, which are drawn again in each epoch.
 
-    size  rows a batch
+    size  rows per batch
     """
 
     new: Sequence[T]
@@ -410,7 +408,7 @@ class ReplayMix(Generic[T]):
 
 
 class TokenIds:
-    """The token ids of every text, on disk; `lengths` is in memory, 4 bytes a text."""
+    """The token ids of every text, on disk; `lengths` is in memory, 4 bytes per text."""
 
     def __init__(self, texts: Iterable[str], encode: Callable[[list[str]], list[list[int]]]) -> None:
         import numpy as np

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "autocast", "bf16", "forked_rng", "one_thread"]
 
 
-# Which number format a machine trains in.
+# The number format in which a machine trains.
 
 
 def bf16(device: str) -> bool:
@@ -27,21 +27,21 @@ def bf16(device: str) -> bool:
 
 
 def autocast(device: str) -> "torch.autocast":
-    """Return a context of mixed precision where it pays, else one that changes nothing."""
+    """Return a context of mixed precision if that is faster, otherwise one that changes nothing."""
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
 
 
-# How many cores a training run takes.
+# The number of cores that a training run uses.
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Use one core inside the context.
 
-    Matrices of 128 columns gain little from a second one, sums are then added in the same order every time, and another
-    core is free for another card.
+    Matrices of 128 columns gain little from a second core, sums are added in the same order every time, and the other
+    cores are free for other cards.
     """
     import torch
 
@@ -60,9 +60,9 @@ MICRO_TOKENS = 8192
 class Execution:
     """How training runs.
 
-    device         cpu, cuda or cuda:N; None: a GPU where there is one
-    micro_batch    rows that go through the model at once; None: as many as hold about 8,192 tokens
-    checkpointing  whether activations are computed again in the backward pass instead of kept (Chen et al., 2016)
+    device         cpu, cuda or cuda:N; None: a GPU if there is one
+    micro_batch    rows that go through the model at once; None: about 8,192 tokens
+    checkpointing  whether activations are recomputed in the backward pass instead of kept (Chen et al., 2016)
     processes      among which batches are divided
     """
 

@@ -53,7 +53,7 @@ class Options:
     model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
 
     prefix_tokens  None: see kcard.training.base_model
-    block      tokens of a block of contiguous text (clm), less where the model is shorter
+    block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
     teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
@@ -88,9 +88,9 @@ class Options:
 class WarmStart:
     """A card whose own weights are trained further: an adapter as an adapter, a whole model as a whole one.
 
-    folder    where it lies, with its tokenizer
-    base      what it was made from, which the next version is made from too
-    passages  those that it has learned; each epoch replays as many as there are new ones
+    folder    of the card, with its tokenizer
+    base      that it was made from, and its next version will be
+    passages  that it has learned; each epoch replays as many as there are new ones
     """
 
     folder: Path
@@ -99,7 +99,7 @@ class WarmStart:
 
 
 def origin_of(start: WarmStart | None) -> WeightSource:
-    """Return where the weights come from."""
+    """Return the source of the weights."""
     return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
 
 
@@ -189,6 +189,7 @@ def prepare(
             return {}
         return {"held_out_loss": round(tuning.held_out_loss, 4), "held_out_documents": len(held_out)}
 
+    # What the manifest records.
     hyperparameters = {
         **{name: value for name, value in asdict(options).items() if value is not None},
         "learning_rate": options.rate,

@@ -52,18 +52,18 @@ __all__ = [
 
 
 class Interrupt:
-    """While open, the first Ctrl-C only sets `asked`; the second has its usual effect.
+    """While open, the first Ctrl-C only sets `is_requested`; the second has its usual effect.
 
     Signals reach only the main thread; in another thread this does nothing.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
-            self.asked = True
+            self.is_requested = True
             self._restore()
 
         if threading.current_thread() is threading.main_thread():
@@ -87,9 +87,10 @@ SETTLED = 50  # steps
 
 @dataclass
 class RunState:
-    """Where a run stands: after `step` steps, before batch `index` of `epoch`. It moves with the run.
+    """The position of a run: after `step` steps, before batch `index` of `epoch`; updated as it runs.
 
-    `losses`: those of the last tenth of the steps; `recent`: those of the last SETTLED ones.
+    losses  of the last tenth of the steps
+    recent  of the last SETTLED steps
     """
 
     step: int = 0
@@ -110,7 +111,7 @@ class RunState:
         return len(self.recent) == SETTLED and sum(self.recent) < SETTLED * loss
 
     def batches(self, job: "Job") -> Iterator[Any]:
-        """Yield the batches from here to the last step. The caller advances the state with each of them."""
+        """Yield the batches from this position to the last step. The caller advances the state after each of them."""
         while self.step < job.steps:
             batches = job.epoch(self.epoch)
             for batch in batches[self.index :]:
@@ -145,7 +146,7 @@ def save(folder: Path, job: "Job", state: RunState) -> None:
 def steps_of(folder: Path) -> int | None:
     """Return how many steps the run of the checkpoint takes in all; None without a checkpoint or the number in it.
 
-    Raises UsageError where it can't be read.
+    Raises UsageError if it can't be read.
     """
     path = folder / FILE
     return _read(path).get("steps") if path.exists() else None
@@ -154,7 +155,7 @@ def steps_of(folder: Path) -> int | None:
 def load(folder: Path, job: "Job", report: Report) -> RunState:
     """Load the checkpoint's weights and states into the job; without a checkpoint, start from scratch.
 
-    Raises UsageError where the checkpoint is of another corpus or of other settings, or can't be read.
+    Raises UsageError if the checkpoint is of another corpus or of other settings, or can't be read.
     """
     import torch
 
@@ -257,7 +258,7 @@ class Job(TrainingRun):
     losses  the loss of a batch, to be minimised, as one or more terms, each with its number
             of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
-    timed   whether the user knows already how long it takes; else the first steps are measured, and reported
+    timed   whether the user was already told how long it takes; otherwise the first steps are measured and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
@@ -309,8 +310,8 @@ class Job(TrainingRun):
                 try:
                     clock.report()
                 except KeyboardInterrupt:
-                    interrupt.asked = True
-                if interrupt.asked and state.step < self.steps:
+                    interrupt.is_requested = True
+                if interrupt.is_requested and state.step < self.steps:
                     keep()
                     raise stopped(state.step, self.steps, checkpoint, remedy)
                 if state.is_settled(self.settled):

@@ -63,8 +63,8 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """The peak: of the forward pass, of the backward pass, in which gradients come as activations go, or of the
-        step."""
+        """The peak: of the forward pass, of the backward pass, in which gradients replace activations, or of the
+        optimizer's step."""
         accumulated = self.gradients if self.parts > 1 else 0
         forward = accumulated + self.activations + 2 * self.logits
         backward = (
@@ -91,7 +91,7 @@ class MemoryEstimate:
 def estimate_memory(
     options: "Options", execution: Execution, origin: WeightSource, device: str
 ) -> MemoryEstimate:
-    """Estimate what training takes on each device. Raises ModelUnavailable where the model's shape can't be read."""
+    """Estimate what training takes on each device. Raises ModelUnavailable if the model's shape can't be read."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from kcard.training.finetune import RECITED
@@ -108,10 +108,11 @@ def estimate_memory(
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
         rows = execution.micro_batch_rows(options.batch_size, tokens)
         activations, logits = _activation_bytes(model, rows, tokens)
-        if plain is not None:  # one layer at a time is computed again
+        if plain is not None:  # checkpointing recomputes one layer at a time
             activations += (_activation_bytes(_materialize(plain), rows, tokens)[0] - activations) // max(
                 1, _layers(model.config)
             )
+    # Weights, gradients and optimizer states, divided among the processes if FSDP shards them.
     weights = [*model.parameters()]
     trained = [weight for weight in weights if weight.requires_grad]
     width = {weight: weight.element_size() for weight in weights}
@@ -149,7 +150,7 @@ def _activation_bytes(model: Any, rows: int, length: int) -> tuple[int, int]:
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
-            storages[storage._cdata] = storage  # held, so that its address is not given to another
+            storages[storage._cdata] = storage  # kept alive, so that no other storage gets its address
         return tensor
 
     model.train()
@@ -190,18 +191,18 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-# How long a card's model takes to train on this machine, measured before it begins: a few steps on throw-away weights
-# and a few texts embedded; and how many steps fit into the minutes that it has.
+# How long a card's model takes to train on this machine, measured by a few steps on throw-away weights and a few
+# embedded texts; and how many steps fit into its minutes.
 #
-# It measures the machine as it is at that moment; what else runs on it later is not foreseen.
+# This measures the machine as it is at that moment, and can't foresee what else will run on it.
 
 T = TypeVar("T")
 
-MINUTES = 3.0  # that training an embedded card's model takes at most, unless told otherwise
-SPARE = 0.1  # of them, for what the measurement does not foresee
+MINUTES = 3.0  # default limit for training an embedded card's model
+SPARE = 0.1  # of them, for what the measurement can't foresee
 WARM, MEASURED = 2, 24  # steps
 BLOCKS, BLOCK = 8, 32  # texts that are embedded
-PROBE = 0.5  # seconds after which no further step is taken; of embedding, half of them
+PROBE = 0.5  # seconds after which no further step is measured; half of that for embedding
 
 
 @dataclass(frozen=True)
@@ -210,10 +211,10 @@ class Estimate:
 
     needed     steps after which it recalls what it read
     half       steps after which it recalls half of that
-    a_step     seconds
-    a_text     seconds to embed one
-    embedded   how many texts are to be embedded for a number of steps
-    minutes    the limit; None: as many as it needs
+    a_step     seconds per step
+    a_text     seconds to embed a text
+    embedded   returns how many texts must be embedded for a number of steps
+    minutes    the limit; None: no limit
     """
 
     needed: int
@@ -225,7 +226,7 @@ class Estimate:
 
     @property
     def steps(self) -> int:
-        """The steps to take: `needed`, or as many as fit into the minutes, at least one."""
+        """The number of steps to take: `needed`, or as many as fit into the minutes, at least one."""
         if self.minutes is None or self._fits(self.needed):
             return self.needed
         low, high = 1, self.needed
@@ -328,9 +329,9 @@ def spread(rows: Sequence[T]) -> list[T]:
     return [rows[place] for place in sorted(range(len(rows)), key=lambda n: f"{n:0{bits}b}"[::-1])]
 
 
-# What fine-tuning would cost, in memory and time, and what would make it fit.
+# The memory and time of fine-tuning, and options that would make it fit.
 
-WRONG = 1.2  # by which an estimate may be too high
+WRONG = 1.2  # factor by which an estimate may be too high
 
 
 @dataclass(frozen=True)
@@ -338,8 +339,8 @@ class TrainingEstimate:
     """Steps, wall time in seconds, and memory per device of a training run, with the bytes that are free there
     (0: unknown). An embedded card takes too little memory to matter.
 
-    indexing  seconds that the index takes before the model; None where there is none
-    model     of an embedded card, what it needs and what fits into its minutes
+    indexing  seconds that the index takes before the model; None if there is no index
+    model     for an embedded card: the steps that it needs, and those that fit into its minutes
     """
 
     steps: int
@@ -384,7 +385,7 @@ class TrainingEstimate:
 def check_memory(
     options: "Options", execution: Execution, origin: WeightSource, device: str, report: Report
 ) -> MemoryEstimate:
-    """Report how much memory training takes. Raises UsageError, with a remedy, where the device has far less."""
+    """Report how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
     needed, free = (
         estimate_memory(options, execution, origin, device),
         free_memory(device, execution.processes),
@@ -423,7 +424,7 @@ def free_memory(device: str, processes: int = 1) -> int:
 
 
 def remedy_for(options: "Options", execution: Execution, origin: WeightSource, device: str, free: int) -> str:
-    """Return the options that would make training fit, those that change the result last; "" where none would."""
+    """Return the options that would make training fit, those that change the result last; "" if none would."""
     for words, other, how in cheaper_options(options, execution):
         if estimate_memory(other, how, origin, device).total <= free:
             return " ".join(words)
@@ -456,5 +457,5 @@ def cheaper_options(
 
 
 def _memory_sentence(needed: MemoryEstimate, device: str, free: int) -> str:
-    there = f", of {size_of(free)} that are free" if free else ""
+    there = f", where {size_of(free)} are free" if free else ""
     return f"training takes about {needed} of memory on {device}{there}"

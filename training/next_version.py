@@ -42,12 +42,12 @@ Way = Literal["indexed", "continued", "trained"]
 class NextVersion:
     """What the next version is made from.
 
-    given  the options that it is trained with: those of the last one (Previous.arguments)
+    options  how it is trained: as the last version was (Previous.arguments)
     """
 
     before: Previous
     changes: Changes
-    given: TrainOptions
+    options: TrainOptions
     manifest: Manifest
     report: Callable[[Any], None]
 
@@ -76,7 +76,8 @@ class NextVersion:
         return ("trained" if scratch or why else "continued"), why
 
     def write(self, folder: Path, *, scratch: bool = False) -> "tuple[Card, Way, str]":
-        """Write the card into an empty folder; return (card, how it was made, why from scratch if not asked for).
+        """Write the card into an empty folder; return (card, how it was made, why from scratch although `scratch` was
+        not set).
 
         scratch  train it from scratch in any case
         """
@@ -84,7 +85,7 @@ class NextVersion:
         if self.manifest.kind in LOOKED_UP:
             record = index_record(corpus, self.manifest.licence)
             return self._write_card(folder, self.manifest, None, record), "indexed", ""
-        with one_thread() if self.given.base == EMBEDDED_BASE else nullcontext():
+        with one_thread() if self.options.base == EMBEDDED_BASE else nullcontext():
             continuation = "" if scratch else self._continue(folder)
             if isinstance(continuation, Preparation):
                 return self._train(folder, continuation), "continued", ""
@@ -98,11 +99,11 @@ class NextVersion:
             )
 
     def _obstacle(self) -> str:
-        """Return why the last version's weights can't be trained further; "" if nothing is known against it."""
+        """Return why the last version's weights can't be trained further; "" if no reason is known."""
         if self.before.is_embedded:
             return obstacle(self.revision, self.before.card.folder, recipe_of(self.before.card.manifest))
         if self.revision.removed:
-            return "only an embedded card can take back a part of what it learned"
+            return "only an embedded card can unlearn removed passages"
         return ""
 
     def _continue(self, folder: Path) -> Preparation | str:
@@ -111,10 +112,10 @@ class NextVersion:
             return why_not
         if self.before.is_embedded:
             recipe, last = recipe_of(self.before.card.manifest), self.before.card.folder
-            seed = derive_seed(self.given.seed, "sync", self.before.sha256)
+            seed = derive_seed(self.options.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
             studied = (
-                read_study_of(self.given, CorpusUpdate(new, 0), self.report)[0]
+                read_study_of(self.options, CorpusUpdate(new, 0), self.report)[0]
                 if new.passages
                 else StudyQueries()
             )
@@ -132,16 +133,17 @@ class NextVersion:
 
     def _prepare(self, folder: Path, update: CorpusUpdate, before: Previous | None) -> Preparation:
         """Prepare training as kcard.training.train does."""
-        studied, distillation = read_study_of(self.given, update, self.report)
+        studied, distillation = read_study_of(self.options, update, self.report)
         if distillation is not None:
             distillation = replace(distillation, folder=folder / CHECKPOINT)
-        plan = make_plan(update, before, self.given, self.report, studied, distillation)
+        plan = make_plan(update, before, self.options, self.report, studied, distillation)
         if plan.estimate is not None:
             self.report(plan.estimate.note())
         prepared = plan.prepare()
         return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
 
     def _train(self, folder: Path, prepared: Preparation) -> "Card":
+        """Train the model and write the card."""
         corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
         try:
             outcome = prepared.job.run(checkpoint, report=self.report)
@@ -150,8 +152,8 @@ class NextVersion:
                 f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"
             ) from None
         shutil.rmtree(checkpoint, ignore_errors=True)
-        record = training_record(corpus, self.given, prepared, outcome, self.manifest.licence)
-        manifest = replace(self.manifest, index=self.given.kind == "both")
+        record = training_record(corpus, self.options, prepared, outcome, self.manifest.licence)
+        manifest = replace(self.manifest, index=self.options.kind == "both")
         return self._write_card(folder, manifest, prepared, record)
 
     def _write_card(
@@ -163,7 +165,7 @@ class NextVersion:
 
 
 def recipe_of(manifest: Manifest) -> Recipe:
-    """Return the recipe by which an embedded card was trained."""
+    """Return the recipe with which an embedded card was trained."""
     recorded: dict[str, Any] = dict(manifest.training.hyperparameters)
     recorded["docids"] = recorded.get("addresses", Recipe().docids)
     recorded.setdefault("recited", 1)

@@ -99,7 +99,7 @@ BLOCK = 256  # values that share a scale
 
 
 def check_optimizer(name: OptimizerName) -> None:
-    """Raise MissingExtra where the optimizer's package is not installed."""
+    """Raise MissingExtra if the optimizer's package is not installed."""
     from importlib.util import find_spec
 
     if name in CLASSES and find_spec("bitsandbytes") is None:

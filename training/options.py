@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-# The default base model: that of the paper where it is available, else the embedded one.
+# The default base model: that of the paper if it is available, else the embedded one.
 
 EMBEDDED_BASE = BASE
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
@@ -63,7 +63,7 @@ EMBEDDED_WIDTH = 128
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
-# What the ways of training take.
+# The options of the training method.
 METHOD = (
     "method",
     "objective",
@@ -93,9 +93,9 @@ POSITIVE = (
     "processes",
     *OF_DISTILLATION,
 )
-# What only training from a base that is not embedded takes.
+# Options that apply only to bases other than the embedded one.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
-# What a card without a model has no use for.
+# Options that do not apply to cards without a model.
 OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
@@ -312,7 +312,7 @@ def check(options: TrainOptions) -> None:
             raise UsageError(f"{name} {number} must be above 0")
     if options.kind not in (None, "model") and options.evidence == "hashes":
         raise UsageError(
-            f"evidence hashes keeps the text out of the card, and kind {options.kind} writes that text: "
+            f"evidence hashes keeps the text out of the card, but kind {options.kind} returns that text: "
             "use kind model or evidence passages"
         )
     if options.kind not in LOOKED_UP:
@@ -326,8 +326,10 @@ def check(options: TrainOptions) -> None:
 
 
 def _check_model(options: TrainOptions) -> None:
+    """Check the options of a model, the general ones last."""
     if (count := launch()[1]) > 1 and options.processes not in (None, count):
         raise UsageError(f"processes {options.processes}: the launcher started {count}; leave it out")
+    # What objective, method and base do not support.
     _check_distillation(options)
     _check_prefix(options)
     if options.base == EMBEDDED:
@@ -342,20 +344,23 @@ def _check_model(options: TrainOptions) -> None:
                 f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
             )
         options.execution.place(launch()[2])
+    # What is only for one objective, method or optimizer.
     if options.block is not None and options.objective != "clm":
         raise UsageError(
             f"block {options.block} is only for objective clm: leave it out with objective "
             f"{options.objective or 'recite'}"
         )
     if options.study is not None and options.objective == "clm":
-        raise UsageError(f"study {options.study} has queries, which objective clm does not learn: use recite")
+        raise UsageError(
+            f"study {options.study} consists of queries, which objective clm does not learn: use recite"
+        )
     if (
         options.optimizer not in (None, "adamw")
         and options.method == "full"
         and options.execution.processes > 1
     ):
         raise UsageError(
-            f"optimizer {options.optimizer!r} has no divided states, which processes {options.processes} with method "
+            f"optimizer {options.optimizer!r} can't shard its states, which processes {options.processes} with method "
             "full need: use adamw or method lora"
         )
     if options.optimizer is not None:
@@ -379,13 +384,13 @@ def _check_distillation(options: TrainOptions) -> None:
         )
     if options.method == "full":
         raise UsageError(
-            f"objective distil with method {options.method}: the teacher is the base itself, whose weights must stay; "
-            "use method lora or prefix"
+            f"objective distil with method {options.method}: the teacher is the base itself, whose weights must not "
+            "change; use method lora or prefix"
         )
     if options.study is None:
         raise UsageError(
-            "objective distil asks the questions of study material, and there is none: write some with `kcard study` "
-            "and give the file as --study"
+            "objective distil needs questions from study material: write some with `kcard study` and pass the file as "
+            "--study"
         )
 
 
@@ -398,13 +403,13 @@ def _check_prefix(options: TrainOptions) -> None:
         return
     if options.base == EMBEDDED:
         raise UsageError(
-            "method prefix needs a base that was trained to read what stands before a question, and embedded was not: "
-            "give a hub id or a folder, or use method lora"
+            "method prefix needs a base that was trained to read text before a question, and embedded was not: give a "
+            "hub id or a folder, or use method lora"
         )
     if options.gradient_checkpointing:
         raise UsageError(
-            "gradient_checkpointing computes keys and values again, and those of a prefix are what is trained: "
-            "leave it out, and use a smaller micro_batch"
+            "gradient_checkpointing recomputes keys and values, but method prefix trains them: leave it out, and use a "
+            "smaller micro_batch"
         )
 
 
@@ -443,8 +448,8 @@ NAME = "knowledge-card"
 
 @dataclass(frozen=True)
 class PresetCorpus:
-    """A corpus of the paper. `data`: a data set that kcard reads, "" where there is none; `note` says why, or how the
-    data differs from the paper's."""
+    """A corpus of the paper. `data`: a data set that kcard reads, "" if there is none; `note`: why, or how the data
+    differs from the paper's."""
 
     name: str
     description: str
@@ -465,6 +470,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
     Raises UsageError for an unknown preset, one with an update or the embedded base, and where neither the user nor the
     preset names a corpus.
     """
+    # Options that contradict a preset.
     if options.preset is None:
         return _require_corpus(corpus, "name a file or folder of documents or tables"), options
     if options.update is not None:
@@ -481,6 +487,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
         raise UsageError(
             f"preset {options.preset!r} is unknown: use {NAME}, or {NAME}:CORPUS with one of {choices}"
         )
+    # The paper's numbers; with the name of one of its corpora, also that corpus and its description.
     chosen = _complete(options, KNOWLEDGE_CARD)
     if not name:
         return _require_corpus(

@@ -26,11 +26,11 @@ from kcard.io import locked
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
 from kcard.text import small_words
-from kcard.training.corpus import Corpus, files_of
+from kcard.training.corpus import Corpus
 from kcard.training.loop import Preparation, TrainingOutcome
 from kcard.training.options import TrainOptions
 from kcard.training.progress import EmbeddingProgress, Report
-from kcard.training.readers.files import Document
+from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
 from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKPOINT",
-    "claim",
+    "check_output",
     "command_line",
     "describe",
-    "fresh",
     "index_record",
     "make_search_card",
-    "mend",
     "name_from",
-    "pairs",
+    "probe_pairs",
+    "recover_output",
     "remedy",
+    "replacing_output",
     "training_record",
     "triples_of",
     "without_model",
@@ -138,7 +138,7 @@ def training_record(
 
 
 def index_record(corpus: Corpus, licence: str) -> Training:
-    """Return the record of a card without a model. It holds no time, so that equal corpora make equal cards."""
+    """Return the record of a card without a model. It contains no time, so that equal corpora give equal cards."""
     return Training(objective="index", method="bm25", **_common_record(corpus, licence, ("bm25s",)))
 
 
@@ -171,9 +171,9 @@ def command_line() -> list[str]:
 CHECKPOINT = ".checkpoint"
 
 
-def claim(output: Path, name: str) -> None:
+def check_output(output: Path, name: str) -> None:
     """Raise UsageError unless the output is missing, empty, or holds a card of this name, which may be replaced."""
-    mend(output)
+    recover_output(output)
     if not output.exists():
         return
     if not output.is_dir():
@@ -182,22 +182,22 @@ def claim(output: Path, name: str) -> None:
         other = Manifest.read(output).name
         if other != name:
             raise UsageError(
-                f"output {output} holds the card {other!r}, not {name!r}: choose another folder or that card"
+                f"output {output} contains the card {other!r}, not {name!r}: choose another folder or that card"
             )
         return
     strange = sorted(p.name for p in output.iterdir() if p.name != CHECKPOINT)
     if strange:
-        raise UsageError(f"output {output} holds {strange[0]!r} but no card: choose a new or empty folder")
+        raise UsageError(f"output {output} contains {strange[0]!r} but no card: choose a new or empty folder")
 
 
-def mend(output: Path) -> None:
+def recover_output(output: Path) -> None:
     """Finish or undo a swap of `fresh` that a crash interrupted."""
     with locked(output.parent):
         _mend(output)
 
 
 @contextmanager
-def fresh(output: Path) -> Iterator[Path]:
+def replacing_output(output: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `output` when the block succeeds, and is removed otherwise."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
@@ -216,7 +216,7 @@ def fresh(output: Path) -> Iterator[Path]:
     except (OSError, getattr(sys.modules.get("safetensors"), "SafetensorError", OSError)) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CardError(
-            f"the card can't be written to {output}: {reason}; the previous contents are kept"
+            f"the card can't be written to {output}: {reason}; its previous contents are unchanged"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -240,7 +240,7 @@ def _mend(output: Path) -> None:
 MOST = 4
 
 
-def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
+def probe_pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
     """Return at most MOST (pseudo-question, passage), the same for the same corpus and seed."""
     rng = Random(derive_seed(seed, "canaries"))
     chosen = rng.sample(texts, min(MOST, len(texts)))
@@ -248,7 +248,7 @@ def pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
     return [(ask(text, rng, noised=False), text) for text in chosen]
 
 
-# A search card: it holds only the name of what it searches.
+# A search card contains only the name of the search.
 
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 
@@ -283,10 +283,10 @@ def make_search_card(
     )
     manifest = replace(manifest, name=name, kind="search", training=record)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
-    claim(folder, name)
+    check_output(folder, name)
     from kcard.cards import card as cards
 
-    with fresh(folder) as partial:
+    with replacing_output(folder) as partial:
         (partial / SEARCH).write_text(search.to_json(), encoding="utf-8")
         finished = cards.finish(partial, manifest, ())
     return cards.Card(folder, finished.manifest)
@@ -296,10 +296,7 @@ def make_search_card(
 
 
 def triples_of(corpus: Corpus) -> Sequence[Triple]:
-    """Return the triple of each passage, in order.
-
-    Raises UsageError where a passage comes from no triple: a graph card consists of triples.
-    """
+    """Return the triple of each passage, in order. Raises UsageError if a passage does not come from a triple."""
     files = files_of(corpus.path)[0] if corpus.path.exists() else []
     by_line = {
         (name, number): triple
@@ -336,7 +333,7 @@ def write_card(
     prepared  what was trained; None for a card without a model
     """
     from kcard.cards import card as cards
-    from kcard.cards import fingerprint
+    from kcard.cards.fingerprint import write_fingerprint
     from kcard.cards.generators import graph
 
     corpus = update.corpus
@@ -345,10 +342,10 @@ def write_card(
         manifest = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
     count = len(corpus.passages)
     if manifest.kind == "graph":
-        graph.write(folder, triples_of(corpus))
+        graph.write_triples(folder, triples_of(corpus))
     if prepared is not None:
         prepared.save(folder)
-        fingerprint.write(folder, manifest, pairs(corpus.sample, record.seed), prepared.device)
+        write_fingerprint(folder, manifest, probe_pairs(corpus.sample, record.seed), prepared.device)
     passages = corpus.statements if manifest.evidence == "hashes" else corpus.passages
     return cards.finish(
         folder, manifest, passages, update.hashed, lambda done: report(EmbeddingProgress(done, count))
@@ -372,6 +369,6 @@ def without_model(card: "Card") -> "Card":
     manifest = replace(
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
-    with fresh(card.folder) as partial:
+    with replacing_output(card.folder) as partial:
         finished = cards.finish(partial, manifest, cards.passages(card.folder))
     return cards.Card(card.folder, finished.manifest)

@@ -28,12 +28,12 @@ __all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "re
 
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
 
-# Scripts that put no blank between words: two Chinese characters, or four Thai letters, weigh as much as a word.
+# Scripts without blanks between words: two Chinese characters, or four Thai letters, count as a word.
 DENSE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
 END = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
 PAUSES = (", ", "; ", ": ", " – ", " — ", "，", "、", "；", "،", "؛")
-UNBROKEN = 480  # characters without a blank: no sentences are sought in them
+UNBROKEN = 480  # characters without a blank, in which no sentences are searched
 JOINER = "\u200d"
 MARKS = ("Mn", "Mc", "Me")
 MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
@@ -157,7 +157,7 @@ def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
         at = max(head.rfind(mark, half) for mark in PAUSES)
         at = at + 1 if at > 0 else head.rfind(" ", half)
         if at <= 0:
-            # No accent, vowel sign or joined emoji is parted from its character.
+            # Do not separate an accent, vowel sign or joined emoji from its character.
             at = next(
                 (
                     place
@@ -186,7 +186,7 @@ HEADING, INNERMOST = (
     12,
     30,
 )  # words of a heading over others, and of the innermost one, which may be a question
-TELLING = 4  # words that the heading of an empty section has at least to be kept as text
+TELLING = 4  # minimum words of an empty section's heading, for it to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
 
 
@@ -199,7 +199,7 @@ def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
             last |= dict.fromkeys(_titles(block.text), at)
 
     def is_contents(row: tuple[int, Block]) -> bool:
-        """Return whether a block consists of nothing but headings that come after it."""
+        """Return whether a block consists only of headings that follow later."""
         at, block = row
         return block.kind in ("text", "item", "code") and all(
             any(last.get(title, -1) > at for title in _titles(line)) for line in block.text.split("\n")
@@ -225,7 +225,7 @@ def _titles(line: str) -> tuple[str, ...]:
 
 @dataclass
 class _Heading:
-    """A heading; `used`: whether there is text under it."""
+    """A heading; `used`: whether text follows under it."""
 
     level: int
     text: str
@@ -235,7 +235,7 @@ class _Heading:
 
 @dataclass
 class _Entry:
-    """A term and its definition so far; `open`: it is long, so its blocks are passed on as they come."""
+    """A term and its definition so far; `open`: it is long, so its blocks are passed on at once."""
 
     term: Block
     blocks: list[Block] = field(default_factory=list)
@@ -327,7 +327,7 @@ class _Grouping:
         elif self._waiting and not PASSAGE.holds("\n".join(part.text for part in joined)):
             lead = self._waiting[-1]
             leads = lead.text.endswith(":") and len(self._waiting) > 1
-            if leads:  # what introduces a list or an example goes with it
+            if leads:  # the introduction of a list or an example stays with it
                 self._waiting.pop()
             yield from self.flush()
             self._waiting = [lead] if leads else []

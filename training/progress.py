@@ -1,4 +1,4 @@
-"""What training tells while it runs: values for a callback, which the command line shows as it likes."""
+"""Events that training reports to a callback, such as the command line's progress display."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class EmbeddingProgress:
-    """So many passages of the index are embedded."""
+    """The number of passages of the index that are embedded."""
 
     done: int
     passages: int
@@ -40,7 +40,7 @@ class EmbeddingProgress:
 
 @dataclass(frozen=True)
 class TeacherProgress:
-    """The teacher has answered so many questions (objective distil)."""
+    """The number of questions that the teacher has answered (objective distil)."""
 
     done: int
     questions: int
@@ -48,7 +48,7 @@ class TeacherProgress:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence for the user: a default that was chosen, a file that was skipped, the time it will take."""
+    """A sentence for the user, such as a default that was chosen, a file that was skipped, or an estimated time."""
 
     text: str
 

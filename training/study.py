@@ -1,4 +1,4 @@
-"""Study material that an LLM wrote about a corpus, and the queries that are made of it."""
+"""Study material that an LLM wrote about a corpus, and the queries made from it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,23 +33,23 @@ __all__ = [
 # Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
-LONGEST = 2000  # characters of a text, several times what a small model reads
+LONGEST = 2000  # characters of a text, several times as many as a small model reads
 WHITE = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
 QUESTIONS: tuple[Kind, ...] = ("direct", "reverse", "far", "unanswerable", "link")
 
 
 @dataclass(frozen=True)
 class StudyItem:
-    """Something to learn of a passage (MeMo; SEAL, section 3).
+    """Something to learn about a passage (MeMo; SEAL, section 3).
 
     kind      direct: a question in the passage's words; reverse: one from a detail to what it belongs to; far: one in
               other words; unanswerable: one that the passage leaves open; link: one that needs two passages; rewrite: a
               statement that stands alone; implication: what follows; summary: what it says in short
     text      the question or statement
-    answer    of a question; "" for a statement and where there is none
+    answer    of a question; "" for statements and unanswerable questions
     passages  the digest (kcard.text.passage_digest) of each passage that it is about
-    by        what wrote it, such as openai:gpt-4.1
-    support   how far the passages support it, in [0, 1]; None where that was not measured
+    by        the LLM that wrote it, such as openai:gpt-4.1
+    support   how far the passages support it, in [0, 1]; None if that was not measured
     """
 
     kind: Kind
@@ -100,11 +100,12 @@ def read_study(path: Path) -> Study:
                 if items.setdefault((item.kind, item.text.casefold()), item) is not item:
                     broken.append(f"line {number}: repeats an earlier item")
     if not items:
-        raise UsageError(f"study material {path} holds no item{f' ({broken[0]})' if broken else ''}")
+        raise UsageError(f"study material {path} contains no valid item{f' ({broken[0]})' if broken else ''}")
     return Study([*items.values()], broken)
 
 
 def write_study(path: Path, items: Iterable[StudyItem]) -> None:
+    """Write study material as JSON lines."""
     write_text(path, b"".join(map(json_line, map(asdict, items))).decode(), parents=True)
 
 
@@ -115,7 +116,7 @@ REPORTED = 5  # broken lines that are reported one by one
 
 @dataclass(frozen=True)
 class StudyMaterial:
-    """Items to train on. `name`: used in messages; `record`: for the card's manifest."""
+    """Items to train on. `name`: for messages; `record`: for the card's manifest."""
 
     name: str
     items: Sequence[StudyItem]
@@ -125,7 +126,7 @@ class StudyMaterial:
 def read_study_material(path: Path, report: Report) -> StudyMaterial:
     """Read the study material of a file; lines that can't be used are reported.
 
-    Raises UsageError where the file can't be read or holds no item.
+    Raises UsageError if the file can't be read or contains no valid item.
     """
     study = read_study(path)
     for broken in study.broken[:REPORTED]:
@@ -136,7 +137,7 @@ def read_study_material(path: Path, report: Report) -> StudyMaterial:
 
 
 NEAR = 0.4  # cosine of the sentence encoder
-# Why an item gives no query.
+# Reasons why no query can be made from an item.
 ABSENT, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
 FAR = "that no statement of their passage answers or comes near to"
 
@@ -162,7 +163,7 @@ def make_study_queries(
 ) -> StudyQueries:
     """Make queries of study material, none without it; items that can't be used are reported.
 
-    Raises UsageError where no item is about the corpus.
+    Raises UsageError if no item is about the corpus.
     """
     if study is None or not study.items:
         return StudyQueries()
@@ -171,7 +172,7 @@ def make_study_queries(
     if queries.left_out.get(ABSENT) == len(study.items):
         raise UsageError(
             f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
-            "another corpus or an earlier state of this one; make it anew with `kcard study`"
+            "another corpus or an earlier state of this one; make it again with `kcard study`"
         )
     left_out = "".join(f"; left out: {number:,} {why}" for why, number in queries.left_out.items())
     report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
@@ -179,11 +180,11 @@ def make_study_queries(
 
 
 def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> MatchedQueries:
-    """Match items to statements of the corpus: questions that a statement answers, and paraphrases of it, which look
-    like a question in other words to a sentence encoder.
+    """Match items to statements of the corpus: questions to the statement that answers them, and paraphrases, which to
+    a sentence encoder are like questions in other words.
 
-    Of a passage's statements, a question goes with the one that contains its answer and shares most words with it; a
-    paraphrase with the nearest, if the cosine is NEAR or more.
+    Of a passage's statements, a question is matched to the one that contains its answer and shares most words with it,
+    a paraphrase to the nearest one, if the cosine is NEAR or more.
     """
     by_passage: defaultdict[str, list[StudyItem]] = defaultdict(list)
     unused = dict[StudyItem, str]()
@@ -206,7 +207,7 @@ def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mat
 
 
 def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:
-    """Return for each item about a passage the statement that it goes with, among the `texts` of its statements."""
+    """Match each item about a passage to one of `texts`, the passage's statements; None if none matches."""
     stated = [item.text for item in items if item.kind not in QUESTIONS]
     nearest: list[str | None] = []
     if stated:

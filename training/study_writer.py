@@ -47,8 +47,8 @@ KINDS: Mapping[Task, tuple[Kind, ...]] = {
     "statements": ("rewrite", "implication", "summary"),
     "links": ("link",),
 }
-SHARED = 10  # passages that may share a name that links them: one that more share says little
-LEAST = 12  # words of a passage that is asked about
+SHARED = 10  # a name links passages if at most this many share it
+LEAST = 12  # words of a passage, for it to get an assignment
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[A
 
 
 def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
-    """Pair each passage with one that shares its rarest shared name; no pair comes twice."""
+    """Pair each passage with one that shares its rarest shared name; yield no pair twice."""
     names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
     holding: defaultdict[str, list[int]] = defaultdict(list)
     for row, row_names in enumerate(names):
@@ -112,7 +112,7 @@ OBJECT = re.compile(r"\{[^{}]*\}")
 KIND_KEYS, TEXT_KEYS = ("kind", "type", "form", "label"), ("question", "text", "statement", "sentence")
 MARKS = " *_`\"“”',|[]{}"
 LONGEST = 600  # characters of a text
-MOST = 40  # items of a reply: several times what is asked for
+MOST = 40  # items per reply, several times as many as requested
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def read_reply(
     What a model thought before it replied (<think>) is ignored. `cut`: the reply ended at the token limit, so its last
     line is incomplete.
     """
-    # Thoughts are dropped, objects of JSON become lines, and so does each item of a line. Fences of code are no lines.
+    # Drop thoughts and code fences; put each JSON object, and each item of a line with several, on a line of its own.
     reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
     stripped = (line.strip() for line in BEGINS.sub("\n", OBJECT.sub(_as_line, reply)).splitlines())
     lines = [line for line in stripped if any(map(str.isalpha, line)) and not line.startswith("```")]
@@ -182,25 +182,27 @@ def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: 
         return None
 
 
-# Checking that study material is supported by its passages: what is not is left out, so that no card learns it.
+# Checks that study material is supported by its passages; other items are left out, so that no card learns them.
 
-# An implication is not said by the passage, so that a checker gives it less. Of 200 of GPT-4.1's implications .02 have
-# that much support by another paragraph of the same article.
+# A passage does not state its implications, so the checker scores them lower. Of 200 of GPT-4.1's implications, .02
+# reach this threshold with another paragraph of the same article.
 SUPPORTED, IMPLIED = 0.5, 0.25
-ABOUT = 0.1  # cosine of the sentence encoder; of 150 questions of people to their paragraphs .99 have more
+ABOUT = (
+    0.1  # cosine of the sentence encoder; .99 of 150 people's questions exceed it with their own paragraphs
+)
 MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
 
 
 def check_item(
     item: StudyItem, passages: Sequence[str], checker: Checker, reader: Reader, language: str | None = None
 ) -> StudyItem | str:
-    """Return the item with its support by the texts of its passages, or in a few words why it is left out.
+    """Return the item with its support by the texts of its passages, or the reason why it is left out.
 
-    The answer of a question must occur in a passage and not in the question. The reader must find the answer of a
-    direct question, and none to an unanswerable one; it is not used for the other kinds, whose wording it hardly
-    follows. A statement is scored by the checker; a verbatim copy of the passage teaches nothing, and an item that
-    mentions "the text" can't be understood without it. `language`: code of the passages' language, which items must be
-    in, as far as it can be detected.
+    The answer to a question must occur in a passage and not in the question. The reader must find the answer to a
+    direct question, and none to an unanswerable one; the wording of the other kinds is too hard for it. A statement is
+    scored by the checker. Left out are also verbatim copies of the passage, which teach nothing, and items that mention
+    "the text", which can't be understood without it. `language`: code of the passages' language; items detected to be
+    in another one are left out.
     """
     text = "\n".join(passages)
     if language is not None and detect([item.text]) not in {language, None}:
@@ -217,7 +219,7 @@ def check_item(
 
 
 def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str | None) -> str:
-    """Return why a question is left out; "" if it is right."""
+    """Return why a question is left out; "" if it passes all checks."""
     if item.kind != "unanswerable":
         if not _holds(text, item.answer):
             return "the answer does not stand in the passage"
@@ -249,7 +251,7 @@ def _holds(text: str, part: str) -> bool:
 
 @dataclass(frozen=True)
 class ReplyRow:
-    """One reply. `request`: digest of the LLM's name, the task and the texts, which is what it depends on. `cut`: see
+    """One reply. `request`: digest of everything that it depends on: the LLM's name, the task and the texts. `cut`: see
     Reply."""
 
     request: str
@@ -274,7 +276,7 @@ class Replies:
     @classmethod
     def read(cls, path: Path, by: str) -> "Replies":
         """Read the replies of a file, if there is one. An incomplete last line is removed, and invalid lines are
-        ignored. Raises UsageError where the file can't be read."""
+        ignored. Raises UsageError if the file can't be read."""
         replies = cls(path, by)
         if not path.exists():
             return replies
@@ -297,8 +299,8 @@ class Replies:
     def row(self, assignment: Assignment) -> ReplyRow | None:
         return self._rows.get(self._key(assignment))
 
-    def keep(self, assignment: Assignment, reply: Reply) -> None:
-        """Write a reply to disk before returning. Lone surrogates, which UTF-8 can't encode, become "?"."""
+    def add(self, assignment: Assignment, reply: Reply) -> None:
+        """Store a reply, on disk before returning. Lone surrogates, which UTF-8 can't encode, become "?"."""
         row = ReplyRow(
             self._key(assignment),
             assignment.task,
@@ -318,7 +320,7 @@ class Replies:
         return hashlib.sha256(key.encode()).hexdigest()
 
 
-# Consecutive failures after which no more requests are made: each refused for its content, or for other reasons.
+# Consecutive failures after which no more requests are made: refusals because of content, and other failures.
 REFUSED, FAILED = 50, 5
 
 
@@ -365,12 +367,12 @@ def ask(
 ) -> RequestTotals:
     """Make the requests whose replies are missing, `concurrency` at a time. `progress` is called with (done, all).
 
-    Raises LLMError where FAILED requests in a row fail, since the server is down then, or REFUSED are refused. Each
-    reply is written to disk as soon as it arrives.
+    Raises LLMError after FAILED consecutive failures, since the server is then down, or REFUSED consecutive refusals.
+    Each reply is written to disk as soon as it arrives.
     """
     missing = [assignment for assignment in requests if replies.row(assignment) is None]
     before, failed, refused_in_row, failed_in_row, why = len(requests) - len(missing), 0, 0, 0, ""
-    for done, error in enumerate(_outcomes(missing, llm, replies, concurrency), 1):
+    for done, error in enumerate(_request_all(missing, llm, replies, concurrency), 1):
         if error is None:
             refused_in_row = failed_in_row = 0
         else:
@@ -386,20 +388,20 @@ def ask(
     return RequestTotals(len(missing), before, failed, why, *used)
 
 
-def _outcomes(
+def _request_all(
     missing: Sequence[Assignment], llm: LLM, replies: Replies, concurrency: int
 ) -> Iterator[LLMError | None]:
     """Yield for each request why it failed, or None once its reply is on disk."""
 
-    def one(assignment: Assignment) -> LLMError | None:
+    def request_reply(assignment: Assignment) -> LLMError | None:
         try:
-            replies.keep(assignment, llm.reply(assignment.request))
+            replies.add(assignment, llm.reply(assignment.request))
         except LLMError as error:
             return error
         return None
 
     if not isinstance(llm, Batching):
-        yield from in_order(one, missing, concurrency)
+        yield from in_order(request_reply, missing, concurrency)
         return
     for batch in batched(missing, concurrency):
         outcomes = llm.reply_all([assignment.request for assignment in batch])
@@ -407,7 +409,7 @@ def _outcomes(
             if isinstance(reply, LLMError):
                 yield reply
             else:
-                replies.keep(assignment, reply)
+                replies.add(assignment, reply)
                 yield None
 
 

@@ -19,7 +19,6 @@ from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, steps_of
 from kcard.training.memory import (
     MINUTES,
-    Estimate,
     TrainingEstimate,
     check_memory,
     disk_note,
@@ -36,12 +35,12 @@ from kcard.training.options import (
 )
 from kcard.training.output import (
     CHECKPOINT,
-    claim,
+    check_output,
     describe,
-    fresh,
     index_record,
     name_from,
     remedy,
+    replacing_output,
     training_record,
     write_card,
 )
@@ -59,8 +58,8 @@ __all__ = ["estimate", "make_plan", "read_study_of", "train"]
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
 DESCRIBED = 5000  # passages, spread over the corpus, whose terms describe a card
-SAMPLED = 200  # passages among which those lie that are embedded for an estimate
-TRIED = 64  # questions that the teacher is asked for an estimate
+SAMPLED = 200  # passages, from which those embedded for an estimate are drawn
+TRIED = 64  # questions that the teacher answers for an estimate
 
 
 def train(
@@ -70,7 +69,7 @@ def train(
     report: Report | None = None,
     **overrides: Any,
 ) -> "Card":
-    """Train a card on a corpus and return it, complete and sealed. No exam is held (kcard.train does that).
+    """Train a card on a corpus and return it, complete and sealed. Unlike kcard.train, it holds no exam.
 
     corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]; None: the preset's
     options  see TrainOptions; keyword arguments override its fields
@@ -80,6 +79,7 @@ def train(
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     report = report or silent
+    # The options, completed by the preset, by the last version, or by defaults.
     corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
     before = None if options.update is None else previous(options.update)
     chosen = _with_base(options, report) if before is None else before.arguments(options)
@@ -93,12 +93,14 @@ def train(
 
         template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
         return output.make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
+    # The corpus, joined with the passages of the last version.
     read = _read(Path(corpus), chosen, report)
     update = (
         CorpusUpdate(read, 0, documents=read.documents)
         if before is None
         else _join_previous(before, read, options, report)
     )
+    # Name, language and description, derived from the corpus where they are not set.
     name = options.name or (name_from(read.path) if before is None else before.card.name)
     language = options.language or (
         _language(read, report) if before is None else before.card.manifest.language
@@ -110,8 +112,9 @@ def train(
         spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
         description = describe([passage.text for passage in spread], language)
         report(Note(f"description, from the corpus' top terms: {description}"))
+    # The folder and the manifest.
     folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
-    claim(folder, name)
+    check_output(folder, name)
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
@@ -121,12 +124,23 @@ def train(
         record = index_record(update.corpus, manifest.licence)
         return _write(folder, replace(manifest, kind=kind), None, record, update, report)
 
-    if chosen.kind in LOOKED_UP or (not is_decided and _is_foreign(language, report)):
+    # A card without a model; also the default in languages other than English.
+    if chosen.kind in LOOKED_UP:
         return index()
+    if not is_decided and not is_english(language):
+        stems = "their stems" if stemmer_of(language) else "their words"
+        report(
+            Note(
+                f"the models that come with kcard support English only: in {language}, passages are found by {stems} "
+                "and quoted, and no model is trained (--kind both trains one anyway)"
+            )
+        )
+        return index()
+    # A card with a model.
     is_embedded = chosen.base == EMBEDDED_BASE
     if not (is_embedded and chosen.kind == "both" and before is None):
         return _train_model(update, before, chosen, folder, manifest, report) or index()
-    # The index first: whatever becomes of the model, there is a card by then.
+    # Make the index first, so that there is a usable card even if the model fails.
     first = _make_first_index(folder, index, resume=options.resume)
     if first is not None:
         count = f"{len(update.corpus.passages):,} passages"
@@ -160,7 +174,7 @@ def estimate(
     chosen = _with_base(options, report) if before is None else before.arguments(options)
     check(chosen)
     if chosen.kind in LOOKED_UP:
-        raise UsageError(f"a {chosen.kind} card has no model, so there is no training to estimate")
+        raise UsageError(f"a {chosen.kind} card has no model, so no training can be estimated")
     read = _read(Path(corpus), chosen, report)
     update = (
         CorpusUpdate(read, 0, documents=read.documents)
@@ -218,23 +232,9 @@ def _language(read: Corpus, report: Report) -> str:
     return language or "en"
 
 
-def _is_foreign(language: str, report: Report) -> bool:
-    """Return whether kcard's own models lack the language, and report what a card does then."""
-    if is_english(language):
-        return False
-    stems = "their stems" if stemmer_of(language) else "their words"
-    report(
-        Note(
-            f"the models that come with kcard support English only: in {language}, passages are found by {stems} and "
-            "quoted, and no model is trained (--kind both trains one anyway)"
-        )
-    )
-    return True
-
-
 def _make_first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
-    """Return the index that is in the folder while the model is trained; None where a card with a model is there, which
-    stays until the new one is complete."""
+    """Return the index that the folder contains while the model is trained; None if it contains a card with a model,
+    which stays until the new one is complete."""
     from kcard.cards.card import Card
 
     if not (folder / MANIFEST).exists():
@@ -253,7 +253,7 @@ def _train_model(
     manifest: Manifest,
     report: Report,
 ) -> "Card | None":
-    """Train the model and write the card; return None where it could not learn enough in its minutes."""
+    """Train the model and write the card; return None if it could not learn enough in its minutes."""
     is_embedded = chosen.base == EMBEDDED_BASE
     minutes = chosen.minutes or (MINUTES if before is None else None)
     with one_thread() if is_embedded else nullcontext():
@@ -264,30 +264,20 @@ def _train_model(
             )
         steps = steps_of(folder / CHECKPOINT) if is_embedded and chosen.resume else None
         plan = make_plan(update, before, chosen, report, studied, distillation, minutes=minutes, steps=steps)
-        indexed = chosen.kind == "both" and before is None
-        if plan.estimate is not None and not _is_worth_it(
-            plan.estimate, manifest.name, report, indexed=indexed
-        ):
-            return None
+        # Report how long it takes. A model that would learn too little is not trained if an index can replace it.
+        if (cost := plan.estimate) is not None:
+            if not cost.is_enough and chosen.kind == "both" and before is None:
+                report(Note(f"{manifest.name} is an index alone (kind retrieval): {cost.refusal()}"))
+                return None
+            report(cost.note())
+            if not cost.is_enough:
+                report(Note(f"expect little of this model: {cost.refusal()}"))
         prepared = plan.prepare()
         outcome = prepared.job.run(folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
         record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
         record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
         manifest = replace(manifest, index=chosen.kind == "both")
         return _write(folder, manifest, prepared, record, update, report)
-
-
-def _is_worth_it(estimate: Estimate, name: str, report: Report, *, indexed: bool) -> bool:
-    """Report how long training takes. Return False if the model would learn too little and an index replaces it."""
-    if estimate.is_enough:
-        report(estimate.note())
-        return True
-    if indexed:
-        report(Note(f"{name} is an index alone (kind retrieval): {estimate.refusal()}"))
-        return False
-    report(estimate.note())
-    report(Note(f"expect little of this model: {estimate.refusal()}"))
-    return True
 
 
 def _join_previous(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> CorpusUpdate:
@@ -350,9 +340,7 @@ def read_study_of(
             f"of this corpus, which objective distil needs: write some with `kcard study --corpus {update.corpus.path}`"
         )
     report(
-        Note(
-            f"study material: the teacher is asked {len(questions):,} questions, out of {len(study.items):,} items"
-        )
+        Note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
     )
     record = {**study.record, "study_items": len(questions)}
     return StudyQueries(record=record), Distillation(questions, report=report)
@@ -377,12 +365,13 @@ def make_plan(
     assert options.base is not None
     chosen, corpus = options.settings(), update.corpus
     version = "" if before is None else before.sha256
-    # What a checkpoint must agree with to be resumed.
+    # The fingerprint that a checkpoint must match to be resumed.
     identity = {"base": options.base, "updates": version, **chosen, **studied.record}
     text = json.dumps([kcard.__version__, corpus.sha256, identity], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     from kcard.offline import train
 
+    # Another base is fine-tuned, if the memory suffices.
     if options.base != EMBEDDED_BASE:
         from kcard.training import finetune
 
@@ -401,6 +390,7 @@ def make_plan(
             ),
             memory,
         )
+    # The embedded base has a recipe of its own.
     from kcard.offline.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
@@ -440,6 +430,6 @@ def _write(
     report: Report,
 ) -> "Card":
     """Write the complete card into a new folder that replaces the old one."""
-    with fresh(folder) as partial:
+    with replacing_output(folder) as partial:
         finished = write_card(partial, manifest, prepared, record, update, report)
     return type(finished)(folder, finished.manifest)

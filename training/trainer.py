@@ -33,7 +33,6 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.io import replacing
 from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
-from kcard.training.distillation import divergence
 from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
 from kcard.training.execution import Execution, bf16, forked_rng
 from kcard.training.loop import (
@@ -45,12 +44,13 @@ from kcard.training.loop import (
     stopped,
     unwritable,
 )
-from kcard.training.losses import cross_entropy
+from kcard.training.losses import cross_entropy, divergence
 from kcard.training.progress import Clock, Note, Report, silent
 from kcard.training.workers import Processes, broadcast, processes_of
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.optim import Optimizer
 
     from kcard.training.finetune import Options
 
@@ -136,10 +136,11 @@ class CardTrainer(Trainer):
         )
         self.model_accepts_loss_kwargs = True  # compute_loss divides by the tokens of the whole batch itself
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
+    def create_scheduler(self, num_training_steps: int, optimizer: "Optimizer | None" = None) -> LambdaLR:
         """Return a linear warm-up and decay whose first step, unlike transformers', has a rate above zero."""
         rate = linear(num_training_steps, math.ceil(self.setup.options.warm * num_training_steps))
-        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, rate)
+        scheduled: Any = optimizer or self.optimizer
+        self.lr_scheduler = LambdaLR(scheduled, rate)
         return self.lr_scheduler
 
     def get_train_dataloader(self) -> "DataLoader[Any]":
@@ -287,7 +288,7 @@ class Watch(TrainerCallback):
                 clock.report()
             except KeyboardInterrupt:
                 is_asked = True
-            is_asked |= self.interrupt is not None and self.interrupt.asked
+            is_asked |= self.interrupt is not None and self.interrupt.is_requested
             is_asked &= state.global_step < state.max_steps
             is_due = is_asked or (self.note is not None and clock.due())
         if self.processes is not None:

@@ -1,7 +1,7 @@
 """Changes of a corpus since a card was trained, and the next version of the card.
 
-Every card is trained further from its own weights. Old passages are replayed so that they are not forgotten: an
-embedded card replays all, any other one as many as there are new ones in each epoch (docs/training.md).
+Training continues from the card's own weights. Old passages are replayed so that they are not forgotten: all of them
+by an embedded card, by any other one as many per epoch as there are new ones (docs/training.md).
 """
 
 from collections import Counter, defaultdict
@@ -31,17 +31,17 @@ __all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "prev
 
 # Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
 #
-# Nothing counts as removed that may still be there: the passages of a file that can't be read are kept, and unless
-# removal is allowed, so are those of empty files and of files in an empty folder.
+# Passages that may still exist are kept: those of a file that can't be read and, unless removal is allowed, those of
+# empty files and of files in an empty folder.
 
-EMPTY = "no text in it"  # kcard.training.corpus says so of a file
-ALIKE = 0.5  # share of words that a passage and its new wording have in common
-AROUND = 20  # passages among which the new wording is sought
+EMPTY = "no text in it"  # the reason that kcard.training.corpus gives for an empty file
+ALIKE = 0.5  # minimum share of words that a passage and its new wording have in common
+AROUND = 20  # nearest passages of the file among which the new wording is sought
 
 
 @dataclass(frozen=True)
 class UnreadFile:
-    """A file that was not read, for a `reason`, though the card keeps its passages."""
+    """A file that was not read, and why; the card keeps its `passages`."""
 
     file: str
     reason: str
@@ -52,13 +52,14 @@ class UnreadFile:
 class Changes:
     """Changes between a card and a corpus.
 
-    corpus   what the card is to know: what was read, then the passages of unread files
+    corpus   of the next version: the passages that were read, then those of unread files
     added    passages that the card does not have
     changed  passages in their old and new wording, both in one file
-    removed  passages that are no longer there
-    moved    how many passages are unchanged but in another place than before, or in fewer places
-    renamed  files whose passages are in another file now, by their old names
-    before   how many passages the card has
+    removed  passages that no longer exist
+    moved    number of unchanged passages in another place than before, or in fewer places
+    renamed  files whose passages are now in another file, by their old names
+    unread   files that were not read, whose passages are kept
+    before   number of passages that the card has
     """
 
     corpus: Corpus
@@ -67,7 +68,7 @@ class Changes:
     removed: Sequence[Source]
     moved: int
     renamed: Mapping[str, str]
-    held: Sequence[UnreadFile]
+    unread: Sequence[UnreadFile]
     before: int
 
     @property
@@ -85,16 +86,21 @@ class Changes:
 
 
 def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
-    """Compare what was `read` of a folder or file with the passages that a card has."""
-    # The card's files that were not read, though they may still be there, and why.
+    """Compare the corpus that was `read` from a folder or file with the passages that a card has."""
+    # The card's files that were not read, though they may still exist, and why.
     skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
     unread: dict[str, str] = {}
     for file in dict.fromkeys(source.file for source in before):
         above = [file, *(place.as_posix() for place in Path(file).parents)]
         if (place := next((place for place in above if place in skipped), None)) is not None:
             unread[file] = skipped[place]
-        elif not allow_removal and _in_empty_folder(read.path, file):
-            unread[file] = "its folder is empty, as a mount that is missing would be"
+            continue
+        # The nearest existing folder of a missing file, if it is below the root.
+        folder = next((place for place in (read.path / file).parents if place.is_dir()), read.path)
+        is_below = folder != read.path and folder.is_relative_to(read.path)
+        if not allow_removal and is_below and next(folder.iterdir(), None) is None:
+            unread[file] = "its folder is empty, like that of a missing mount"
+    # Passages of unread files are retained; the others are compared by their text.
     texts = {source.text for source in read.passages}
     retained = [source for source in before if source.file in unread and source.text not in texts]
     passages = [*read.passages, *retained]
@@ -103,6 +109,7 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
     added = [source for source in passages if source.text not in had]
     gone = [source for text, source in had.items() if text not in texts]
     changed, gone, added = _pair_changed(gone, added)
+    # Unchanged passages in other places.
     places, former_places = set(passages), set(before)
     come = sum(source.text in had and source not in former_places for source in places)
     left = sum(source.text in texts and source not in places for source in former_places)
@@ -120,26 +127,16 @@ def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = Fal
         removed=gone,
         moved=max(come, left),
         renamed={old: next(iter(new)) for old, new in moves.items() if len(new) == 1},
-        held=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
+        unread=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
         before=len(before),
     )
-
-
-def _in_empty_folder(root: Path, file: str) -> bool:
-    """Return whether the nearest existing folder of a missing file, below the root, is empty."""
-    for place in (root / file).parents:
-        if place == root or not place.is_relative_to(root):
-            return False
-        if place.is_dir():
-            return next(place.iterdir(), None) is None
-    return False
 
 
 def _pair_changed(
     gone: Sequence[Source], added: Sequence[Source]
 ) -> tuple[list[tuple[Source, Source]], list[Source], list[Source]]:
-    """Return (changed passages in both wordings, removed ones, added ones): passages of one file that share most words
-    are the same passage, changed."""
+    """Return (changed passages in both wordings, removed ones, added ones). A removed and an added passage of one file
+    that share most words are one passage, changed."""
     by_file: defaultdict[str, list[Source]] = defaultdict(list)
     for source in added:
         by_file[source.file].append(source)
@@ -166,7 +163,7 @@ UPDATED = ("full", "lora", "prefix", "retrieval")
 # Options that an update may not change.
 FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # Options that default to those of the last version.
-TAKEN = (
+INHERITED = (
     "epochs",
     "minutes",
     "learning_rate",
@@ -195,7 +192,7 @@ class CorpusUpdate:
     documents: Sequence[str] | None = None
 
     def training_texts(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the texts that a model is trained on, (new, old): statements, or documents if there are any."""
+        """Return the texts to train a model on, (new, old): the documents if there are any, otherwise statements."""
         old = self.corpus.passages[: self.old_count]
         if self.documents is not None:
             return self.documents, [*rejoin(old)]
@@ -226,8 +223,8 @@ class Previous:
         return passages(self.card.folder)
 
     def arguments(self, options: TrainOptions) -> TrainOptions:
-        """Return the options of the next version: those of this one, where they are not set. Raises UsageError for what
-        can't be changed, and CardError for a card that needs its own code."""
+        """Return the options of the next version; those that are not set are this version's. Raises UsageError for an
+        option that can't change, and CardError for a card that needs custom code."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
@@ -241,13 +238,13 @@ class Previous:
                     f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
                     f"{recorded[name]!r}; leave it out, or train a new card"
                 )
-        taken = {name: recorded[name] for name in TAKEN if getattr(options, name) is None}
-        # Text that was not to travel with the last version does not travel with the next.
+        inherited = {name: recorded[name] for name in INHERITED if getattr(options, name) is None}
+        # If the last version did not ship its text, neither does the next.
         evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
-        return replace(options, **{name: recorded[name] for name in FIXED}, **taken, evidence=evidence)
+        return replace(options, **{name: recorded[name] for name in FIXED}, **inherited, evidence=evidence)
 
     def manifest(self, new: Manifest) -> Manifest:
-        """Complete `new` by the last version's values. Not by its date, which only the user knows."""
+        """Complete `new` by the last version's values, except its date, which only the user knows."""
         default = Manifest(new.name, new.description)
         inherited = {
             key: getattr(self.card.manifest, key)
@@ -259,8 +256,8 @@ class Previous:
     def join(self, new: Corpus) -> CorpusUpdate:
         """Join the passages of both.
 
-        Raises UsageError where `new` has no passage that the card lacks, and where the old passages of an embedded card
-        are not available.
+        Raises UsageError if `new` has no passage that the card lacks, or if an embedded card's old passages are not
+        available.
         """
         folder = self.card.folder
         old, hashed = passages(folder), hashes(folder)
@@ -281,9 +278,9 @@ class Previous:
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
     def warm_start(self, replayed: Sequence[str]) -> WarmStart:
-        """Return where fine-tuning starts; `replayed`: the old texts.
+        """Return the start of fine-tuning; `replayed`: the old texts.
 
-        Raises ModelUnavailable where the card's base is not available in the same version.
+        Raises ModelUnavailable if the card's base is not available in the same version.
         """
         base = self.card.manifest.base
         if self.card.manifest.is_adapter and base.sha256 is not None:
@@ -296,11 +293,13 @@ class Previous:
         return WarmStart(self.card.folder, base, replayed)
 
     def _recorded_options(self) -> dict[str, Any]:
-        """Return the options that the card was trained with, as far as its manifest tells."""
+        """Return the options that the card was trained with, as far as its manifest records them."""
         manifest = self.card.manifest
         parameters = manifest.training.hyperparameters
         if manifest.kind == "retrieval":
-            return {name: getattr(TrainOptions(), name) for name in (*FIXED, *TAKEN)} | {"kind": "retrieval"}
+            return {name: getattr(TrainOptions(), name) for name in (*FIXED, *INHERITED)} | {
+                "kind": "retrieval"
+            }
         return {
             "kind": "both" if manifest.index else "model",
             "base": EMBEDDED_BASE if self.is_embedded else manifest.base.name or str(self.card.folder),

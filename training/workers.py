@@ -87,7 +87,7 @@ def follow_launcher(execution: Execution) -> None:
 
 
 def dismiss(execution: Execution) -> None:
-    """End the processes that a launcher started, after a training that needed none."""
+    """End the processes that a launcher started, after a training run that did not need them."""
     with processes_of(execution):
         broadcast(None)
 
@@ -113,6 +113,7 @@ def _join(device: str, ended: Callable[[], str] = str) -> Processes:
 
 @contextmanager
 def _start_workers(execution: Execution) -> Iterator[Processes]:
+    """Start ranks 1..n-1, and wait for them on exit; those that do not end in time are killed."""
     import torch
     from accelerate.utils import patch_environment
 
@@ -141,7 +142,7 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
         try:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
-            # Wait until all are there: torch waits for one that never comes without a word.
+            # Wait until all are ready, since torch would silently wait for a process that has failed.
             while not all(_ready_file(folder, rank).exists() for rank in range(1, count)):
                 if ended := _describe_end(others, folder):
                     raise TrainingInterrupted(f"{ended} before the first step")
@@ -180,7 +181,7 @@ def _log_file(folder: Path, rank: int) -> Path:
 
 
 def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
-    """Return in words which process failed, and how; "" where none did."""
+    """Return in words which process failed, and how; "" if none did."""
     for rank, process in enumerate(others, 1):
         if code := process.poll():
             if code < 0:

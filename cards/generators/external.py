@@ -1,7 +1,7 @@
-"""Cards whose knowledge lies elsewhere: a search, an LLM, a model of the Hugging Face Hub.
+"""Cards whose knowledge is elsewhere: in a search, an LLM, or a model on the Hugging Face Hub.
 
 A search card holds no text, only search.json: the registered evidence to search, such as wikipedia:de. The question is
-sent there, so such a card is used only if named (kcard.hub.selection).
+sent there, so such a card is used only if named (kcard.hub.registry).
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard import system
-from kcard.cards import fingerprint
 from kcard.cards.card import REFERENCE, SEARCH, Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.generators.retrieval import padded
 from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
@@ -66,7 +66,7 @@ class SearchTarget:
         name = self.evidence.partition(":")[0]
         if name == LOCAL or name not in system.names(GROUP):
             searches = ", ".join(other for other in system.names(GROUP) if other != LOCAL)
-            raise CardError(f"a search card can't search {self.evidence!r}: name one of {searches}")
+            raise CardError(f"a search card can't search {self.evidence!r}: choose one of {searches}")
 
     @classmethod
     def read(cls, folder: Path) -> "SearchTarget":
@@ -74,7 +74,7 @@ class SearchTarget:
         try:
             return build(cls, parse((folder / SEARCH).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
-            raise CardError(f"{folder / SEARCH} does not say what is searched: {error!r}") from error
+            raise CardError(f"{folder / SEARCH} does not name a search: {error!r}") from error
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
@@ -100,7 +100,7 @@ class SearchCard:
         self._english = is_english(card.manifest.language)
         self._evidence = evidence
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect. Results may change over time.
 
         Documents beyond the results are empty. `Passage.source` holds text and location. Raises what the search raises
@@ -167,7 +167,7 @@ def readme(manifest: Manifest) -> str:
 def load_llm_card(card: Card, models: "Loader") -> "LLMCard":
     """Load an LLM card. Raises CardError if the loader has no LLM, and what its LLM raises."""
     if models.llm is None:
-        raise CardError(f"card {card.name!r} is written by an LLM, so it can only be asked (kcard ask)")
+        raise CardError(f"card {card.name!r} generates with an LLM, which only kcard ask provides")
     return LLMCard(card.name, models.llm(card.manifest.base.name))
 
 
@@ -177,7 +177,7 @@ class LLMCard:
     def __init__(self, name: str, llm: LLM) -> None:
         self._name, self._llm = name, llm
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, with the LLM's own settings. Raises LLMError."""
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)
@@ -204,7 +204,7 @@ def load_model_of_card(
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     if models.engines is not None and (served := models.engines.card(card, models)) is not None:
-        _warn_unproven(card, fingerprint.read(card.folder) is None and not pinned)
+        _warn_unproven(card, read_fingerprint(card.folder) is None and not pinned)
         return served
     try:
         loaded: stack.StackedCard | CausalCard = stack.load(card, models)
@@ -212,7 +212,7 @@ def load_model_of_card(
         from kcard.cards.models import transformers_backend
 
         loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
-    if (stored := fingerprint.read(card.folder)) is not None:
+    if (stored := read_fingerprint(card.folder)) is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)
@@ -222,13 +222,13 @@ def load_model_of_card(
 def _warn_unproven(card: Card, unproven: bool) -> None:
     if unproven:
         logging.getLogger(__name__).warning(
-            "card %s carries no fingerprint: its files are whole, but that they act as when it was made is not "
-            "proven",
+            "card %s has no fingerprint: its files are intact, but nothing proves that its model computes what it did "
+            "when it was made",
             card.name,
         )
 
 
-# A card by reference: its weights lie in a repository of the Hugging Face Hub, pinned to one commit.
+# A card by reference: its weights are in a repository of the Hugging Face Hub, pinned to one commit.
 #
 # The card itself holds reference.json: repository, commit, and the sha256 of every file to fetch. The weights
 # are fetched into the Hugging Face cache on first use; nothing unpinned is ever loaded.

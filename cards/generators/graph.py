@@ -7,6 +7,7 @@ by the sentence encoder. graph.tsv holds the triples: row n is the triple of pas
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = ["GRAPH", "Graph", "GraphCard", "load", "write"]
+__all__ = ["GRAPH", "Graph", "GraphCard", "load_graph_card", "write_triples"]
 
 LONGEST = 12  # words of a name
 BUSY = 300  # statements about one entity, above which paths do not pass through it (a year, a country)
@@ -32,14 +33,14 @@ Name = tuple[str, ...]
 RowPath = tuple[int, ...]
 
 
-def write(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
+def write_triples(folder: Path, triples: Iterable[tuple[str, str, str]]) -> None:
     """Write the triples of the passages, one per line: subject, relation, object."""
     with (folder / GRAPH).open("w", encoding="utf-8") as stream:
         for triple in triples:
             stream.write("\t".join(" ".join(cell.split()) for cell in triple) + "\n")
 
 
-def load(card: Card, models: "Loader") -> "GraphCard":
+def load_graph_card(card: Card, models: "Loader") -> "GraphCard":
     """Load the generator of a card's graph. Raises DamagedCard if the graph does not fit the passages."""
     del models
     return GraphCard(card)
@@ -99,17 +100,19 @@ class GraphCard:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._passages = passages(card.folder)
-        self._words_of: dict[int, frozenset[str]] = {}
         try:
             self._graph = Graph.read(card.folder / GRAPH)
         except (OSError, ValueError) as error:
             raise DamagedCard(
-                f"card {card.name!r}: {card.folder / GRAPH} is no table of triples: {error}"
+                f"card {card.name!r}: {card.folder / GRAPH} is not a table of triples: {error}"
             ) from error
+        self._words = lru_cache(REMEMBERED)(lambda row: frozenset(words(self._passages[row].text)))
         if len(self._graph.ends) != len(self._passages):
-            raise DamagedCard(f"card {card.name!r}: {GRAPH} is of other passages: train the card again")
+            raise DamagedCard(
+                f"card {card.name!r}: {GRAPH} does not match its passages: train the card again"
+            )
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.
 
         A question that names nothing in the graph gets empty documents. `Passage.source` is the statement's place; for
@@ -123,9 +126,9 @@ class GraphCard:
         question_words = words(question)
         names = self._graph.find_names(question_words)
         other_words = set(question_words) - {word for name in names for word in name}
+        # The share of the question's names and other words that occur in each path, in [0, 1].
         shares: dict[RowPath, float] = {}
         for path in islice(self._graph.paths(names), MOST):
-            # The share of the question's names and other words that occur in the path, in [0, 1].
             there = {word for row in path for word in self._words(row)}
             ends = {end for row in path for end in self._graph.ends[row]}
             matches = len(there & other_words) + sum(name in ends for name in names)
@@ -133,6 +136,7 @@ class GraphCard:
             # A second statement must cover more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
+        # Join the statements of the best paths.
         best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
         candidates = []
         for path in best:
@@ -141,6 +145,7 @@ class GraphCard:
             candidates.append((Source(text, statements[-1].file, statements[-1].line), shares[path]))
         if not candidates or not self._english:
             return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
+        # In English, rank them by the mean of that share and the encoder's cosine.
         from kcard.offline import minilm
 
         vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
@@ -154,14 +159,6 @@ class GraphCard:
             Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
             for i in order
         ]
-
-    def _words(self, row: int) -> frozenset[str]:
-        """Return the words of a passage, cached across questions."""
-        if row not in self._words_of:
-            if len(self._words_of) > REMEMBERED:
-                self._words_of.clear()
-            self._words_of[row] = frozenset(words(self._passages[row].text))
-        return self._words_of[row]
 
 
 def _name(text: str) -> Name:

@@ -24,7 +24,7 @@ import numpy as np
 
 from kcard.cards import passages as cards_passages
 from kcard.cards.card import Card, kind_of
-from kcard.cards.passages import INDEX, index, passages
+from kcard.cards.passages import INDEX, load_index, passages
 from kcard.interfaces import Array
 from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
@@ -43,13 +43,13 @@ __all__ = [
 ]
 
 
-# The interface of a loaded card, of whatever kind: it turns questions into passages.
+# The interface of a loaded card of any kind: it turns questions into passages.
 
 
 class CardGenerator(Protocol):
     """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
         ...
 
@@ -72,22 +72,19 @@ class ModelWithIndex:
         """Bytes of the model's own weights."""
         return int(getattr(self.model, "size", 0))
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
-        recited = self.model.write(questions, documents, sampling)
-        retrieved = self.index.write(questions, documents, sampling)
-        return [[*own, *looked_up] for own, looked_up in zip(recited, retrieved, strict=True)]
+        generated = self.model.generate(questions, documents, sampling)
+        retrieved = self.index.generate(questions, documents, sampling)
+        return [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:
     """Load a card with the loader of its kind; one with model and index gets both generators."""
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
-    writer: CardGenerator = loader(card, models)
-    if not card.manifest.index:
-        return writer
-
-    return ModelWithIndex(writer, load_retrieval_card(card, models))
+    generator: CardGenerator = loader(card, models)
+    return ModelWithIndex(generator, load_retrieval_card(card, models)) if card.manifest.index else generator
 
 
 LEXICAL = 0.5
@@ -119,10 +116,10 @@ class RetrievalCard:
     def __init__(self, card: Card) -> None:
         self._name = card.name
         self._english = is_english(card.manifest.language)
-        self._passages, self._index = passages(card.folder), index(card)
-        self._dense = cards_passages.load(card.folder / INDEX) if self._english else None
+        self._passages, self._index = passages(card.folder), load_index(card)
+        self._dense = cards_passages.load_dense(card.folder / INDEX) if self._english else None
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, without sampling: the seed has no effect.
 
         Documents beyond the passages relevant to the question are empty. `Passage.source` holds the text, its file and
@@ -201,6 +198,7 @@ class RetrievalCard:
         """
         from kcard.offline.reader import read_all
 
+        # Read the first candidates of each question, then a few more of those still undecided.
         candidates = self._order_by_ranker(questions, candidates)
         relevance: list[list[float]] = [[] for _ in questions]
         reading = [at for at, rows in enumerate(candidates) if rows]

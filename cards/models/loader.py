@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.card import Card
-from kcard.cards.models.batched import prefix
-from kcard.cards.models.batched.prefix import Prefix
 from kcard.errors import CardError, KcardError, ModelUnavailable, UsageError, first_line
 from kcard.io import shown_size
 from kcard.manifest import Base, file_digest, weights_digest
@@ -19,6 +17,7 @@ from kcard.offline.opt import BASE, PlainTokenizer, base_folder
 from kcard.system import quiet_loading
 
 if TYPE_CHECKING:
+    from kcard.cards.models.batched.prefix import Prefix
     from kcard.cards.models.vllm_engines import Engines
     from kcard.interfaces import LLM
 
@@ -175,7 +174,7 @@ class LoadedModel:
 
     model: Any
     adapter: str | None = None
-    prefix: Prefix | None = None
+    prefix: "Prefix | None" = None
 
     @property
     def has_base(self) -> bool:
@@ -282,6 +281,8 @@ class Loader:
 
     def prefix(self, card: Card) -> LoadedModel:
         """Load the card's prefix and its base, which is loaded once for all prefixes."""
+        from kcard.cards.models.batched import prefix
+
         base = card.manifest.base
         key = (base.name, base.revision, PREFIXED)
         if key not in self._bases:
@@ -291,7 +292,7 @@ class Loader:
         model = self._bases[key]
         with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
             stored = prefix.read(card.folder, model.dtype)
-        return LoadedModel(model, prefix=Prefix(stored.table.to(model.device)))
+        return LoadedModel(model, prefix=prefix.Prefix(stored.table.to(model.device)))
 
     def base(self, card: Card) -> LoadedModel:
         """Load the unmodified model that the card was made from. Raises ModelUnavailable if it is unavailable."""
@@ -320,7 +321,7 @@ class Loader:
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
                 f"card {card.name!r} needs the base model {_base_name(base)} with sha256 {base.sha256[:12]}…, but "
-                f"{digest[:12] + '…' if digest else 'none'} is at hand: {remedy}"
+                f"this machine has {digest[:12] + '…' if digest else 'none'}: {remedy}"
             )
 
     def _to_device(self, model: Any) -> Any:
@@ -349,6 +350,7 @@ def in_single_precision(count: int, device: str) -> bool:
 
 
 def with_adapter(base: Any, folder: Path) -> Any:
+    """Wrap the base in the adapter of a folder."""
     from peft import PeftModel
 
     with warnings.catch_warnings():
@@ -358,7 +360,7 @@ def with_adapter(base: Any, folder: Path) -> Any:
 
 
 def base_digest(name: str, revision: str | None = None) -> str | None:
-    """Return the sha256 of a base's weights, as manifests record it; None if no weights file is at hand."""
+    """Return the sha256 of a base's weights, as manifests record it; None if no weights file is on this machine."""
     folder = base_files(name, revision)
     if folder is None:
         return None
@@ -382,6 +384,7 @@ def base_files(name: str, revision: str | None) -> Path | None:
 
 
 def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
+    """Load a causal language model with transformers. `local`: from this machine only."""
     from transformers import AutoModelForCausalLM
 
     chosen: dict[str, Any] = {"revision": revision} if revision else {}

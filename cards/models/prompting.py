@@ -43,10 +43,10 @@ __all__ = [
     "Vocabulary",
     "WordSketch",
     "all_prompt_ids",
-    "embedded_questions",
+    "embed_questions",
+    "load_prompter",
     "prefix_prompts",
     "prompt_ids",
-    "read",
     "template_prompts",
 ]
 
@@ -289,7 +289,7 @@ class Projection:
         return projected.view(-1, self.vectors, self.width)
 
 
-def embedded_questions(questions: Sequence[str]) -> "Tensor":
+def embed_questions(questions: Sequence[str]) -> "Tensor":
     """Embed the questions, (n, 384): the same for every card."""
     import torch
 
@@ -355,7 +355,7 @@ class Prompter:
         """
         if self.projection is not None and start is not None:
             if embedded is None:
-                embedded = embedded_questions(questions)
+                embedded = embed_questions(questions)
             return prefix_prompts(start, self.projection, questions, embedded)
         if self.vocabulary is not None:
             questions = [self.vocabulary.reword(question) for question in questions]
@@ -397,7 +397,7 @@ class Prompter:
         card: Sequence[Sequence[float]],
         base: Sequence[Sequence[float]],
     ) -> Fingerprint:
-        """Combine probes and log-probabilities. card, base: those of the probes; base only for an adapter."""
+        """Combine probes with their log-probabilities by the card and, for an adapter, by its base."""
         prompts, texts = probes
         none: tuple[()] = ()
         rows = [
@@ -414,7 +414,9 @@ class Prompter:
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
-def read(card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int) -> Prompter:
+def load_prompter(
+    card: Card, tokenizer: Any, ends: "int | list[int] | None", context: int, width: int
+) -> Prompter:
     """Load the prompter of a card for a model with that context and embedding width.
 
     ends  eos ids of the model's generation config; the tokenizer may add another

@@ -257,20 +257,20 @@ class FullModels:
 # Cards of one base, or of one shape, form a group and run together: (cards x questions x documents) rows go through
 # one decoder.
 
-# By card, by question.
-Written = list[list[list[Passage]]]
+# Passages by card, then by question.
+PassagesByCard = list[list[list[Passage]]]
 
 
 @dataclass(frozen=True)
 class StackedCard:
-    """One card and its group: `write` runs it alone, the group's own `write` runs it with others."""
+    """One card and its group: `generate` runs it alone, the group's own `generate` runs it with others."""
 
     prompter: Prompter
     group: "Group"
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Run this card alone."""
-        return self.group.write([self.prompter], questions, documents, sampling)[0]
+        return self.group.generate([self.prompter], questions, documents, sampling)[0]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure its fingerprint now; see kcard.cards.fingerprint."""
@@ -299,7 +299,7 @@ def load(card: Card, models: Loader) -> StackedCard:
     files can't be read.
     """
     model = _load_adapter(card, models) if card.manifest.is_adapter else _load_whole(card, models)
-    prompter = prompting.read(card, models.tokenizer(card), model.ends, model.context, model.width)
+    prompter = prompting.load_prompter(card, models.tokenizer(card), model.ends, model.context, model.width)
     prompt = card.manifest.prompt
     key = (id(model.stack), prompter.eos, prompt.style, prompt.vectors, prompter.context)
     group: Group = models.groups.setdefault(key, Group(model.stack, models.rows))
@@ -353,24 +353,24 @@ class Group:
     stack: Stack
     rows: int
 
-    def write(
+    def generate(
         self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
-    ) -> Written:
-        """Generate `documents` passages by member and question. At temperature 0 they are all the same."""
+    ) -> PassagesByCard:
+        """Generate `documents` passages by member and question; at temperature 0, equal ones, generated once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
-        embedded = prompting.embedded_questions(questions) if members[0].projection is not None else None
+        embedded = prompting.embed_questions(questions) if members[0].projection is not None else None
         run = _Run(questions, different, sampling, embedded, self.rows)
         folders = [member.card.folder for member in members]
-        written: Written = []
-        while (start := len(written)) < len(members):
+        by_card: PassagesByCard = []
+        while (start := len(by_card)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            written += run.write(decoder, members[start:end])
+            by_card += run.generate(decoder, members[start:end])
         if different == documents:
-            return written
-        return [[passages * documents for passages in by_question] for by_question in written]
+            return by_card
+        return [[passages * documents for passages in by_question] for by_question in by_card]
 
     def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure the member's fingerprint now; see kcard.cards.fingerprint."""
@@ -383,7 +383,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Run:
-    """One call of write. `embedded`: the questions' sentence embeddings, if the prompt style needs them."""
+    """One call of `Group.generate`. `embedded`: the questions' sentence embeddings, if the prompt style needs them."""
 
     questions: Sequence[str]
     documents: int
@@ -391,19 +391,20 @@ class _Run:
     embedded: "Tensor | None"
     rows: int
 
-    def write(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
+    def generate(self, decoder: Decoder, members: Sequence[Prompter]) -> PassagesByCard:
         """Generate for the decoder's members, as many at once as the rows allow."""
         most = max(1, self.rows // self.documents)
-        written: Written = []
+        by_card: PassagesByCard = []
         for first in range(0, len(members), most):
             some = members[first : first + most]
-            written += self._write_batch(whole.part(decoder, first, first + len(some), len(members)), some)
-        return written
+            by_card += self._generate_batch(whole.part(decoder, first, first + len(some), len(members)), some)
+        return by_card
 
-    def _write_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> Written:
+    def _generate_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> PassagesByCard:
         """Generate for one batch of members, grouping questions of similar length."""
         import torch
 
+        # The prompts of every member, and the questions by length.
         prompts = [
             member.prompts(
                 self.questions, self.sampling, _start_embedding(decoder, number, member), self.embedded
@@ -412,8 +413,9 @@ class _Run:
         ]
         order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
         most = max(1, self.rows // (len(members) * self.documents))
-        written: Written = [[[] for _ in self.questions] for _ in members]
+        by_card: PassagesByCard = [[[] for _ in self.questions] for _ in members]
         for start in range(0, len(order), most):
+            # Join the prompts of as many questions as the rows allow.
             numbers = order[start : start + most]
             picked = [p.pick(numbers) for p in prompts]
             if picked[0].embeddings is None:
@@ -421,35 +423,29 @@ class _Run:
             else:
                 vectors = [one.embeddings for one in picked if one.embeddings is not None]
                 together = Prompts(embeddings=torch.cat(vectors))
-            rows = iter(self._decode_batch(decoder, members, numbers, together))
-            for passages, member in zip(written, members, strict=True):
+            # Decode them, each document with its own seed.
+            seeds = [
+                seed
+                for member in members
+                for question in numbers
+                for seed in member.seeds(self.questions[question], self.documents, self.sampling)
+            ]
+            sampler = Sampler(
+                torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
+                self.sampling.temperature,
+                self.sampling.top_k,
+            )
+            batch = batched(decoder, together, self.documents)
+            tokens = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+            # Turn the rows into passages: by member, question and document.
+            rows = iter(tokens.tolist())
+            for passages, member in zip(by_card, members, strict=True):
                 for question in numbers:
                     ids = [next(rows) for _ in range(self.documents)]
                     passages[question] = [
                         member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
                     ]
-        return written
-
-    def _decode_batch(
-        self, decoder: Decoder, members: Sequence[Prompter], numbers: Sequence[int], prompts: Prompts
-    ) -> list[list[int]]:
-        import torch
-
-        seeds = [
-            seed
-            for member in members
-            for question in numbers
-            for seed in member.seeds(self.questions[question], self.documents, self.sampling)
-        ]
-        sampler = Sampler(
-            torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
-            self.sampling.temperature,
-            self.sampling.top_k,
-        )
-        batch = batched(decoder, prompts, self.documents)
-        tokens = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
-        rows: list[list[int]] = tokens.tolist()
-        return rows
+        return by_card
 
 
 def _start_embedding(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":

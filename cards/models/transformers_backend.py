@@ -74,12 +74,12 @@ def key_value_shape(model: Any) -> KeyValueShape:
         shapes |= {tuple(layer.values.shape) for layer in cache.layers}
     except (AttributeError, TypeError, NotImplementedError, ValueError) as error:
         raise ValueError(
-            f"{name} keeps no keys and values of each layer, which a prefix needs: {error}"
+            f"{name} does not keep the keys and values of each layer, which a prefix needs: {error}"
         ) from error
     plain = {type(layer) for layer in cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}
     if not plain or len(shapes) != 1:
         raise ValueError(
-            f"{name} keeps other states than keys and values of one shape, so that no prefix fits it"
+            f"{name} does not keep keys and values of one shape in every layer, which a prefix needs"
         )
     ((_, heads, _, width),) = shapes
     return KeyValueShape(len(cache.layers), heads, width)
@@ -163,17 +163,32 @@ def _generate_batch(
     limits: Limits,
     prefix: Prefix | None,
 ) -> "Tensor":
+    """Return the new ids of one batch, (rows, tokens)."""
     import torch
     from transformers import GenerationConfig, LogitsProcessorList
 
-    inputs, skip = _generation_inputs(prompts, limits.pad, model.device)
+    # The prompts, padded on the left; `skip`: how many columns of transformers' result are theirs.
+    inputs: dict[str, Any]
+    if prompts.embeddings is not None:
+        mask = torch.ones(prompts.embeddings.shape[:2], dtype=torch.long, device=model.device)
+        inputs, skip = {"inputs_embeds": prompts.embeddings.to(model.device), "attention_mask": mask}, 0
+    else:
+        skip = max(len(row) for row in prompts.ids)
+        padding = [skip - len(row) for row in prompts.ids]
+        ids = [[limits.pad] * count + list(row) for count, row in zip(padding, prompts.ids, strict=True)]
+        shown = [[0] * count + [1] * len(row) for count, row in zip(padding, prompts.ids, strict=True)]
+        inputs = {
+            "input_ids": torch.tensor(ids, device=model.device),
+            "attention_mask": torch.tensor(shown, device=model.device),
+        }
     if prefix is not None:
-        # transformers skips as many ids as its cache has, whatever they are.
+        # transformers skips as many ids as its cache has, so pad by that many.
         inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
         inputs["input_ids"] = torch.nn.functional.pad(
             inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
         )
         skip += prefix.tokens
+    # Greedy decoding, among the tokens that each row's sampler draws.
     processors: list[Any] = []
     if sampling.temperature > 0:
         seed_tensor = torch.tensor(seeds, dtype=torch.int64, device=model.device)
@@ -190,19 +205,6 @@ def _generate_batch(
         **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
     )
     return out[:, skip:]
-
-
-def _generation_inputs(prompts: Prompts, pad: int, device: Any) -> "tuple[dict[str, Any], int]":
-    """Return arguments for transformers' generate, and the prompt columns in its result."""
-    import torch
-
-    if prompts.embeddings is not None:
-        mask = torch.ones(prompts.embeddings.shape[:2], dtype=torch.long, device=device)
-        return {"inputs_embeds": prompts.embeddings.to(device), "attention_mask": mask}, 0
-    width = max(len(row) for row in prompts.ids)
-    ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in prompts.ids], device=device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts.ids], device=device)
-    return {"input_ids": ids, "attention_mask": mask}, width
 
 
 class _SampledTokens:
@@ -306,14 +308,14 @@ class CausalCard:
         self.unsupported = unsupported
         kinds = {"lora": models.lora, "prefix": models.prefix}
         load = models.base if bare else kinds.get(card.manifest.kind, models.full)
-        self._loaded = load(card)
-        model, prefix = self._loaded.activate(), self._loaded.prefix
+        self.loaded = load(card)
+        model, prefix = self.loaded.activate(), self.loaded.prefix
         longest = getattr(model.config, "max_position_embeddings", None) or 1_000_000
         if prefix is not None:
             with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
                 check_fit(model, prefix)
             longest = room(model.config) - prefix.tokens
-        self._prompter = prompting.read(
+        self._prompter = prompting.load_prompter(
             card,
             models.tokenizer(card),
             model.generation_config.eos_token_id,
@@ -325,48 +327,48 @@ class CausalCard:
     @property
     def size(self) -> int:
         """Bytes that evicting the card would free; 0 for an adapter, which stays in its base."""
-        if self._loaded.prefix is not None:
-            return self._loaded.prefix.size
-        if self._loaded.adapter is not None:
+        if self.loaded.prefix is not None:
+            return self.loaded.prefix.size
+        if self.loaded.adapter is not None:
             return 0
-        return sum(p.numel() * p.element_size() for p in self._loaded.model.parameters())
+        return sum(p.numel() * p.element_size() for p in self.loaded.model.parameters())
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-        model, prompter = self._loaded.activate(), self._prompter
+        model, prompter = self.loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))
         rows = [row for row in range(len(questions)) for _ in range(different)]
         seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
         sampling = replace(sampling, tokens=prompter.length(sampling))
-        written = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self._loaded.prefix)
+        generated = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self.loaded.prefix)
         passages = [
             prompter.passage(questions[row], ids, ended)
-            for row, (ids, ended) in zip(rows, written, strict=True)
+            for row, (ids, ended) in zip(rows, generated, strict=True)
         ]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
         return grouped if different == documents else [group * documents for group in grouped]
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""
-        model, prompter = self._loaded.activate(), self._prompter
+        model, prompter = self.loaded.activate(), self._prompter
         prompts, texts = prompter.probes(pairs, self._start(model))
-        card = log_probabilities(model, prompts, texts, self._limits.pad, self._loaded.prefix)
+        card = log_probabilities(model, prompts, texts, self._limits.pad, self.loaded.prefix)
         base: list[list[float]] = []
-        if self._loaded.has_base:
-            with self._loaded.bare() as bare:
+        if self.loaded.has_base:
+            with self.loaded.bare() as bare:
                 base = log_probabilities(bare, prompts, texts, self._limits.pad)
         return prompter.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
 
     @property
     def layers(self) -> int:
-        return depth(self._loaded.activate())
+        return depth(self.loaded.activate())
 
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
         """Embed the questions, prompted as for a document; see kcard.cards.models.transformers_backend."""
-        model = self._loaded.activate()
+        model = self.loaded.activate()
         prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
-        return hidden_states(model, prompts, self._limits, layer, mean, self._loaded.prefix)
+        return hidden_states(model, prompts, self._limits, layer, mean, self.loaded.prefix)
 
     def _start(self, model: Any) -> "Tensor | None":
         """Return the embedding of the prompts' first token, if they need it."""

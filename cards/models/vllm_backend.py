@@ -18,8 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from kcard.batching import in_order
-from kcard.cards import fingerprint
-from kcard.cards.fingerprint import Fingerprint, Probe
+from kcard.cards.fingerprint import Fingerprint, Probe, read_fingerprint
 from kcard.cards.models.prompting import Prompter
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.system import connected
@@ -123,7 +122,7 @@ class Server:
                 self._client.post("/load_lora_adapter", cast_to=str, body=body)
             except (openai.BadRequestError, openai.NotFoundError, openai.InternalServerError) as error:
                 if "already been loaded" not in str(error):
-                    raise ModelUnavailable(self._refusal(name, folder, error)) from error
+                    raise ModelUnavailable(self._explain_refusal(name, folder, error)) from error
 
     def unload(self, name: str) -> None:
         """Unload an adapter; does nothing if it is not loaded."""
@@ -132,7 +131,7 @@ class Server:
         with self._explained(), suppress(openai.NotFoundError):
             self._client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": name})
 
-    def write(self, model: str, request: DocumentRequest) -> tuple[list[int], bool]:
+    def generate(self, model: str, request: DocumentRequest) -> tuple[list[int], bool]:
         """Return the new token ids, without eos, and whether the model itself ended the document. Raises ModelGone."""
         extra = PLAIN_EXTRA | {"top_k": request.top_k, "stop_token_ids": list(request.ends)}
         options = {"temperature": request.temperature, "max_tokens": request.tokens, **PLAIN}
@@ -186,7 +185,7 @@ class Server:
             reply: dict[str, Any] = choice
             return reply
 
-    def _refusal(self, name: str, folder: Path, error: Exception) -> str:
+    def _explain_refusal(self, name: str, folder: Path, error: Exception) -> str:
         import openai
 
         reason = one_line(error)
@@ -212,16 +211,16 @@ class Server:
         try:
             yield
         except (openai.OpenAIError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise LLMError(f"the engine {self.url} {self._failure(error)}") from error
+            raise LLMError(f"the engine {self.url} {self._describe_failure(error)}") from error
 
-    def _failure(self, error: Exception) -> str:
+    def _describe_failure(self, error: Exception) -> str:
         import openai
 
         reason = one_line(error, 200)
         if isinstance(error, openai.APITimeoutError):
             return f"did not answer within {self._timeout:g} s: try again"
         if isinstance(error, openai.APIConnectionError):
-            return "can't be reached, or broke off: start vLLM there, or leave out --engine"
+            return "can't be reached, or closed the connection: start vLLM there, or leave out --engine"
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
             return "refused the key: set VLLM_API_KEY to the key of its --api-key"
         if isinstance(error, openai.APIStatusError):
@@ -247,8 +246,8 @@ PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 class Place:
     """A model in use or recently used.
 
-    users  current users
-    loads  number of preparations
+    users  number of current users
+    loads  number of times that it was prepared
     since  when it was last prepared, in seconds of time.monotonic
     """
 
@@ -376,9 +375,9 @@ class ServedCard:
     base: str | None
     group: "ServedCards"
 
-    def write(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate for this card."""
-        return self.group.write_each([(self, questions)], documents, sampling)[0]
+        return self.group.generate_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all rows of the reference with the server's log-probabilities.
@@ -409,7 +408,7 @@ class ServedCard:
         share = reference.share(measurement)
         raise CardError(
             f"card {card.name!r}: its adapter is not applied (it shows {share:.0%} of its effect): load "
-            "the card anew; if that does not help, fetch its adapter again"
+            "the card again; if that does not help, fetch its adapter again"
         )
 
     def _measure(self, model: str, probes: Fingerprint) -> list[tuple[float, ...]]:
@@ -429,7 +428,7 @@ class ServedCard:
         card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (stored := fingerprint.read(card.folder)) is None:
+        if (stored := read_fingerprint(card.folder)) is None:
             return
         try:
             self.check(stored)
@@ -444,7 +443,7 @@ class ServedCard:
         for _ in range(RELOADS):
             loads = place.loads
             try:
-                return self.server.write(self.model, request)
+                return self.server.generate(self.model, request)
             except ModelGone as error:
                 gone = error
                 self.ensure_ready(place, loads)
@@ -474,28 +473,27 @@ class ServedCards:
 
     tokenizing: Lock = field(default_factory=Lock)
 
-    def write_each(
+    def generate_each(
         self, cards: Sequence[tuple[ServedCard, Sequence[str]]], documents: int, sampling: Sampling
     ) -> list[list[list[Passage]]]:
         """Return `documents` passages by card and by its questions. At temperature 0 all are equal and generated
         once."""
         different = documents if sampling.temperature > 0 else min(documents, 1)
-
         if not cards or not different:
             return [[[] for _ in questions] for _, questions in cards]
         places = {id(card.places): card.places for card, _ in cards}
         workers = min(sum(some.most for some in places.values()), len(cards))
         requests = -(-CONCURRENCY // workers)
 
-        def write(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
-            return self._write_card(*job, different, sampling, requests)
+        def generate(job: tuple[ServedCard, Sequence[str]]) -> list[list[Passage]]:
+            return self._generate_for_card(*job, different, sampling, requests)
 
-        written = [*in_order(write, cards, workers)]
+        by_card = [*in_order(generate, cards, workers)]
         if different == documents:
-            return written
-        return [[passages * documents for passages in by_question] for by_question in written]
+            return by_card
+        return [[passages * documents for passages in by_question] for by_question in by_card]
 
-    def _write_card(
+    def _generate_for_card(
         self,
         card: ServedCard,
         questions: Sequence[str],
@@ -516,11 +514,11 @@ class ServedCards:
         ]
         with card.places.occupy(card.model) as place:
             card.ensure_ready(place)
-            written = [*in_order(partial(card.document, place), document_requests, requests)]
+            generated = [*in_order(partial(card.document, place), document_requests, requests)]
         with self.tokenizing:
             passages = [
                 prompter.passage(questions[number // documents], ids, ended)
-                for number, (ids, ended) in enumerate(written)
+                for number, (ids, ended) in enumerate(generated)
             ]
         return [passages[start : start + documents] for start in range(0, len(passages), documents)]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.models import prompting
 from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.decoder import UnsupportedModel
@@ -84,13 +84,13 @@ class Engines:
             if card.name not in self._warned:
                 self._warned.add(card.name)
                 logging.getLogger(__name__).warning(
-                    "card %s is written by kcard's own engine: %s", card.name, served
+                    "card %s runs on kcard's own engine: %s", card.name, served
                 )
             return None
         return served
 
-    def writer(self, card: Card, models: Loader) -> str:
-        """Describe what runs the card."""
+    def describe(self, card: Card, models: Loader) -> str:
+        """Say what runs the card: a server and the model there, or kcard itself and why."""
         if card.manifest.kind not in MODELS:
             return f"kcard: a card of kind {card.manifest.kind}"
         try:
@@ -105,8 +105,9 @@ class Engines:
 
         if card.manifest.prompt.style != "tokens":
             raise CardNotServed("its prompts are vectors, not tokens")
+        # A whole model: the server must have this very folder, or a model of its name that a fingerprint can verify.
         if card.manifest.kind != "lora":
-            proven = fingerprint.read(card.folder) is not None
+            proven = read_fingerprint(card.folder) is not None
             for engine in self._reachable_engines():
                 for model in engine.bases:
                     if _paths(model.root) & _paths(card.folder) or (proven and model.name == card.name):
@@ -115,6 +116,7 @@ class Engines:
                             prompter, engine.server, engine.places, model.name, None, self._group
                         )
             raise CardNotServed(f"no server has it (they have {self._served_names()})")
+        # An adapter: vLLM must be able to load it, and the server must have its base.
         refused = ""
         with explained(CardError, f"card {card.name!r}: its adapter can't be read"):
             try:
@@ -126,7 +128,7 @@ class Engines:
                     changed = [name for name in file.keys() if "token_adapter" in name]  # noqa: SIM118
                 refused = f"it changes {changed[0]}" if changed else ""
         if refused:
-            raise CardNotServed(f"vLLM does not take its adapter: {refused}")
+            raise CardNotServed(f"vLLM can't load its adapter: {refused}")
         named = card.manifest.base
         for engine in self._reachable_engines():
             if (base := engine.base(named.name)) is not None:
@@ -137,8 +139,8 @@ class Engines:
         raise CardNotServed(f"no server has its base {named.name!r} (they have {self._served_names()})")
 
     def _reachable_engines(self) -> Iterator[_Engine]:
-        """Yield servers with the models they list, each asked until it has answered. If some do not answer, raise their
-        error last."""
+        """Yield the servers with the models that they list; one that failed is tried again on the next call. If some do
+        not answer, raise the first one's error after the others."""
         failed: LLMError | None = None
         for place, (server, places) in enumerate(zip(self._servers, self._places, strict=True)):
             if place not in self._engines:
@@ -161,7 +163,7 @@ class Engines:
 def adapter_name(card: Card) -> str:
     """Return the server-side name of a card's adapter, equal for all programs with this version of the card."""
     sealed = card.folder / MANIFEST
-    # A card by reference lies in the fetched repository, without a manifest.
+    # The folder of a card by reference is the fetched repository, which has no manifest.
     text = sealed.read_bytes() if sealed.is_file() else card.manifest.to_json().encode()
     return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
 
@@ -170,7 +172,7 @@ def _make_prompter(card: Card, models: Loader, folder: Path | None, served: Serv
     """Prompt as the own engine does; if the base is not on this machine, within the server's limits."""
     ends, context = (None, None) if folder is None else limits(folder)
     limits_of = [most for most in (context, served.context) if most is not None]
-    return prompting.read(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
+    return prompting.load_prompter(card, models.tokenizer(card), ends, min(limits_of, default=CONTEXT), 0)
 
 
 def _paths(name: str | Path) -> set[Path]:

@@ -1,11 +1,11 @@
-"""Analyses of a run's answers."""
+"""Analyses of a run's answers, and the registry of all analyses."""
 
 import inspect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult
-from kcard.evaluation.runs.summary import QuestionOutcome, is_right, outcomes
+from kcard.evaluation.runs.run import EvalResult, holds_answer
+from kcard.evaluation.runs.summary import QuestionOutcome, is_right, make_outcomes
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 
@@ -25,54 +25,26 @@ __all__ = [
     "Cell",
     "analyse",
     "analysis_names",
-    "applicable",
-    "brief",
     "card_choice",
     "cost",
+    "format_cell",
     "groups",
-    "holds",
     "lost_incumbents",
     "mmlu_domains",
-    "shown",
+    "run_applicable",
     "sources",
     "yes_no",
 ]
 
 
-# A result without its long texts, so that those of a large run fit into memory together.
-
-TEXTS = ("text", "pruned", "evidence", "source")
-
-
-def brief(result: EvalResult) -> EvalResult:
-    """Return the result without the prompts of its calls and the texts of its passages, which are "" and left out; a
-    passage tells instead whether it `holds` an accepted answer."""
-    trace = dict(result.trace)
-    if isinstance(passages := trace.get("passages"), list):
-        trace["passages"] = [
-            {key: value for key, value in p.items() if key not in TEXTS} | {"holds": holds(p, result)}
-            if isinstance(p, dict)
-            else p
-            for p in passages
-        ]
-    return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
-
-
-def holds(passage: Mapping[str, Any], result: EvalResult) -> bool:
-    """Return whether a passage of the result's trace, brief or whole, holds an accepted answer."""
-    if "holds" in passage:
-        return bool(passage["holds"])
-    return substring(str(passage.get("text")), [result.choices.get(a, a) for a in result.answers])
-
-
-# What an analysis finds: a table, charts, and a sentence or two that say what they show.
+# The result of an analysis: a table, charts, and a sentence or two that explain them.
 
 Cell = str | int | float | Mean | None
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """A finding about a run.
+    """The result of an analysis.
 
     text  what it shows, and what it does not
     rows  one cell for each of `columns`; None: not measured
@@ -87,19 +59,19 @@ class Analysis:
 
 
 class Analyst(Protocol):
-    """A function from a run's results to what they show. Registered under `kcard.analyses`."""
+    """A function that analyses a run, registered under `kcard.analyses`."""
 
     def __call__(self, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-        """`metrics` by task. The results may be brief: without prompts and the texts of passages (`brief`).
+        """Analyse results, which may come without prompts and passages' texts (`drop_texts`). `metrics` by task.
 
         An analysis that needs a file takes its path as a third argument.
 
-        Raises UsageError, with a remedy, where they hold nothing to analyse.
+        Raises UsageError, with a remedy, if the results contain nothing to analyse.
         """
         ...
 
 
-def shown(cell: Cell) -> str:
+def format_cell(cell: Cell) -> str:
     """Format a cell as text."""
     if cell is None:
         return "–"
@@ -110,12 +82,12 @@ def shown(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
-# Which cards wrote, and whose passages were kept, for each task and group (Knowledge Card, figure 8).
+# Which cards generated passages, and whose passages the selectors kept, by task and group (Knowledge Card, figure 8).
 
 
 @dataclass
 class _Counts:
-    """Questions of one group under one setting, and on how many of them each card wrote and was kept."""
+    """Numbers of questions of a group: all, and those with a passage, and a kept passage, of each card."""
 
     questions: int = 0
     wrote: Counter[str] = field(default_factory=Counter)
@@ -123,8 +95,9 @@ class _Counts:
 
 
 def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Return shares of questions by setting, group and card. Raises UsageError where no card wrote anything."""
+    """Return shares of questions by setting, group and card. Raises UsageError if no card generated a passage."""
     del metrics
+    # Count questions, and the cards of their passages, by setting and group.
     by_group: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
     for result in results:
         counts = by_group[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
@@ -136,6 +109,25 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     if not by_group:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
     cards = sorted({card for counts in by_group.values() for card in counts.wrote})
+
+    def heat(name: str, parts: Mapping[str, _Counts]) -> Heat:
+        return Heat(
+            f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
+            tuple(parts),
+            tuple(cards),
+            tuple(tuple(part.selected[card] / part.questions for card in cards) for part in parts.values()),
+            title=f"{name}: share of questions with a kept passage",
+        )
+
+    # One map for each setting; for a run with a single group, one map of all settings.
+    groups = list(dict.fromkeys(group for _, group in by_group))
+    if len(groups) == 1:
+        heats = [heat(groups[0], {setting: counts for (setting, _), counts in by_group.items()})]
+    else:
+        heats = [
+            heat(setting, {group: counts for (name, group), counts in by_group.items() if name == setting})
+            for setting in dict.fromkeys(setting for setting, _ in by_group)
+        ]
     return Analysis(
         "cards",
         "Cards by task",
@@ -155,56 +147,32 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
             for card in cards
             if counts.wrote[card]
         ),
-        _card_choice_heats(by_group, cards),
+        tuple(heats),
     )
 
 
-def _card_choice_heats(by_group: Mapping[tuple[str, str], _Counts], cards: list[str]) -> tuple[Heat, ...]:
-    """Return one map for each setting; for a run with one group only, one map of all settings."""
-    settings = list(dict.fromkeys(setting for setting, _ in by_group))
-    groups = list(dict.fromkeys(group for _, group in by_group))
-    if len(groups) == 1:
-        return (
-            _card_choice_heat(
-                groups[0], {setting: counts for (setting, _), counts in by_group.items()}, cards
-            ),
-        )
-    return tuple(
-        _card_choice_heat(
-            setting, {group: counts for (name, group), counts in by_group.items() if name == setting}, cards
-        )
-        for setting in settings
-    )
+# The cost of each setting beside its score: calls, tokens, and the seconds a question takes.
 
-
-def _card_choice_heat(name: str, parts: Mapping[str, _Counts], cards: list[str]) -> Heat:
-    return Heat(
-        f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
-        tuple(parts),
-        tuple(cards),
-        tuple(tuple(counts.selected[card] / counts.questions for card in cards) for counts in parts.values()),
-        title=f"{name}: share of questions with a kept passage",
-    )
-
-
-# What each setting costs beside what it scores: calls, tokens, and how long questions take.
-
-SHARES = (0.1, 0.5, 0.9, 0.99)
+PERCENTILES = (0.1, 0.5, 0.9, 0.99)
 
 
 def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Compare scores, calls, tokens and latency percentiles of the answered questions. Raises UsageError without a
-    result."""
+    """Compare scores, calls, tokens and latency percentiles of the answered questions.
+
+    Raises UsageError if no question was answered.
+    """
+    # The outcomes of each setting, and the percentiles of their seconds.
     answered: dict[tuple[str, str], list[QuestionOutcome]] = {}
-    for outcome in outcomes(results, metrics):
+    for outcome in make_outcomes(results, metrics):
         if not outcome.failed:
             answered.setdefault((outcome.task, outcome.setting), []).append(outcome)
     if not answered:
         raise UsageError("this run has no answer yet")
     seconds = {
-        key: tuple(float(value) for value in np.quantile([o.seconds for o in part], SHARES))
+        key: tuple(float(value) for value in np.quantile([o.seconds for o in part], PERCENTILES))
         for key, part in answered.items()
     }
+    # A row for each setting, and a chart for each task.
     rows: list[tuple[Cell, ...]] = []
     for (task, setting), part in answered.items():
         score = Mean.of([o.score(metrics[task]) for o in part])
@@ -239,13 +207,14 @@ def _mean(counts: Sequence[int | None]) -> float | None:
     return sum(numbers) / len(numbers) if len(numbers) == len(counts) else None
 
 
-# The score of each setting in each part of a task, such as MMLU's subjects.
+# The score of each setting in each group of a task, such as MMLU's subjects.
 
 
 def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Return a table and a heat map of groups x settings. Raises UsageError where no task has two groups."""
+    """Return a table and a heat map of groups x settings. Raises UsageError if no task has two groups."""
+    # The outcomes by group and setting, for tasks with several groups.
     by_group: dict[tuple[str, str], dict[str, list[QuestionOutcome]]] = {}
-    for outcome in outcomes(results, metrics):
+    for outcome in make_outcomes(results, metrics):
         if outcome.group:
             by_group.setdefault((outcome.task, outcome.group), {}).setdefault(outcome.setting, []).append(
                 outcome
@@ -254,6 +223,7 @@ def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     parts = {key: part for key, part in sorted(by_group.items()) if tasks.count(key[0]) > 1}
     if not parts:
         raise UsageError("no task of this run has groups: MMLU has subjects, PopQA relations")
+    # The mean of each setting in each group, for the table and the map.
     settings = list(dict.fromkeys(setting for part in parts.values() for setting in part))
     several = len({task for task, _ in parts}) > 1
     names = [f"{task}: {group}" if several else group for task, group in parts]
@@ -281,9 +251,9 @@ def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     )
 
 
-# How well settings know races whose incumbent was not elected again (Knowledge Card, section 5 and table 5).
+# Scores on races whose incumbent was not re-elected (Knowledge Card, section 5 and table 5).
 #
-# An LLM of before the election names the incumbent; cards that were trained later should not.
+# An LLM trained before the election names the incumbent; cards trained later should not.
 
 IncumbentKey = tuple[str, str]  # task and setting
 
@@ -293,8 +263,8 @@ def lost_incumbents(
 ) -> Analysis:
     """Return scores on the races of a file, and how often the answer names the incumbent.
 
-    The file has `race`, as it stands in the questions, and `incumbent`. Raises UsageError without it, where it is
-    malformed, and where no question is about one of its races.
+    The file has the columns `race`, as the questions word it, and `incumbent`. Raises UsageError without a file, for a
+    malformed one, and if no question is about one of its races.
     """
     if file is None:
         raise UsageError(
@@ -305,16 +275,16 @@ def lost_incumbents(
     for where, row in read_entries(file, "incumbents"):
         race, incumbent = row.get("race"), row.get("incumbent")
         if not (isinstance(race, str) and race.strip() and isinstance(incumbent, str) and incumbent.strip()):
-            raise UsageError(f'{where}: expected "race" and "incumbent", each a text')
+            raise UsageError(f'{where}: expected a "race" and an "incumbent", both with a text')
         incumbents.append((f" {normalise(race)} ", incumbent))
-    # The answer names the incumbent where it has the name, or is a part of it.
+    # Score the questions about these races; an answer names the incumbent if it contains the name or is part of it.
     scores: dict[IncumbentKey, list[float]] = {}
     named: dict[IncumbentKey, list[float]] = {}
     for result in results:
         name = next((name for race, name in incumbents if race in f" {normalise(result.question)} "), None)
         if name is not None:
             key = result.task, result.setting
-            (outcome,) = outcomes([result], metrics)
+            (outcome,) = make_outcomes([result], metrics)
             scores.setdefault(key, []).append(outcome.score(metrics[result.task]))
             answer = result.choices.get(result.prediction, result.prediction)
             named.setdefault(key, []).append(
@@ -322,8 +292,9 @@ def lost_incumbents(
             )
     if not scores:
         raise UsageError(
-            f"no question of this run is about a race of {file}: write races as the questions do"
+            f"no question of this run is about a race of {file}: word the races as the questions do"
         )
+    # A chart for each task.
     charts = []
     for task in dict.fromkeys(task for task, _ in scores):
         means = [(setting, Mean.of(found)) for (name, setting), found in scores.items() if name == task]
@@ -351,7 +322,7 @@ def lost_incumbents(
 def mmlu_domains(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score of each setting in STEM, humanities, social sciences and other.
 
-    Raises UsageError where the run has no questions of MMLU's subjects in two domains.
+    Raises UsageError unless the run has questions of MMLU's subjects in two domains.
     """
     own = (
         replace(result, group=domain)
@@ -369,8 +340,8 @@ RETRIEVAL = {"retrieval", "replug"}
 
 @dataclass
 class _SettingAnswers:
-    """One setting of a task: by question, whether its answer was right, and whether a passage that the LLM read holds
-    an accepted answer."""
+    """A setting on a task: for each question, whether its answer was right, and whether a passage that the LLM read
+    contains an accepted answer."""
 
     correct: dict[str, bool] = field(default_factory=dict)
     holds_answer: dict[str, bool] = field(default_factory=dict)
@@ -381,36 +352,38 @@ class _SettingAnswers:
         read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
         self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
-        self.holds_answer[result.id] = any(holds(p, result) for p in read)
+        self.holds_answer[result.id] = any(holds_answer(p, result) for p in read)
 
 
 def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Compare every setting with cards alone to every one with retrieval alone, on the questions that both answered.
+    """Compare every setting with cards only to every setting with retrieval only, on the questions both answered.
 
-    Raises UsageError where a run has not both.
+    Raises UsageError unless the run has both.
     """
+    # The answers of each setting, sorted by where its passages come from.
     settings: dict[tuple[str, str], _SettingAnswers] = {}
     for result in results:
         if not result.error:
             settings.setdefault((result.task, result.setting), _SettingAnswers()).add(
                 result, metrics[result.task]
             )
-    wrote = [key for key, read in settings.items() if read.modes <= CARDS]
-    looked_up = [key for key, read in settings.items() if read.modes <= RETRIEVAL]
-    pairs = [(one, two) for one in wrote for two in looked_up if one[0] == two[0]]
+    with_cards = [key for key, answers in settings.items() if answers.modes <= CARDS]
+    with_retrieval = [key for key, answers in settings.items() if answers.modes <= RETRIEVAL]
+    # A paired comparison of every two settings of one task.
+    pairs = [(one, two) for one in with_cards for two in with_retrieval if one[0] == two[0]]
     rows: list[tuple[Cell, ...]] = []
     points = []
     for one, two in pairs:
         cards, retrieval = settings[one], settings[two]
         both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
-        first, second = ([float(read.correct[id_]) for id_ in both] for read in (cards, retrieval))
+        first, second = ([float(answers.correct[id_]) for id_ in both] for answers in (cards, retrieval))
         comparison = compare_scores(first, second)
         difference = Mean(comparison.difference, comparison.low, comparison.high)
         rows.append(
             (
                 *(*one, two[1], len(both), Mean.of(first), Mean.of(second)),
                 *(difference, comparison.p, comparison.better, comparison.worse),
-                *(Mean.of([float(read.holds_answer[id_]) for id_ in both]) for read in (cards, retrieval)),
+                *(Mean.of([float(part.holds_answer[id_]) for id_ in both]) for part in (cards, retrieval)),
             )
         )
         points.append(PlotPoint(f"{one[1]} − {two[1]}, {one[0]}", difference))
@@ -449,9 +422,9 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
     )
 
 
-# Whether the LLM needed the information that it asked for (Knowledge Card, section 5 and figure 6).
+# Whether the gate's decisions agree with what the LLM knows (Knowledge Card, section 5 and figure 6).
 
-UNDECIDED = {"always", "never"}  # gates that say the same of every question
+CONSTANT_GATES = {"always", "never"}
 ALONE = "direct"
 
 WordingKey = tuple[str, str, str]  # task, setting and gate
@@ -459,21 +432,23 @@ WordingKey = tuple[str, str, str]  # task, setting and gate
 
 @dataclass
 class _Decisions:
-    """By question: whether the gate sought knowledge, and whether the setting's answer was right."""
+    """For each question, whether the gate sent it to cards, and whether the setting's answer was right."""
 
     by_question: dict[str, tuple[bool, bool]] = field(default_factory=dict)
 
     def count(self, yes: bool, correct: bool) -> int:
+        """Count the questions with this decision and correctness."""
         return sum(decision == (yes, correct) for decision in self.by_question.values())
 
 
 def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return how often a gate said yes or no, and how often the answer was then right.
 
-    Over-asking is a yes where the LLM alone is right, under-asking a no where it is wrong, as shares of the questions
-    that the setting `direct` was asked too. Questions that failed are left out. Raises UsageError where no gate
-    decided anything.
+    Over-asking is a yes although the LLM alone is right, under-asking a no although it is wrong, as shares of the
+    questions that the setting `direct` answered too. Failed questions are left out. Raises UsageError if no gate
+    decided.
     """
+    # The decisions of each gate, and the answers of the LLM alone.
     decisions: dict[WordingKey, _Decisions] = {}
     alone: dict[tuple[str, str], bool] = {}
     for result in results:
@@ -483,21 +458,24 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         if result.setting == ALONE:
             alone[result.task, result.id] = correct
         gate = result.trace.get("gate")
-        if isinstance(gate, dict) and gate.get("name") not in UNDECIDED:
+        if isinstance(gate, dict) and gate.get("name") not in CONSTANT_GATES:
             key = result.task, result.setting, str(gate.get("name"))
             decisions.setdefault(key, _Decisions()).by_question[result.id] = bool(gate.get("fired")), correct
     if not decisions:
         raise UsageError("no gate decided anything in this run: run a setting with one, such as top-down")
+    # A row and a two-by-two map for each gate.
     rows: list[tuple[Cell, ...]] = []
     charts = []
-    for (task, setting, name), decided in decisions.items():
-        counts = [decided.count(yes, correct) for yes in (True, False) for correct in (True, False)]
+    for (task, setting, name), gate_decisions in decisions.items():
+        counts = [gate_decisions.count(yes, correct) for yes in (True, False) for correct in (True, False)]
         both = [
-            (yes, alone[task, id_]) for id_, (yes, _) in decided.by_question.items() if (task, id_) in alone
+            (yes, alone[task, id_])
+            for id_, (yes, _) in gate_decisions.by_question.items()
+            if (task, id_) in alone
         ]
         over = Mean.of([float(yes and correct) for yes, correct in both])
         under = Mean.of([float(not yes and not correct) for yes, correct in both])
-        total = len(decided.by_question)
+        total = len(gate_decisions.by_question)
         rows.append((task, setting, name, total, *counts, over, under))
         shares = [count / total for count in counts]
         charts.append(
@@ -524,7 +502,7 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     )
 
 
-# Analyses by name, the built-in ones and a user's own (entry points of the group `kcard.analyses`).
+# Analyses by name, built-in ones and plugins (entry points of the group `kcard.analyses`).
 
 GROUP = "kcard.analyses"
 
@@ -535,9 +513,10 @@ def analysis_names() -> list[str]:
 
 
 def analyse(name: str, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Run an analysis of results: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
+    """Run an analysis: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
 
-    Raises UsageError for an unknown name, a file where none is taken, and where the results hold nothing for it.
+    Raises UsageError for an unknown name, for a file that the analysis doesn't take, and if the results contain nothing
+    to analyse.
     """
     name, separator, file = name.partition("=")
     if name not in analysis_names():
@@ -550,8 +529,8 @@ def analyse(name: str, results: Iterable[EvalResult], metrics: Mapping[str, str]
     return analyst(results, metrics, Path(file).expanduser())
 
 
-def applicable(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[Analysis]:
-    """Return every analysis that finds something in the results."""
+def run_applicable(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[Analysis]:
+    """Run every analysis, and return those that find something in the results."""
     analyses = []
     for name in analysis_names():
         try:

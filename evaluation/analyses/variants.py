@@ -1,4 +1,4 @@
-"""Analyses of runs that vary the cards, selectors, numbers of documents or wordings."""
+"""Analyses of runs that vary cards, selectors, numbers of documents or the wording of self-ask."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from kcard.evaluation.analyses.answers import Analysis, Cell
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines, PlotLine, PlotPoint
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, SettingName
-from kcard.evaluation.runs.summary import QuestionOutcome, outcomes
+from kcard.evaluation.runs.summary import QuestionOutcome, make_outcomes
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
 
 __all__ = [
     "Variant",
     "added_cards",
-    "difference",
     "document_counts",
     "find_variants",
+    "mean_difference",
     "mean_score",
     "patched_cards",
     "selector_ablation",
@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 
-# Settings of a run that vary one setting in some of its options, with their outcomes.
+# Variants of a setting that differ in some options, with their outcomes.
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A setting on a task. `base`: the setting without the options that are varied; `options`: these."""
+    """A setting on a task. `base`: the setting without the varied options; `options`: the varied ones."""
 
     task: str
     base: str
@@ -47,9 +47,9 @@ class Variant:
 def find_variants(
     results: Iterable[EvalResult], metrics: Mapping[str, str], keys: frozenset[str]
 ) -> list[Variant]:
-    """Return every setting of every task, with its options among `keys`, in the order of the results."""
+    """Return every setting of every task as a variant in the options `keys`, in the order of the results."""
     by_setting: dict[tuple[str, str], dict[str, QuestionOutcome]] = {}
-    for outcome in outcomes(results, metrics):
+    for outcome in make_outcomes(results, metrics):
         by_setting.setdefault((outcome.task, outcome.setting), {})[outcome.id] = outcome
     variants = []
     for (task, setting), part in by_setting.items():
@@ -67,20 +67,21 @@ def mean_score(variant: Variant, metric: str) -> Mean:
     return mean
 
 
-def difference(first: Variant, second: Variant, metric: str) -> Mean | None:
-    """Return the first's score less the second's on the questions that both were asked; None where there is none."""
+def mean_difference(first: Variant, second: Variant, metric: str) -> Mean | None:
+    """Return the mean difference, first minus second, on the questions of both; None if they share no question."""
     both = [(o, second.outcomes[id_]) for id_, o in first.outcomes.items() if id_ in second.outcomes]
     return Mean.of([a.score(metric) - b.score(metric) for a, b in both], paired=True)
 
 
-# What a pool is worth as cards are added to it one by one (Knowledge Card, section 6).
+# The score as cards are added to a pool one by one (Knowledge Card, section 6).
 
 
 def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Return the score with the first card, with the first two, and so on; what each added card changes.
+    """Return the score with the first card, with the first two, and so on, and the change that each card brings.
 
-    Raises UsageError unless the run has settings each of which has one card more than the one before.
+    Raises UsageError unless the run has settings that each add one card to the one before.
     """
+    # Chains of settings, each with one more card.
     chains: dict[tuple[str, str], list[Variant]] = {}
     for variant in find_variants(results, metrics, frozenset({"cards"})):
         chain = chains.setdefault((variant.task, variant.base), [])
@@ -91,11 +92,13 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     chains = {key: chain for key, chain in chains.items() if len(chain) > 1}
     if not chains:
         raise UsageError("this run adds no cards one by one: start one with `kcard eval --analysis adding`")
+    # A row for each step.
     rows: list[tuple[Cell, ...]] = []
     for (task, base), chain in chains.items():
         for n, variant in enumerate(chain):
-            change = difference(variant, chain[n - 1], metrics[task]) if n else None
+            change = mean_difference(variant, chain[n - 1], metrics[task]) if n else None
             rows.append((task, base, n + 1, variant.values[-1], mean_score(variant, metrics[task]), change))
+    # A chart for each task, with a line for each chain.
     charts = []
     for task in dict.fromkeys(task for task, _ in chains):
         of_task = {base: chain for (name, base), chain in chains.items() if name == task}
@@ -129,7 +132,7 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     )
 
 
-# How many documents cards should write and selectors keep (Knowledge Card, section 6 and figure 4).
+# The score by numbers of documents: generated by cards, kept by selectors (Knowledge Card, section 6 and figure 4).
 
 DOCUMENT_COUNTS_NAMES = {
     "n1": "n1, written by each card",
@@ -141,8 +144,9 @@ DOCUMENT_COUNTS_NAMES = {
 def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score, and the seconds a question, for each number of documents.
 
-    Raises UsageError unless the run has settings that differ in n1, n2 or n3 alone.
+    Raises UsageError unless the run has settings that differ only in n1, n2 or n3.
     """
+    # The variants of each setting that change one number.
     parts: dict[tuple[str, str], list[Variant]] = {}
     for variant in find_variants(results, metrics, frozenset(DOCUMENT_COUNTS_NAMES)):
         if len(variant.options) == 1:
@@ -150,6 +154,7 @@ def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
     parts = {key: part for key, part in parts.items() if len(part) > 1}
     if not parts:
         raise UsageError("this run varies no n1, n2 or n3: start one with `kcard eval --analysis documents`")
+    # A row for each variant, and a chart for each setting, with a line for each of n1, n2 and n3.
     rows: list[tuple[Cell, ...]] = []
     charts = []
     for (task, base), part in parts.items():
@@ -194,8 +199,9 @@ DIRECT = "direct"
 def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return the score of the LLM with each card alone, and its gain over the LLM without cards, by group.
 
-    Raises UsageError unless the run has direct and settings with one card each.
+    Raises UsageError unless the run has the setting `direct` and settings with one card each.
     """
+    # The LLM without cards, and with one card, on each task.
     variants = find_variants(results, metrics, frozenset({"cards"}))
     bare = {variant.task: variant for variant in variants if variant.base == DIRECT}
     patched = [variant for variant in variants if len(variant.options) == 1 and variant.task in bare]
@@ -203,23 +209,24 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
         raise UsageError(
             "this run has no settings with one card each: start one with `kcard eval --analysis patch`"
         )
-    # All questions, then those of each group, where there are some.
+    # A row for all questions, then for each group if there are any.
     rows: list[tuple[Cell, ...]] = []
     for variant in patched:
         metric = metrics[variant.task]
         for group in ("", *_groups([variant])):
             part = _only(variant, group)
-            gain = difference(part, bare[variant.task], metric)
+            gain = mean_difference(part, bare[variant.task], metric)
             labels = variant.task, variant.base, variant.values[0], group or "all"
             rows.append((*labels, len(part.outcomes), mean_score(part, metric), gain))
+    # For each task, a chart of gains, and a map of cards by group.
     charts: list[Intervals | Heat] = []
     for task in dict.fromkeys(variant.task for variant in patched):
         alone, metric = bare[task], metrics[task]
         of_task = [v for v in patched if v.task == task]
-        # Each card, with the setting where there are several.
+        # Cards are named with their setting if there are several settings.
         several = len({v.base for v in of_task}) != 1
         names = [f"{v.values[0]}, {v.base}" if several else v.values[0] for v in of_task]
-        gains = zip(names, (difference(v, alone, metric) for v in of_task), strict=True)
+        gains = zip(names, (mean_difference(v, alone, metric) for v in of_task), strict=True)
         charts.append(
             Intervals(
                 f"gain of each of {len(of_task)} cards alone on {task}; the numbers are in the table",
@@ -261,27 +268,29 @@ def _groups(variants: Sequence[Variant]) -> list[str]:
 
 
 def _only(variant: Variant, group: str) -> Variant:
-    """Return the variant on the questions of a group; "" is all."""
+    """Restrict a variant to the questions of a group; "" is all questions."""
     part = {id_: outcome for id_, outcome in variant.outcomes.items() if group in ("", outcome.group)}
     return Variant(variant.task, variant.base, variant.options, part)
 
 
-# What each selector is good for: one at a time left to chance (Knowledge Card, section 6 and figure 3).
+# The effect of each selector: the score without it (Knowledge Card, section 6 and figure 3).
 
 SELECTOR_ABLATION_NAMES = {"relevance": "relevance", "pruner": "pruning", "checker": "factuality"}
 
 
 def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Return the score of a setting without each selector, and what that costs.
+    """Return the score of a setting without each selector, and the change against all three.
 
-    Raises UsageError unless the run has a setting with and without changed selectors.
+    Raises UsageError unless the run has a setting with and without all selectors.
     """
+    # The variants of each setting, with and without a selector.
     parts: dict[tuple[str, str], list[Variant]] = {}
     for variant in find_variants(results, metrics, frozenset(SELECTOR_ABLATION_NAMES)):
         parts.setdefault((variant.task, variant.base), []).append(variant)
     parts = {key: part for key, part in parts.items() if len(part) > 1 and any(not v.options for v in part)}
     if not parts:
         raise UsageError("this run leaves out no selector: start one with `kcard eval --analysis selectors`")
+    # A row for each variant, and a chart for each setting.
     return Analysis(
         "selectors",
         "Without a selector",
@@ -294,7 +303,7 @@ def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str])
                 base,
                 _selectors_name(v),
                 mean_score(v, metrics[task]),
-                difference(v, _whole(part), metrics[task]) if v.options else None,
+                mean_difference(v, _whole(part), metrics[task]) if v.options else None,
             )
             for (task, base), part in parts.items()
             for v in part
@@ -323,27 +332,28 @@ def _selectors_name(variant: Variant) -> str:
     return f"without {', '.join(left_out)}" if left_out else "all three"
 
 
-# How far the wordings agree that ask the LLM whether it needs more (Knowledge Card, appendix and figure 7).
+# Agreement of the wordings of self-ask, which ask the LLM whether it needs knowledge (Knowledge Card, appendix and
+# figure 7).
 
 Key = tuple[str, str]  # task and setting
-Votes = dict[int, bool]  # whether more is needed, by wording
+Votes = dict[int, bool]  # whether knowledge is needed, by the number of the wording
 
 
 def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Return the share of questions on which all wordings agree, and every two of them; the first time that each was
-    asked.
+    """Return the share of questions on which all wordings agree, and every two of them, by their first replies.
 
-    A reply that is neither yes nor no counts as a need, as it does for gates. Raises UsageError where no question was
-    asked in two wordings.
+    A reply that is neither yes nor no counts as a need, as for gates. Raises UsageError if no question was asked in two
+    wordings.
     """
     del metrics
+    # The vote of each wording on each question.
     by_setting: dict[Key, list[Votes]] = {}
     for result in results:
         votes: Votes = {}
         for call in result.calls:
             if call.kind != "need" or call.error:
                 continue
-            # The prompt ends with the wording; earlier ones stand in examples and in the transcript.
+            # The prompt ends with the wording; earlier occurrences are in examples and in the transcript.
             places = [call.prompt.rfind(need.ask) for need in NEED]
             wording = places.index(max(places))
             if places[wording] >= 0:
@@ -356,6 +366,7 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
             "no question of this run was asked in several wordings: run a setting with an ensemble, such as "
             "top-down@self-ask-ensemble"
         )
+    # The agreement of all wordings, and of every two.
     unanimous = {
         key: [float(len(set(votes.values())) == 1) for votes in questions]
         for key, questions in by_setting.items()

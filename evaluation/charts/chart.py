@@ -1,6 +1,6 @@
-"""Charts as SVG, and the web pages that they stand in.
+"""Charts as SVG, and the web pages that contain them.
 
-All are drawn in units of which a page shows about one per pixel.
+Charts compute the geometry, in units of about one pixel; templates draw them.
 """
 
 import math
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.browse import CardReport, plot, timeline
+from kcard.evaluation.browse import CardReport, lay_out_histogram, lay_out_timeline
 from kcard.evaluation.records import Mean
 from kcard.io import shown_size, write_text
 
@@ -35,14 +35,14 @@ __all__ = [
 ]
 
 
-# The ticks of an axis, and where a value lies on it.
+# Axes.
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear axis from `start` to `end`, in a picture's units, with its ticks; `end` may lie before `start`."""
+    """A linear axis with its ticks, from `start` to `end` in the picture's units; `end` may be less than `start`."""
 
     ticks: tuple[float, ...]
     start: float
@@ -59,7 +59,7 @@ class Axis:
         most: float = math.inf,
         count: int = 5,
     ) -> "Axis":
-        """Return an axis with about `count` round ticks that covers the values, and not more than [least, most]."""
+        """Return an axis with about `count` round ticks over the range of the values, clipped to [least, most]."""
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if high - low < 1e-9:
@@ -72,19 +72,19 @@ class Axis:
         return cls(tuple(round(step * i, 10) for i in range(first, last + 1)), start, end)
 
     def at(self, value: float) -> float:
-        """Return where the value lies, cut to the axis' ends."""
+        """Return the position of a value, clipped to the ends of the axis."""
         low, high = self.ticks[0], self.ticks[-1]
         share = min(max((value - low) / (high - low), 0.0), 1.0)
         return round(self.start + share * (self.end - self.start), 2)
 
     def named(self, tick: float) -> str:
-        """Return a tick as text."""
+        """Format a tick as text."""
         return f"{tick:,.10g}"
 
 
 WIDTH = 520.0
 LABEL = 168.0
-LEFT = 54.0  # of a plot, beside the numbers of its axis
+LEFT = 54.0  # room for the numbers of the y axis
 LABEL_CHARACTERS = 27
 ROW = 26.0
 TOP, BOTTOM = 12.0, 40.0
@@ -92,7 +92,7 @@ TONES = 6  # colours in charts.css
 
 
 def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:
-    """Return the text with its middle left out where it is longer than `most` characters."""
+    """Shorten the text to `most` characters by an ellipsis in its middle."""
     if len(text) <= most:
         return text
     head = (most - 1) // 2
@@ -101,7 +101,7 @@ def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A measurement: a name, its mean with the interval, and, in a scatter plot or line, its x."""
+    """A measurement: its name, its mean with the interval and, in a scatter plot or line, its x."""
 
     label: str
     mean: Mean
@@ -112,9 +112,9 @@ class PlotPoint:
 class Intervals:
     """One row for each point: the mean as a dot, its interval as a line.
 
-    alt        what the picture shows, for those who do not see it
-    reference  a value that all are compared with, drawn as a dashed line
-    signed     whether the values are differences, written with their sign
+    alt        text for screen readers
+    reference  a value to compare with, drawn as a dashed line; None: no line
+    signed     whether the values are differences, shown with their sign
     """
 
     alt: str
@@ -134,7 +134,7 @@ class Intervals:
 
     @property
     def base(self) -> float:
-        """Where the axis lies."""
+        """The y of the axis."""
         return self.height - BOTTOM
 
     @cached_property
@@ -148,7 +148,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class PlacedPoint:
-    """A point of a scatter plot with the place of its name, which may be moved so that names do not overlap."""
+    """A point of a scatter plot and the position of its label, moved so that labels do not overlap."""
 
     point: PlotPoint
     x: float
@@ -182,20 +182,21 @@ class Scatter:
 
     @property
     def placed(self) -> tuple[PlacedPoint, ...]:
-        """Every point with its name on the side that has more room, moved up or down past names already placed."""
+        """The points, with their labels on the side with more room, moved up or down past labels already placed."""
         placed: list[PlacedPoint] = []
         for point in sorted(self.points, key=lambda point: -point.mean.mean):
             x, y = self.x_axis.at(point.x), self.y_axis.at(point.mean.mean)
+            # The label's side and width.
             left = x > self.width * 0.6
             anchor, label_x = ("end", x - 9) if left else ("start", x + 9)
             width = 6.4 * len(shorten(point.label))
             span = (label_x - width, label_x) if left else (label_x, label_x + width)
-            # The height nearest to y, within the plot, at which the name meets no other.
+            # The height nearest to y, within the plot, at which it overlaps no other label.
             taken = []
             for other in placed:
-                wide = 6.4 * len(shorten(other.point.label))
-                low = other.label_x - wide if other.anchor == "end" else other.label_x
-                if low < span[1] + 4 and span[0] < low + wide + 4:
+                other_width = 6.4 * len(shorten(other.point.label))
+                low = other.label_x - other_width if other.anchor == "end" else other.label_x
+                if low < span[1] + 4 and span[0] < low + other_width + 4:
                     taken.append(other.label_y)
             tries = [y + sign * step * 3 for step in range(80) for sign in (1, -1)]
             inside = [t for t in tries if 14 <= t <= self.height - 50]
@@ -215,7 +216,7 @@ class PlotLine:
 
 @dataclass(frozen=True)
 class Lines:
-    """Series of means with their intervals. `ticks`: the names of the places x = 0, 1, ...; empty for a numeric x."""
+    """Series of means with their intervals. `ticks`: labels of x = 0, 1, ...; empty for a numeric x axis."""
 
     alt: str
     series: tuple[PlotLine, ...]
@@ -228,7 +229,7 @@ class Lines:
 
     @property
     def slanted(self) -> bool:
-        """Whether the names of the places need more room than they have beside each other."""
+        """Whether the labels of the x axis are too wide to be horizontal."""
         return sum(7 * min(len(name), 16) + 12 for name in self.ticks) > WIDTH - LEFT
 
     @property
@@ -237,12 +238,12 @@ class Lines:
 
     @property
     def bottom(self) -> float:
-        """What is below the axis."""
+        """Room below the x axis."""
         return 96.0 if self.slanted else 46.0
 
     @property
     def top(self) -> float:
-        """Where the plot begins, below the names of the series."""
+        """The y of the plot's top, below the labels of the series."""
         return 14.0 + (18 * len(self.series) if len(self.series) > 1 else 0)
 
     @cached_property
@@ -257,14 +258,14 @@ class Lines:
         return Axis.over([end for m in means for end in (m.low, m.high)], self.height - self.bottom, self.top)
 
     def x(self, point: PlotPoint, line: int) -> float:
-        """Return where a point stands; those of several lines a little apart, so that their intervals can be told
-        apart."""
+        """Return the x of a point of the given line; points of several lines are shifted so that their
+        intervals don't overlap."""
         return round(self.x_axis.at(point.x) + 5 * (line - (len(self.series) - 1) / 2), 2)
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A table of shares in [0, 1] as shaded cells; None: nothing was measured. `title` stands above."""
+    """A table of shares in [0, 1] as shaded cells, below its title; None: not measured."""
 
     alt: str
     rows: tuple[str, ...]
@@ -297,20 +298,25 @@ class Heat:
 Chart = Intervals | Scatter | Lines | Heat
 
 
-# The browse table as one self-contained web page: no script is needed to read it, nothing is fetched.
+# The browse table as a self-contained web page, which needs no script and no network.
 
 TEMPLATE = Path(__file__).parents[1] / "browse.html"
 
 
 def render(reports: Sequence[CardReport], title: str = "Knowledge cards") -> str:
-    """Render the page as HTML. Everything that a card says is escaped, since it is not trusted."""
+    """Render the page as HTML. Cards' texts are escaped, since they are not trusted."""
     return render_template(
-        TEMPLATE, title=title, reports=reports, plot=plot, timeline=timeline, size=shown_size
+        TEMPLATE,
+        title=title,
+        reports=reports,
+        plot=lay_out_histogram,
+        timeline=lay_out_timeline,
+        size=shown_size,
     )
 
 
 def write_page(reports: Sequence[CardReport], path: Path | str, title: str = "Knowledge cards") -> Path:
-    """Write the page to `path`, whole or not at all; UsageError where that can't be written."""
+    """Write the page to `path`, atomically. Raises UsageError if that fails."""
     return write_document(path, render(reports, title))
 
 
@@ -330,7 +336,7 @@ def render_template(template: Path, **values: Any) -> str:
 
 
 def write_document(path: Path | str, page: str) -> Path:
-    """Write a page, whole or not at all; UsageError where that can't be done."""
+    """Write a page to `path`, atomically. Raises UsageError if that fails."""
     path = Path(path).expanduser()
     try:
         write_text(path, page)
@@ -339,7 +345,7 @@ def write_document(path: Path | str, page: str) -> Path:
     return path
 
 
-# Charts as files: SVG with its own style sheet, light or dark as its reader's system is.
+# Charts as files: SVG with its own style sheet, which follows the system's light or dark theme.
 
 FOLDER = Path(__file__).parent
 
@@ -353,9 +359,9 @@ def svg(chart: Chart) -> str:
 
 
 def write_pictures(charts: tuple[Chart, ...], path: Path) -> list[Path]:
-    """Write the charts: one to `path`, several to NAME-1.svg, NAME-2.svg and so on.
+    """Write a single chart to `path`, several charts to NAME-1.svg, NAME-2.svg and so on.
 
-    Raises UsageError where there is none, and where a file can't be written.
+    Raises UsageError if there is no chart, or a file can't be written.
     """
     if not charts:
         raise UsageError("this analysis has no chart: leave out --plot")

@@ -1,8 +1,8 @@
-"""Compare gates on records and choose one.
+"""Compare gates on records and recommend one.
 
-Every gate scores each record held out. Its threshold is chosen anew, on the held-out scores of the other folds: the
-most accurate one that lets at most the budget seek. So all gates are compared as what they are, a ranking of
-questions, and a gate that ranks no better than chance ends at never or always.
+Every gate scores each record while it is held out. The threshold of a fold is chosen on the held-out scores of the
+other folds: the most accurate one within the budget. So gates are compared by their ranking of questions, and a gate
+that ranks no better than chance becomes never or always.
 """
 
 import math
@@ -23,14 +23,14 @@ from kcard.evaluation.gates.outcome import (
     GateOutcome,
     Indices,
     Seeks,
-    both_ways,
-    cheapest_best,
-    curve,
-    folds,
-    outcomes,
+    best_within_budget,
+    cost_curve,
+    gated_scores,
+    scores_both_ways,
+    split_folds,
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write
+from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write_figure
 from kcard.gates import features
 from kcard.gates.base import Calibrated, Fitted, GateKind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
@@ -45,36 +45,36 @@ __all__ = [
     "GatelessBaseline",
     "Recommendation",
     "Trial",
-    "as_data",
+    "best_baseline",
     "cache_embeddings",
-    "choose",
+    "calibration_data",
     "compare_gates",
-    "draw",
+    "cross_validate",
+    "draw_calibration",
     "fit_chosen_gate",
-    "png",
-    "reference",
+    "recommend",
     "render",
-    "require",
+    "render_png",
+    "render_svg",
+    "require_matplotlib",
     "score_fitted",
-    "svg",
-    "tried",
     "write_page",
     "write_plot",
 ]
 
 
-# A kind of gate tried on records that it was not fitted on: fold by fold, each record is scored held out.
+# Cross-validation of a kind of gate.
 
 ENCODER = "minilm"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Scores and thresholds, shape (n,) each.
+    """Held-out scores of a gate with their thresholds, shape (n,) each.
 
-    correct_without  P(right without cards), shape (n,); None where the kind gives none
-    fits   the gate of each fold, in their order; empty where the kind left records out by itself
-    tuned  how many folds took each value of the settings in which the folds differ: {"k": {"5": 4, "7": 1}}
+    correct_without  P(right without cards), shape (n,); None if the kind gives no probability
+    fits             the gates fitted for the folds, in order; empty if the kind has its own leave-one-out
+    tuned            for settings in which the folds differ, the number of folds by value: {"k": {"5": 4, "7": 1}}
     """
 
     scores: Floats
@@ -88,7 +88,7 @@ class Trial:
         return np.asarray(self.scores < self.thresholds)
 
 
-def tried(
+def cross_validate(
     records: Sequence[Record],
     kind: GateKind,
     settings: Mapping[str, Any],
@@ -96,20 +96,22 @@ def tried(
     folds: Sequence[Indices],
     report: Callable[[int], None] | None = None,
 ) -> Trial:
-    """Fit the kind on all folds but one, and score that one; whatever a kind tunes, it tunes on the others.
+    """Score each fold by a gate fitted, and tuned, on the other folds.
 
-    `report` is called with how many folds are done. Raises what fitting and scoring raise.
+    `report` is called with the number of folds that are done. Raises what fitting and scoring raise.
     """
+    # Some kinds leave each record out without fitting n times.
     if len(folds) == len(records) and isinstance(kind, LeavesOneOut):
         left = kind.leave_one_out(records, settings, resources)
         if left is not None:
-            tuned = _counted(left.tuned)
+            tuned = _count_values(left.tuned)
             return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
+    # Fit a gate for each fold.
     scores, thresholds, right = (np.zeros(len(records)) for _ in range(3))
     fits: list[Fitted] = []
     for done, held_out in enumerate(folds, 1):
-        out = set(held_out.tolist())
-        fitted = kind.fit([r for i, r in enumerate(records) if i not in out], settings, resources)
+        excluded = set(held_out.tolist())
+        fitted = kind.fit([r for i, r in enumerate(records) if i not in excluded], settings, resources)
         queries = [records[i].query for i in held_out]
         scores[held_out] = fitted.scores(queries)
         if isinstance(fitted, Probabilistic):
@@ -118,26 +120,27 @@ def tried(
         fits.append(fitted)
         if report:
             report(done)
+    # The settings that each fold tuned.
     values = {key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings}
     correct_without = right if isinstance(fits[0], Probabilistic) else None
-    return Trial(scores, thresholds, correct_without, tuple(fits), _counted(values))
+    return Trial(scores, thresholds, correct_without, tuple(fits), _count_values(values))
 
 
 def score_fitted(records: Sequence[Record], fitted: Fitted) -> Trial:
-    """Score records with a fitted gate as it is, which may have been fitted on them: no fold is held out."""
+    """Score records with a fitted gate, which may have been fitted on the same records."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
     right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
     return Trial(scores, np.full(len(records), fitted.threshold), right, (fitted,))
 
 
-def _counted(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
+def _count_values(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
     tallies = {key: Counter(map(str, values)) for key, values in settings.items()}
     return {key: dict(counts.most_common()) for key, counts in tallies.items() if len(counts) > 1}
 
 
 def cache_embeddings(resources: Resources, settings: Mapping[str, Any]) -> Resources:
-    """Return the resources with a representation that embeds each question once, however often gates are fitted."""
+    """Return the resources with a representation that embeds each question only once for all gates."""
     if resources.representation is not None:
         return resources
     representation = features.find(str(settings.get("encoder", ENCODER)))
@@ -149,7 +152,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class GateCandidate:
-    """A gate to be compared: a kind, and what it is fitted with."""
+    """A gate to compare: a kind with its settings and resources."""
 
     name: str
     kind: GateKind
@@ -159,9 +162,9 @@ class GateCandidate:
 
 @dataclass(frozen=True)
 class GatelessBaseline:
-    """The best that no gate is needed for: never, always, or a share drawn at random where always costs too much.
+    """The best decision without a gate: never, always, or, if always exceeds the budget, a random share.
 
-    `outcomes`: how right each answer is, expected where it is drawn; shape (n,).
+    `outcomes`: the (expected) score of each answer, shape (n,).
     """
 
     name: str
@@ -175,13 +178,13 @@ class GatelessBaseline:
 
 @dataclass(frozen=True)
 class ComparedGate:
-    """One gate. `low` and `high` are 95 % bootstrap intervals.
+    """A gate with its outcome. `low`, `high`: 95 % interval of the accuracy.
 
-    difference  accuracy less that of the reference, with its interval
-    p           of the paired test against the reference; p_holm: for all the gates that were compared
-    curve       cost against accuracy, over all held-out scores
-    threshold   what the gate is to be used with: chosen on all held-out scores
-    obstacle    why it can't be asked with the text of a question alone, as `kcard ask` does; empty where it can
+    difference  accuracy minus that of the reference, with its 95 % interval
+    p           of the paired test against the reference; p_holm: corrected for all compared gates
+    curve       accuracy against cost, over all held-out scores
+    threshold   the recommended threshold, chosen on all held-out scores
+    obstacle    why `kcard ask` can't use it, which has only the text of a question; "" if it can
     """
 
     gate: str
@@ -201,7 +204,7 @@ class ComparedGate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was compared. `skipped`: gates that these records can't fit, and why not."""
+    """A comparison of gates. `skipped`: gates that can't be fitted on these records, and why."""
 
     records: int
     folds: int
@@ -222,44 +225,72 @@ def compare_gates(
     seed: int = 0,
     report: Report | None = None,
 ) -> Calibration:
-    """Compare the gates. `report` is called with the name of each gate as its turn comes.
+    """Compare gates with each other and with the reference; gates that can't be fitted are skipped.
 
-    Raises UsageError for a budget outside [0, 1] or folds that the records don't allow. A gate that can't be fitted
-    is skipped.
+    `report` is called with the name of each gate before its turn. Raises UsageError for a budget outside [0, 1] or an
+    impossible number of folds.
     """
     if not 0 <= budget <= 1:
-        raise UsageError(f"budget is {budget:g}: it must be a share of the questions, from 0 to 1")
-    cut = folds(records, count, seed)
-    best = reference(records, budget)
+        raise UsageError(f"budget is {budget:g}: expected a share of the questions, from 0 to 1")
+    # Cross-validate each gate on the same folds.
+    cut = split_folds(records, count, seed)
+    best = best_baseline(records, budget)
     trials: list[tuple[str, Trial, Seeks]] = []
     skipped = []
     for candidate in candidates:
         if report:
             report(candidate.name)
         try:
-            trial = tried(records, candidate.kind, candidate.settings, candidate.resources, cut)
+            trial = cross_validate(records, candidate.kind, candidate.settings, candidate.resources, cut)
         except UsageError as error:
             skipped.append((candidate.name, str(error)))
             continue
-        # Which records seek, by the threshold that the held-out scores of the other folds call for.
+        # Its decisions on each fold, by the best threshold on the held-out scores of the other folds.
         seeks = np.zeros(len(records), dtype=np.bool_)
         for held_out in cut:
             others = np.setdiff1d(np.arange(len(records)), held_out)
-            points = curve([records[i] for i in others], trial.scores[others])
-            seeks[held_out] = trial.scores[held_out] < cheapest_best(points, budget).threshold
+            points = cost_curve([records[i] for i in others], trial.scores[others])
+            seeks[held_out] = trial.scores[held_out] < best_within_budget(points, budget).threshold
         trials.append((candidate.name, trial, seeks))
-    ps = [sign_flip(outcomes(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
-    rows = [
-        _compare(records, *one, best, p, adjusted, budget, seed)
-        for one, p, adjusted in zip(trials, ps, holm(ps), strict=True)
-    ]
-    nothing = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
-    return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), nothing)
+    # Test each gate against the reference, corrected for all gates.
+    ps = [sign_flip(gated_scores(records, seeks) - best.outcomes, seed) for _, _, seeks in trials]
+    rows = []
+    for (name, trial, seeks), p, adjusted in zip(trials, ps, holm(ps), strict=True):
+        right = gated_scores(records, seeks)
+        low, high = interval(right.tolist(), seed)
+        differences = right - best.outcomes
+        difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
+        points = cost_curve(records, trial.scores)
+        # `kcard ask` has only the text of a question, which some gates can't score.
+        obstacle = ""
+        try:
+            trial.fits[0].scores([Query(records[0].question)])
+        except UsageError as error:
+            obstacle = str(error)
+        rows.append(
+            ComparedGate(
+                gate=name,
+                outcome=GateOutcome.of(records, seeks),
+                low=low,
+                high=high,
+                difference=float(differences.mean()),
+                difference_low=difference_low,
+                difference_high=difference_high,
+                p=p,
+                p_holm=adjusted,
+                threshold=best_within_budget(points, budget).threshold,
+                curve=tuple(points),
+                trial=trial,
+                obstacle=obstacle,
+            )
+        )
+    baselines = GateOutcome.of(records, np.zeros(len(records), dtype=np.bool_))
+    return Calibration(len(records), count, seed, budget, best, tuple(rows), tuple(skipped), baselines)
 
 
-def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
-    """Return the most accurate way without a gate that keeps to the budget; of equals, the cheapest."""
-    without, with_ = both_ways(records)
+def best_baseline(records: Sequence[Record], budget: float = 1.0) -> GatelessBaseline:
+    """Return the most accurate decision without a gate within the budget; among equals, the cheapest."""
+    without, with_ = scores_both_ways(records)
     if with_.mean() <= without.mean() or not budget:
         return GatelessBaseline("never", 0.0, without)
     if budget >= 1:
@@ -267,68 +298,30 @@ def reference(records: Sequence[Record], budget: float = 1.0) -> GatelessBaselin
     return GatelessBaseline(f"random {budget:.0%}", budget, (1 - budget) * without + budget * with_)
 
 
-def _compare(
-    records: Sequence[Record],
-    gate: str,
-    trial: Trial,
-    seeks: Seeks,
-    best: GatelessBaseline,
-    p: float,
-    adjusted: float,
-    budget: float,
-    seed: int,
-) -> ComparedGate:
-    right = outcomes(records, seeks)
-    low, high = interval(right.tolist(), seed)
-    differences = right - best.outcomes
-    difference_low, difference_high = interval(differences.tolist(), seed, paired=True)
-    points = curve(records, trial.scores)
-    obstacle = ""
-    try:
-        trial.fits[0].scores([Query(records[0].question)])
-    except UsageError as error:
-        obstacle = str(error)
-    return ComparedGate(
-        gate=gate,
-        outcome=GateOutcome.of(records, seeks),
-        low=low,
-        high=high,
-        difference=float(differences.mean()),
-        difference_low=difference_low,
-        difference_high=difference_high,
-        p=p,
-        p_holm=adjusted,
-        threshold=cheapest_best(points, budget).threshold,
-        curve=tuple(points),
-        trial=trial,
-        obstacle=obstacle,
-    )
-
-
-# What a calibration comes to: which gate to use, in words, and as a gate that is ready to be used.
+# The recommendation of a calibration, and the fitted gate.
 
 LEVEL = 0.05
-MARGIN = 0.01  # as good as the reference: so much accuracy may be lost, at most
-SAVING = 0.1  # share of the questions from which on a cheaper gate is worth a word
+MARGIN = 0.01  # loss of accuracy within which a gate is as good as the reference
+SAVING = 0.1  # share of the questions that a cheaper gate must save to be mentioned
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`gate`: the row that is to be used; None where none is worth it. `text`: the sentence for the user."""
+    """The recommended gate, None if none beats the reference, and a sentence for the user."""
 
     gate: ComparedGate | None
     text: str
 
 
-def choose(calibration: Calibration) -> Recommendation:
-    """Recommend the most accurate gate that beats the reference, corrected for the number of gates compared; none where
-    none does.
+def recommend(calibration: Calibration) -> Recommendation:
+    """Recommend the most accurate gate that beats the reference; none if none does.
 
-    A gate beats it where it is more accurate and its p, by Holm's rule for all that were compared, is below 0.05. One
-    that can't be asked with a question's text alone is named, not chosen.
+    A gate beats the reference if it is more accurate and its p, by Holm's correction for all compared gates, is below
+    0.05. A gate that needs more than a question's text is mentioned but not recommended.
     """
     beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
+    # The best gate that can be used, else the reference, perhaps with a cheaper gate that is as good.
     usable = next((row for row in beating if not row.obstacle), None)
     text = ""
     if usable is not None:
@@ -342,6 +335,7 @@ def choose(calibration: Calibration) -> Recommendation:
             row = min(cheaper, key=lambda row: row.outcome.share)
             gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
             text += f"; {row.gate} is as good ({gain}) and uses cards for only {row.outcome.share:.0%} of the questions"
+    # A better gate that can't be used is mentioned first.
     if beating and beating[0].obstacle:
         first = (
             f"best is {_describe(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
@@ -362,21 +356,21 @@ def _describe(row: ComparedGate, calibration: Calibration) -> str:
 def fit_chosen_gate(
     records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
 ) -> Fitted:
-    """Fit the gate of that row on all records, with the threshold that the comparison chose.
+    """Fit a compared gate on all records, with the threshold that the comparison chose.
 
-    The scale of scores may grow with the records (Thrust's does), and the comparison fitted on fewer: so the threshold
-    is the one below which as many records score as did below the chosen one, in the first fold's gate.
+    The scale of scores may grow with the number of records (Thrust's does), and the comparison fitted on fewer records.
+    So the threshold is transferred by rank: as many records score below it as below the chosen one in the first fold's
+    gate.
     """
     fitted = candidate.kind.fit(records, candidate.settings, candidate.resources)
-    held_out = set(folds(records, calibration.folds, calibration.seed)[0].tolist())
+    held_out = set(split_folds(records, calibration.folds, calibration.seed)[0].tolist())
     common = [record for i, record in enumerate(records) if i not in held_out]
     queries = [record.query for record in common]
     before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
     after = np.asarray(fitted.scores(queries), dtype=np.float64)
     share = float((before < row.threshold).mean())
-    # The threshold below which nearest to that share lie, as a number that a file can hold: one beyond all scores
-    # for an infinite one.
-    nearest = min(curve(common, after), key=lambda point: abs(point.share - share)).threshold
+    # The threshold whose share is nearest; an infinite one becomes finite, beyond all scores, to be stored in a file.
+    nearest = min(cost_curve(common, after), key=lambda point: abs(point.share - share)).threshold
     return Calibrated(fitted, float(np.clip(nearest, after.min() - 1, after.max() + 1)))
 
 
@@ -385,9 +379,9 @@ def fit_chosen_gate(
 DIGITS = 6
 
 
-def as_data(calibration: Calibration) -> dict[str, Any]:
+def calibration_data(calibration: Calibration) -> dict[str, Any]:
     """Return all figures; the curve as [share, accuracy] pairs; an infinite threshold (never, always) as null."""
-    best = calibration.reference
+    # The gates.
     gates = []
     for row in calibration.rows:
         outcome = row.outcome.to_json()
@@ -408,6 +402,8 @@ def as_data(calibration: Calibration) -> dict[str, Any]:
                 **({"obstacle": row.obstacle} if row.obstacle else {}),
             }
         )
+    # The records, the folds and the reference.
+    best = calibration.reference
     return {
         "n": calibration.records,
         "folds": calibration.folds,
@@ -424,20 +420,22 @@ def _rounded(value: float) -> float:
     return round(value, DIGITS)
 
 
-# The cost/accuracy curves of a calibration as a picture.
+# The curves of a calibration as a figure.
 
 
-def draw(calibration: Calibration, title: str = "") -> "Figure":
-    """Draw one line per gate: accuracy against the share of questions that ask cards; a dot where the gate is used.
+def draw_calibration(calibration: Calibration, title: str = "") -> "Figure":
+    """Draw the curve of each gate, accuracy against the share of questions with cards, and a dot for its outcome.
 
-    The dots are the figures of the table (thresholds chosen without the record that is judged), so they may lie below
-    their line, on which the best of all thresholds would be picked afterwards. Raises MissingExtra without matplotlib.
+    The dots are the figures of the table, whose thresholds were chosen without the held-out fold, so they may lie below
+    the curves. Raises MissingExtra without matplotlib.
     """
+    # The baselines.
     figure = new_figure()
     axes = figure.add_subplot()
     base = calibration.baselines
     axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
     axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
+    # A curve and a dot for each gate.
     for number, row in enumerate(calibration.rows):
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
@@ -458,6 +456,7 @@ def draw(calibration: Calibration, title: str = "") -> "Figure":
             markeredgecolor="white",
             zorder=3,
         )
+    # Labels and axes.
     for name, at, level, side in (("never", 0, base.never, "left"), ("always", 1, base.always, "right")):
         axes.annotate(
             name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
@@ -478,27 +477,27 @@ def draw(calibration: Calibration, title: str = "") -> "Figure":
     return figure
 
 
-def png(calibration: Calibration, title: str = "") -> bytes:
-    return encode_figure(draw(calibration, title), "png")
+def render_png(calibration: Calibration, title: str = "") -> bytes:
+    return encode_figure(draw_calibration(calibration, title), "png")
 
 
-def svg(calibration: Calibration, title: str = "") -> str:
-    """Return the picture as an element for a page, its words as text."""
-    text = encode_figure(draw(calibration, title), "svg").decode()
+def render_svg(calibration: Calibration, title: str = "") -> str:
+    """Return the figure as an svg element for a page, with its labels as text."""
+    text = encode_figure(draw_calibration(calibration, title), "svg").decode()
     return text[text.index("<svg") :]
 
 
 def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
-    """Write the picture to a file. Raises UsageError where it can't be written."""
-    write(draw(calibration, title), path)
+    """Write the figure to a file. Raises UsageError if that fails."""
+    write_figure(draw_calibration(calibration, title), path)
 
 
-def require() -> None:
-    """Raise MissingExtra where nothing can be drawn."""
+def require_matplotlib() -> None:
+    """Raise MissingExtra without matplotlib."""
     new_figure()
 
 
-# The report of a calibration as one self-contained web page: no script, nothing is fetched.
+# The report of a calibration as a self-contained web page, without scripts or network access.
 
 TEMPLATE = Path(__file__).with_name("calibration.html")
 TITLE = "Which gate for these questions?"
@@ -513,10 +512,10 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
         chosen=choice.gate.gate if choice.gate else "",
         calibration=calibration,
         rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
-        picture=svg(calibration),
+        picture=render_svg(calibration),
     )
 
 
 def write_page(calibration: Calibration, choice: "Recommendation", path: Path | str) -> Path:
-    """Write the page, whole or not at all; UsageError where that can't be written."""
+    """Write the page to `path`, atomically. Raises UsageError if that fails."""
     return write_document(path, render(calibration, choice))

@@ -1,4 +1,4 @@
-"""Outcomes of gates on records: accuracy, share of questions that ask cards, and ranking."""
+"""Outcomes of gates on records: accuracy, share of questions with cards, and ranking."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,27 +24,26 @@ __all__ = [
     "Indices",
     "Metric",
     "accuracy",
-    "both_ways",
+    "best_within_budget",
     "calibration_error",
-    "cheapest_best",
-    "curve",
-    "folds",
-    "number_of_folds",
-    "outcomes",
+    "cost_curve",
+    "gated_scores",
+    "parse_fold_count",
+    "scores_both_ways",
+    "split_folds",
 ]
 
 
-# The ways in which an LLM's answer is scored against the accepted ones, by name.
+# Metrics of an LLM's answer against the accepted ones, by name.
 
 Metric = Literal["substring", "em", "f1", "accuracy"]
 WORD = re.compile(r"\w+")
 
 
 def accuracy(text: str, accepted: Sequence[str]) -> float:
-    """Return 1.0 where the reply's first words are an accepted label ("B" of "B. Paris", "Yes" of "Yes, since ..."),
-    else 0.0.
+    """Return 1.0 if the reply starts with an accepted label ("B" in "B. Paris", "Yes" in "Yes, since ..."), else 0.0.
 
-    For choices and classes. Articles count here, unlike in the other measures: "A" is a label.
+    For choices and classes. Unlike in other metrics, articles count: "A" is a label.
     """
     words = WORD.findall(text.casefold())
     labels = [WORD.findall(label.casefold()) for label in accepted]
@@ -59,40 +58,42 @@ METRICS: Mapping[Metric, Callable[[str, Sequence[str]], float]] = {
 }
 
 
-# Records cut into folds, each of which is held out once while a gate is fitted on the others.
+# Cross-validation folds.
 
 FOLDS = 5
 LEAVE_ONE_OUT = "loo"
 Indices = npt.NDArray[np.intp]
 
 
-def folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -> list[Indices]:
+def split_folds(records: Sequence[Record], count: int | None = FOLDS, seed: int = 0) -> list[Indices]:
     """Return the held-out records of each fold, ascending; every record is held out exactly once.
 
-    count  how many; None: as many as records, each held out alone (leave one out)
-    seed   which records share a fold; the same always gives the same
+    count  number of folds; None: one for each record (leave one out)
+    seed   of the shuffle that assigns records to folds
 
-    The folds have equal parts, as far as may be, of the records where cards helped, did not, and were wrong both
-    ways, so that few of a kind do not meet in one fold. Raises UsageError for fewer than two folds or records.
+    Folds are stratified by whether cards helped and whether both answers were wrong. Raises UsageError for fewer than
+    two folds or records.
     """
     if len(records) < 2:
-        raise UsageError("one record can't be held out and fitted on: give more records")
+        raise UsageError("a single record can't be split into folds: give at least two records")
     if count is None:
         return [np.array([i]) for i in range(len(records))]
     if not 2 <= count <= len(records):
-        raise UsageError(f"folds is {count}: it must be between 2 and the {len(records)} records, or loo")
+        raise UsageError(
+            f"folds is {count} with {len(records)} records: expected 2 to {len(records)}, or loo"
+        )
     shuffled = np.random.default_rng(seed).permutation(len(records))
     kinds = np.array([record.seeks + 2 * record.wrong_both_ways for record in records])[shuffled]
     dealt = shuffled[np.argsort(kinds, kind="stable")]
     return [np.sort(dealt[first::count]) for first in range(count)]
 
 
-def number_of_folds(text: str) -> int | None:
-    """Parse a number of folds as people write it, or loo, which is None. Raises UsageError for anything else."""
+def parse_fold_count(text: str) -> int | None:
+    """Parse a number of folds, or loo, which is None. Raises UsageError for anything else."""
     if text == LEAVE_ONE_OUT:
         return None
     if not text.isdecimal():
-        raise UsageError(f"folds {text!r}: give a number such as {FOLDS}, or {LEAVE_ONE_OUT}")
+        raise UsageError(f"folds is {text!r}: expected a number such as {FOLDS}, or {LEAVE_ONE_OUT}")
     return int(text)
 
 
@@ -103,17 +104,17 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class GateOutcome:
-    """Shares and accuracies in [0, 1], over every record, those that were wrong both ways included.
+    """The outcome of a gate's decisions: shares and accuracies in [0, 1] over all records.
 
-    accuracy             mean of correct_with where the gate seeks knowledge, of correct_without elsewhere
-    share                of the questions that seek
-    beneficial_guidance  among records whose outcome differs with and without cards, the share that the gate sends the
-                         better way (SKR, section 5); None where there is no such record
-    over_asking          share of the questions that seek although the answer without cards is as good
-    under_asking         share of the questions that do not seek although cards would improve the answer
-    never, always        accuracy without any cards, and with cards for every question
-    oracle               accuracy of a gate that is always right
-    random_same_share    expected accuracy where the same share of the questions seeks, drawn at random
+    accuracy             mean of correct_with for questions that the gate sends to cards, of correct_without for others
+    share                share of the questions that the gate sends to cards
+    beneficial_guidance  among records whose outcome depends on cards, the share that the gate decides correctly (SKR,
+                         section 5); None without such records
+    over_asking          share of the questions sent to cards although the answer without them is as good
+    under_asking         share of the questions not sent although cards would improve the answer
+    never, always        accuracy without cards, and with cards for every question
+    oracle               accuracy of the optimal decisions
+    random_same_share    expected accuracy if the same share of the questions, drawn at random, is sent to cards
     """
 
     n: int
@@ -129,14 +130,14 @@ class GateOutcome:
 
     @classmethod
     def of(cls, records: Sequence[Record], seeks: Seeks) -> "GateOutcome":
-        """Measure decisions. `seeks`: shape (n,), whether the gate sends each record to the cards."""
-        without, with_ = both_ways(records)
+        """Measure decisions. `seeks`: shape (n,), whether the gate sends each question to cards."""
+        without, with_ = scores_both_ways(records)
         share, never, always = float(seeks.mean()), float(without.mean()), float(with_.mean())
         differs = without != with_
         right = seeks[differs] == (with_ > without)[differs]
         return cls(
             n=len(records),
-            accuracy=float(outcomes(records, seeks).mean()),
+            accuracy=float(gated_scores(records, seeks).mean()),
             share=share,
             beneficial_guidance=float(right.mean()) if right.size else None,
             over_asking=float((seeks & (without >= with_)).mean()),
@@ -151,35 +152,35 @@ class GateOutcome:
         return {key: round(v, DIGITS) if isinstance(v, float) else v for key, v in asdict(self).items()}
 
 
-def both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
-    """Return the score of each answer without cards, and with them; shape (n,) each."""
+def scores_both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
+    """Return the scores of the answers without cards, and with cards; shape (n,) each."""
     without = np.array([record.correct_without for record in records], dtype=np.float64)
     return without, np.array([record.correct_with for record in records], dtype=np.float64)
 
 
-def outcomes(records: Sequence[Record], seeks: Seeks) -> Floats:
+def gated_scores(records: Sequence[Record], seeks: Seeks) -> Floats:
     """Return the score of the answer to each record under the gate's decisions, shape (n,)."""
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     return np.where(seeks, with_, without)
 
 
-# Cost against accuracy: what comes out where the questions of the lowest scores seek knowledge (Thrust, section 4).
+# Accuracy against cost, if the questions with the lowest scores are sent to cards (Thrust, section 4).
 
 
 class CurvePoint(NamedTuple):
-    """`share` of the questions seek, those with a score below `threshold`; `accuracy` is that of all questions."""
+    """The accuracy over all questions if the `share` with scores below `threshold` is sent to cards."""
 
     share: float
     accuracy: float
     threshold: float
 
 
-def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
-    """Return the points from never (share 0) to always (share 1), one between any two scores; equal scores go together.
+def cost_curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
+    """Return the points from never (share 0) to always (share 1), one between any two distinct scores.
 
-    The first threshold is -inf and the last inf; between two points, sampler at random gives the straight line.
+    The first threshold is -inf, the last inf. Between two points, random decisions give the straight line.
     """
-    without, with_ = both_ways(records)
+    without, with_ = scores_both_ways(records)
     order = np.argsort(scores, kind="stable")
     ordered = np.asarray(scores, dtype=np.float64)[order]
     gains = np.concatenate([[0.0], np.cumsum((with_ - without)[order])])
@@ -190,14 +191,13 @@ def curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
     return [CurvePoint(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
 
 
-def cheapest_best(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
-    """Return the point of the highest accuracy that lets at most `budget` of the questions seek; of equals, the
-    fewest."""
+def best_within_budget(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
+    """Return the most accurate point whose share is at most `budget`; among equals, the one with the lowest share."""
     affordable = [point for point in points if point.share <= budget + 1e-12]
     return max(affordable, key=lambda point: (round(point.accuracy, 12), -point.share))
 
 
-# How well a gate's scores rank the questions, and how far its probabilities can be believed.
+# Ranking of questions by a gate's scores, and calibration of its probabilities.
 
 SHARES = (0.5, 0.7, 0.85)
 BINS = 10
@@ -205,10 +205,10 @@ BINS = 10
 
 @dataclass(frozen=True)
 class GateRanking:
-    """Of a gate's scores, whatever its threshold.
+    """The quality of a gate's scores, independent of its threshold.
 
-    accuracy_at  accuracy where that share of the questions uses cards, those with the lowest scores
-    ece          calibration error of its P(right without cards); None where the gate gives no such probability
+    accuracy_at  by share: the accuracy if that share of the questions, those with the lowest scores, is sent to cards
+    ece          expected calibration error of its P(right without cards); None for a gate without probabilities
     """
 
     accuracy_at: Mapping[float, float]
@@ -218,13 +218,13 @@ class GateRanking:
     def of(
         cls, records: Sequence[Record], scores: Floats, correct_without: Floats | None = None
     ) -> "GateRanking":
-        """Measure scores. `scores`, `correct_without`: shape (n,). Among equal scores questions are drawn at random."""
-        points = curve(records, scores)
+        """Measure scores. `scores`, `correct_without`: shape (n,). Ties are broken at random, in expectation."""
+        points = cost_curve(records, scores)
         shares, accuracies = [p.share for p in points], [p.accuracy for p in points]
         at = {share: float(np.interp(share, shares, accuracies)) for share in SHARES}
         if correct_without is None:
             return cls(at)
-        return cls(at, calibration_error(correct_without, both_ways(records)[0]))
+        return cls(at, calibration_error(correct_without, scores_both_ways(records)[0]))
 
     def to_json(self) -> dict[str, Any]:
         at = {
@@ -236,9 +236,9 @@ class GateRanking:
 def calibration_error(probabilities: Floats, truth: Floats, bins: int = BINS) -> float:
     """Return the expected calibration error, in [0, 1] (Guo et al., 2017, equation 3).
 
-    The mean, over bins of equal width and weighted by their sizes, of how far the mean probability lies from the mean
-    of the truth. Both of shape (n,), n at least 1, values in [0, 1].
+    The mean over bins of equal width, weighted by their sizes, of the difference between the mean probability and the
+    mean of the truth. Both have shape (n,), n at least 1, and values in [0, 1].
     """
     bin_ = np.minimum((probabilities * bins).astype(int), bins - 1)
-    apart = np.bincount(bin_, weights=probabilities - truth, minlength=bins)
-    return float(np.abs(apart).sum() / len(truth))
+    gaps = np.bincount(bin_, weights=probabilities - truth, minlength=bins)
+    return float(np.abs(gaps).sum() / len(truth))

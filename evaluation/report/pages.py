@@ -1,6 +1,6 @@
-"""Web pages of a report, with excerpts and traces.
+"""The web page of a report, with the traces of its questions.
 
-A trace may come from another version or have been written by hand, so nothing in it is relied on.
+A trace may come from another version of kcard or be edited by hand, so its structure is not trusted.
 """
 
 import base64
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.analyses.answers import shown
+from kcard.evaluation.analyses.answers import format_cell
 from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
 
-__all__ = ["ShownPassage", "Trace", "render", "trace", "write_page"]
+__all__ = ["ShownPassage", "Trace", "parse_trace", "render", "write_page"]
 
 
 @dataclass(frozen=True)
 class ShownPassage:
-    """A passage, its scores by name, and where its text and its evidence stand."""
+    """A passage, its scores by name, and the places of its source and its evidence."""
 
     number: int
     card: str
@@ -36,7 +36,11 @@ class ShownPassage:
 
 @dataclass(frozen=True)
 class Trace:
-    """What led to an answer; `citations` are sentence, number of the passage from 1 (None: none), and support."""
+    """How an answer came about.
+
+    citations  of each sentence: its text, the number of the cited passage from 1 (None: no citation), and the support
+    scored     the scores that any passage has
+    """
 
     gate: str = ""
     score: float | None = None
@@ -54,9 +58,9 @@ class Trace:
 SCORES = ("relevance", "faithfulness", "factuality")
 
 
-def trace(data: Mapping[str, Any]) -> Trace:
-    """Parse a Result.trace; an empty one where the question failed."""
-    gate = _mapping(data.get("gate"))
+def parse_trace(data: Mapping[str, Any]) -> Trace:
+    """Parse EvalResult.trace, which is empty if the question failed."""
+    # The passages with their scores and evidence.
     passages = []
     for i, entry in enumerate(map(_mapping, _list(data.get("passages"))), 1):
         evidence = _mapping(entry.get("evidence"))
@@ -73,12 +77,13 @@ def trace(data: Mapping[str, Any]) -> Trace:
                 evidence_place=_place(evidence),
             )
         )
+    # The citations, with passages counted from 1.
     citations = []
     for citation in map(_mapping, _list(data.get("citations"))):
         passage = citation.get("passage")
         number = passage + 1 if isinstance(passage, int) else None
         citations.append((_text(citation.get("sentence")), number, _number(citation.get("support"))))
-    nearest = _mapping(data.get("nearest"))
+    gate, nearest = _mapping(data.get("gate")), _mapping(data.get("nearest"))
     fired = gate.get("fired")
     return Trace(
         gate=_text(gate.get("name")),
@@ -96,7 +101,7 @@ def trace(data: Mapping[str, Any]) -> Trace:
 
 
 def _place(source: Mapping[str, Any]) -> str:
-    """Return file, line and section of a source, as far as they are known."""
+    """Format the file, line and section of a source, as far as they are known."""
     file, line, section = _text(source.get("file")), source.get("line"), _text(source.get("section"))
     return ", ".join(part for part in (file, f"line {line}" if file and line else "", section) if part)
 
@@ -117,7 +122,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-# A report as one self-contained web page: no script, nothing is fetched, a strict content security policy.
+# A report as a self-contained web page, without scripts or network access, under a strict content security policy.
 
 FOLDER = Path(__file__).parent
 STYLES = (
@@ -128,9 +133,9 @@ STYLES = (
 
 
 def render(report: Report) -> str:
-    """Render the page as HTML. Whatever cards, LLMs and data say is escaped."""
+    """Render the page as HTML. Texts of cards, LLMs and data are escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
-    # The style sheet, with the rules that filter the questions.
+    # The style sheet, with rules that filter the questions by the page's controls.
     rules = [path.read_text(encoding="utf-8") for path in STYLES]
     controls = (
         ("task", "t", len(report.tasks)),
@@ -155,23 +160,23 @@ def render(report: Report) -> str:
         score=score,
         against=against,
         amount=amount,
-        cell=shown,
+        cell=format_cell,
         headline=headline,
         metric_name=metric_name,
         of_a_task=OF_A_TASK,
         other_scores=other_scores,
         probability=probability,
-        trace=trace,
+        trace=parse_trace,
     )
 
 
 def write_page(report: Report, path: Path | str) -> Path:
-    """Write the page, whole or not at all; UsageError where that can't be written."""
+    """Write the page to `path`, atomically. Raises UsageError if that fails."""
     return write_document(path, render(report))
 
 
 def accuracy(report: Report, task: str) -> Intervals:
-    """Return the score of every setting with its interval."""
+    """Return a chart of every setting's score with its interval."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     base = report.row(task, report.reference(task))
@@ -184,7 +189,7 @@ def accuracy(report: Report, task: str) -> Intervals:
 
 
 def against(report: Report, task: str, cost: str) -> Scatter:
-    """Return the score of every setting against its cost: calls or seconds, a question."""
+    """Return a chart of every setting's score against its `cost` per question: "calls" or "seconds"."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]

@@ -1,4 +1,4 @@
-"""Report of a run: tables, paired tests, files."""
+"""The report of a run: its tables, paired tests and excerpt of questions, and CSV files."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from kcard.evaluation.runs.summary import (
     QuestionOutcome,
     SettingSummary,
     is_right,
-    outcomes,
+    make_outcomes,
     summarise,
 )
 from kcard.io import replacing
@@ -32,12 +32,12 @@ __all__ = [
     "ShownQuestion",
     "amount",
     "analysis_lines",
-    "excerpt",
+    "compare_pairs",
     "headline",
+    "make_excerpt",
     "make_report",
     "metric_name",
     "other_scores",
-    "pairs",
     "probability",
     "question_lines",
     "table_lines",
@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 
-# Every two settings of a task, compared on the same questions.
+# Paired comparisons of every two settings of a task.
 
 
 @dataclass(frozen=True)
 class SettingPair:
     """Two settings on the same questions of a task.
 
-    only_first, only_second  how many questions only one of them answered
-    difference               of the first's score less the second's, with the 95 % interval of the paired bootstrap
-    p                        two-sided, of McNemar's exact test; of scores between 0 and 1, the permutation test
-    p_holm                   the same for all pairs of the task at once (Holm, 1979)
+    only_first, only_second  number of questions that only one of them answered
+    difference               mean score of the first minus that of the second, with the paired bootstrap's 95 % interval
+    p                        two-sided, of McNemar's exact test; for scores between 0 and 1, of the permutation test
+    p_holm                   p corrected for all pairs of the task (Holm, 1979)
     """
 
     task: str
@@ -70,7 +70,7 @@ class SettingPair:
 
     @property
     def turned(self) -> "SettingPair":
-        """The same, seen from the second setting."""
+        """The same comparison with the settings swapped."""
         d = self.difference
         return replace(
             self,
@@ -78,20 +78,22 @@ class SettingPair:
             second=self.first,
             only_first=self.only_second,
             only_second=self.only_first,
-            difference=Mean(0.0 - d.mean, 0.0 - d.high, 0.0 - d.low),  # no minus before a zero,
+            difference=Mean(0.0 - d.mean, 0.0 - d.high, 0.0 - d.low),  # avoids -0.0
         )
 
 
-def pairs(
+def compare_pairs(
     all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
 ) -> list[SettingPair]:
-    """Compare every two settings of every task on the questions that both were asked."""
+    """Compare every two settings of every task on the questions that both have."""
+    # The outcomes by task, setting and question.
     by_task: dict[str, dict[str, dict[str, QuestionOutcome]]] = {}
     for outcome in all_outcomes:
         by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
     tested: list[SettingPair] = []
     for task, settings in by_task.items():
         metric = metrics[task]
+        # Every two settings that share a question.
         comparable = []
         for (first, firsts), (second, seconds) in combinations(settings.items(), 2):
             both = [(outcome, seconds[id_]) for id_, outcome in firsts.items() if id_ in seconds]
@@ -113,12 +115,13 @@ def pairs(
                     p_holm=comparison.p,
                 )
             )
+        # Correct p for all pairs of the task.
         adjusted = holm([pair.p for pair in comparable])
         tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
     return tested
 
 
-# Which questions a page shows, and how much of their texts: a page stays readable however large the run.
+# The questions that a page shows in full, with their texts cut, so that the page of a large run stays readable.
 
 QUESTIONS = 200
 TEXT = 6_000  # characters of one text
@@ -128,20 +131,20 @@ Key = tuple[str, str]  # task and id of a question
 
 @dataclass(frozen=True)
 class ShownQuestion:
-    """A question with its results, one a setting; `differ`: one setting answered it and another did not."""
+    """A question with its result under each setting. `differ`: whether some settings answered it and others did not."""
 
     results: tuple[tuple[QuestionOutcome, EvalResult], ...]
     differ: bool
 
     @property
     def question(self) -> EvalResult:
-        """Any of the results: all are of the same question."""
+        """The first result, for the question's text and group."""
         return self.results[0][1]
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """The questions of a page, in the order in which they were asked, of `total`."""
+    """The questions that a page shows, of `total`, in the order of the run. `differing`: how many differ."""
 
     questions: tuple[ShownQuestion, ...]
     total: int
@@ -152,22 +155,25 @@ class Excerpt:
         return self.total - len(self.questions)
 
 
-def excerpt(
+def make_excerpt(
     all_outcomes: Sequence[QuestionOutcome], results: Iterable[EvalResult], most: int = QUESTIONS
 ) -> Excerpt:
-    """Choose at most `most` questions: those on which settings differ first, of every task and group in turn.
+    """Choose at most `most` questions: those on which settings differ first, one from each task and group in turn.
 
-    Long texts are cut, and questions left out, so that the page has no more than about PAGE characters of them.
+    Long texts are cut, and questions left out, so that their texts have at most about PAGE characters.
     """
+    # Which questions differ, and which are first in the order of choice.
     by_question: dict[Key, list[QuestionOutcome]] = {}
     for outcome in all_outcomes:
         by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
     differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
     chosen = set(_order_questions(by_question, differing)[:most])
+    # Their results, with long texts cut.
     texts: dict[Key, dict[str, EvalResult]] = {}
     for result in results:
         if (result.task, result.id) in chosen:
             texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
+    # As many as fit on the page.
     shown: set[Key] = set()
     room = PAGE
     for key in _order_questions(by_question, differing)[:most]:
@@ -187,7 +193,7 @@ def excerpt(
 
 
 def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
-    """Order all questions, those that differ first; of each kind one from every task and group, then the next."""
+    """Order the questions: those that differ first, and within each half one from each task and group in turn."""
     order: list[Key] = []
     for is_differing in (True, False):
         parts: dict[Key, list[Key]] = {}
@@ -236,7 +242,7 @@ def _characters(value: Any) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """A run, its table, its paired tests, and the questions that are shown in full."""
+    """A run with its table, its paired tests, its analyses, and the questions to show in full."""
 
     run: Run
     rows: tuple[SettingSummary, ...]
@@ -260,11 +266,11 @@ class Report:
         return next((row for row in self.of(task) if row.setting == setting), None)
 
     def reference(self, task: str) -> str:
-        """Return the setting that others are compared with: the first."""
+        """Return the setting that the others are compared with: the first one of the task."""
         return self.of(task)[0].setting
 
     def pair(self, task: str, first: str, second: str) -> SettingPair | None:
-        """Return the comparison of the first setting with the second; None where there is none."""
+        """Return the comparison of the first setting with the second; None if there is none."""
         for pair in self.pairs:
             if pair.task == task and {pair.first, pair.second} == {first, second} and first != second:
                 return pair if pair.first == first else pair.turned
@@ -280,22 +286,24 @@ def make_report(
 ) -> Report:
     """Return the report of a run.
 
-    questions  at most so many are shown in full
-    whole      the results with all their texts, where `results` are brief
+    questions  maximum number of questions to show in full
+    whole      the results with their texts, if `results` have none (drop_texts)
 
-    Raises UsageError where there is no result.
+    Raises UsageError if there are no results.
     """
     metrics = metrics_of(run)
     options = run.plan.options
     prices = Prices(options.get("price_in"), options.get("price_out"))
-    all_outcomes = outcomes(results, metrics)
+    all_outcomes = make_outcomes(results, metrics)
     if not all_outcomes:
-        raise UsageError(f"run {run.number} has no results yet: run it with `kcard eval`, then report it")
+        raise UsageError(
+            f"run {run.number} has no results yet: continue it with `kcard eval --resume {run.number}`"
+        )
     return Report(
         run,
         tuple(summarise(run.plan, results, prices)),
-        tuple(pairs(all_outcomes, metrics, run.plan.seed)),
-        excerpt(all_outcomes, results if whole is None else whole, questions),
+        tuple(compare_pairs(all_outcomes, metrics, run.plan.seed)),
+        make_excerpt(all_outcomes, results if whole is None else whole, questions),
         tuple(analyses),
     )
 
@@ -305,15 +313,15 @@ def metrics_of(run: Run) -> Mapping[str, str]:
     return {task.name: task.metric for task in run.plan.tasks}
 
 
-# Numbers and findings of a report in words.
+# Figures and conclusions of a report in words.
 
 METRICS = {"em": "exact match", "f1": "F1", "substring": "substring match", "macro-f1": "macro F1"}
 
-SURE = 0.05
+SIGNIFICANT = 0.05
 
 
 def amount(value: float | None, digits: int = 2) -> str:
-    """Format a number with few digits, or a dash."""
+    """Format a number with a few digits; a dash for None."""
     if value is None:
         return "–"
     if abs(value) >= 1000:
@@ -322,7 +330,7 @@ def amount(value: float | None, digits: int = 2) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """Return a metric as people call it."""
+    """Return the display name of a metric."""
     return METRICS.get(metric, metric.replace("-", " "))
 
 
@@ -331,8 +339,10 @@ def probability(p: float) -> str:
 
 
 def other_scores(row: SettingSummary) -> Mapping[str, float]:
-    """Return the scores of a setting beside the task's own metric; of a choice, those that are not the same as
-    accuracy."""
+    """Return a setting's scores in metrics other than the task's own.
+
+    For multiple choice these are accuracy, balanced accuracy and macro F1, since em, F1 and substring equal accuracy.
+    """
     if row.accuracy is None:
         scores: dict[str, float | None] = {"em": row.em, "f1": row.f1, "substring": row.substring}
     else:
@@ -345,7 +355,7 @@ def other_scores(row: SettingSummary) -> Mapping[str, float]:
 
 
 def headline(report: Report, task: str) -> str:
-    """Name the best setting of a task, and say whether it beats the reference by more than chance."""
+    """Return a sentence that names the best setting of a task and says whether its lead is significant."""
     rows = report.of(task)
     best = max(rows, key=lambda row: row.value)
     base = report.reference(task)
@@ -358,22 +368,21 @@ def headline(report: Report, task: str) -> str:
     pair = report.pair(task, best.setting, base)
     gain = ""
     if pair is not None and best.p_holm is not None:
-        # What is compared is named where it is not the metric named before.
+        # The test compares accuracy if the metric is one of whole tasks; then the sentence says so.
         metric = OF_A_TASK.get(best.metric, "")
         d, label, p = pair.difference, f"{metric} " if metric else "", probability(best.p_holm)
         gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
-        gain += f" (p {p})" if best.p_holm < SURE else f", which may be chance (p {p})"
+        gain += f" (p {p})" if best.p_holm < SIGNIFICANT else f", which may be chance (p {p})"
     return f"{best.setting} has the highest {name}, {score}{gain}."
 
 
-# A report's tables as CSV: settings x tasks, and every question under every setting.
+# The tables of a report as CSV: every setting of every task, and every question under every setting.
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # the first characters of texts that spreadsheets evaluate
 
 
 def table_lines(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield the row of `kcard eval --json` for each setting of each task, with its difference from the task's first
-    setting."""
+    """Yield the row of `kcard eval --json` for each setting of each task, and its difference from the first setting."""
     for row in report.rows:
         line = row.to_json(report.run.number)
         low, high = line.pop("interval")
@@ -389,7 +398,7 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield a line for each result: what was asked, accepted and answered, what it cost, and which cards were used."""
+    """Yield a line for each result: question, accepted answers, prediction, cost and cards."""
     for result in results:
         passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
         gate = result.trace.get("gate", {})
@@ -417,8 +426,7 @@ def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) ->
 
 
 def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield a line for each row of an analysis; a mean with its interval has three columns: NAME, NAME low, NAME
-    high."""
+    """Yield a line for each row of an analysis; a mean becomes three columns: NAME, NAME low and NAME high."""
     for row in analysis.rows:
         line: dict[str, Any] = {}
         for name, value in zip(analysis.columns, row, strict=True):
@@ -430,9 +438,9 @@ def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
-    """Write the lines, whole or not at all, in UTF-8; UsageError where that can't be done.
+    """Write the lines to a CSV file in UTF-8, atomically. Raises UsageError if that fails.
 
-    A text that a spreadsheet would compute as a formula has an apostrophe before it.
+    Texts that a spreadsheet would evaluate as formulas are prefixed with an apostrophe.
     """
     path, lines = Path(path).expanduser(), list(lines)
     columns = list(dict.fromkeys(name for line in lines for name in line))

@@ -1,15 +1,16 @@
-"""A run of an evaluation: its plan, its results and how they are stored."""
+"""Runs of `kcard eval`: plan, results and storage."""
 
 import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError
+from kcard.evaluation.metrics import substring
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.io import build, parse
 from kcard.types import Example, Question, derive_seed
@@ -26,13 +27,14 @@ __all__ = [
     "RunStorage",
     "RunTask",
     "SettingName",
-    "put",
-    "sampled",
+    "drop_texts",
+    "holds_answer",
+    "make_question",
+    "sample_ids",
 ]
 
 
-# The name of a setting: a way of answering, perhaps with its gate, and options that differ from the run's.
-#
+# Names of settings: a mode, perhaps with a gate, and options that differ from the run's, such as
 # bottom-up@always+n1=1+cards=moons+cards=rivers
 
 OVERRIDE = re.compile(r"\+(?=[a-z0-9-]+=)")
@@ -40,7 +42,7 @@ OVERRIDE = re.compile(r"\+(?=[a-z0-9-]+=)")
 
 @dataclass(frozen=True)
 class SettingName:
-    """`base`: the name without options; `options`: those that differ, an option with several values several times."""
+    """A setting's name, parsed. `base`: the name without options; `options`: (name, value), once for each value."""
 
     base: str
     options: tuple[tuple[str, str], ...] = ()
@@ -55,17 +57,17 @@ class SettingName:
 
     @property
     def changed(self) -> frozenset[str]:
-        """The options that differ."""
+        """Names of the options that differ from the run's."""
         return frozenset(key for key, _ in self.options)
 
     def values(self, option: str) -> tuple[str, ...]:
         return tuple(value for key, value in self.options if key == option)
 
 
-# Which questions of a task a run asks, and how they are put.
+# The questions of a task that a run asks, and their demonstrations.
 
 
-def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
+def sample_ids(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
     """Return the ids of `limit` questions drawn with the seed, or of all, in the order of the file.
 
     A larger limit adds questions to those of a smaller one.
@@ -77,9 +79,17 @@ def sampled(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
     return tuple(i for i in ids if i in drawn)
 
 
-def put(task: TaskData, item: Item, shots: int | None) -> Question:
-    """Return the item as it is put to an LLM, with the task's demonstrations, at most the last `shots` of them."""
-    demonstrations = _interleave_classes(task.demonstrations(item))
+def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
+    """Return the item as a question with its demonstrations, at most the last `shots` of them (None: all)."""
+    demonstrations: Sequence[Item] = task.demonstrations(item)
+    if demonstrations and len({shot.choices for shot in demonstrations}) == 1 and demonstrations[0].choices:
+        # Interleave the classes of a classification task. Data sets such as LUN list demonstrations class by class, so
+        # the last ones, which are kept if not all fit into the LLM's window, would be of one class.
+        classes: dict[tuple[str, ...], list[Item]] = {}
+        for shot in demonstrations:
+            classes.setdefault(shot.answers, []).append(shot)
+        backwards = zip_longest(*(reversed(members) for members in classes.values()))
+        demonstrations = [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
     if shots is not None:
         demonstrations = demonstrations[len(demonstrations) - min(shots, len(demonstrations)) :]
     examples = (
@@ -88,28 +98,15 @@ def put(task: TaskData, item: Item, shots: int | None) -> Question:
     return Question(item.question, item.choices, tuple(examples))
 
 
-def _interleave_classes(shots: Sequence[Item]) -> Sequence[Item]:
-    """Interleave the demonstrations of a classification, whose options are always the same, by class.
-
-    Data sets list them class by class (LUN). The last ones, which are left where the others do not fit into the LLM's
-    window, would be of one class.
-    """
-    if len({shot.choices for shot in shots}) != 1 or not shots[0].choices:
-        return shots
-    classes: dict[tuple[str, ...], list[Item]] = {}
-    for shot in shots:
-        classes.setdefault(shot.answers, []).append(shot)
-    backwards = zip_longest(*(reversed(members) for members in classes.values()))
-    return [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
-
-
-# What an evaluation keeps of one question under one setting.
+# The stored result of a question under a setting.
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request to the LLM: the prompt as it was sent, the reply, tokens (None where the backend does not tell) and
-    seconds. `error`: why there is no reply; "" where there is one."""
+    """A request to the LLM: the prompt as sent, the reply, tokens (None if the backend reports none) and seconds.
+
+    `error`: why there is no reply; "" if there is one.
+    """
 
     kind: str
     prompt: str
@@ -122,14 +119,14 @@ class Call:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """One question of a task under one setting, such as "top-down:auto".
+    """The result of a question of a task under a setting, such as "top-down:auto".
 
-    answers     the accepted ones
-    prediction  what was answered; "" where it failed
+    answers     the accepted answers
+    prediction  the answer; "" if the question failed
     scores      by metric, in [0, 1]: em, f1, substring, and accuracy for multiple choice
     popularity  of the question's subject (Item.popularity)
-    trace       the whole answer, as `kcard ask --json` prints it; {} where it failed
-    error       why there is no answer; "" where there is one
+    trace       the answer as `kcard ask --json` prints it; {} if the question failed
+    error       why there is no answer; "" if there is one
     """
 
     task: str
@@ -150,20 +147,48 @@ class EvalResult:
     error: str = ""
 
 
-# What tokens cost.
+# Results without their long texts, so that all results of a large run fit into memory.
+
+TEXTS = ("text", "pruned", "evidence", "source")
+
+
+def drop_texts(result: EvalResult) -> EvalResult:
+    """Return the result without the prompts of its calls and the texts of its passages.
+
+    Each passage says instead, under "holds", whether it contains an accepted answer.
+    """
+    trace = dict(result.trace)
+    if isinstance(passages := trace.get("passages"), list):
+        trace["passages"] = [
+            {key: value for key, value in p.items() if key not in TEXTS} | {"holds": holds_answer(p, result)}
+            if isinstance(p, dict)
+            else p
+            for p in passages
+        ]
+    return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
+
+
+def holds_answer(passage: Mapping[str, Any], result: EvalResult) -> bool:
+    """Return whether a passage of the result's trace, with or without its text, contains an accepted answer."""
+    if "holds" in passage:
+        return bool(passage["holds"])
+    return substring(str(passage.get("text")), [result.choices.get(a, a) for a in result.answers])
+
+
+# Prices of tokens.
 
 MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a million tokens, in any currency; None where they are not known."""
+    """Prices of a million tokens, in any currency; None if unknown."""
 
     tokens_in: float | None = None
     tokens_out: float | None = None
 
     def cost(self, results: Iterable[EvalResult]) -> float | None:
-        """Return the cost of the results; None where a price or the tokens of a result are not known."""
+        """Return the cost of the results; None without prices, or if the tokens of a result are unknown."""
         if self.tokens_in is None and self.tokens_out is None:
             return None
         total = 0.0
@@ -178,11 +203,11 @@ class Prices:
 class RunTask:
     """A task of a run.
 
-    name    the task and its variant, such as "midterm-binary"; as in Result.task
-    path    the file or folder that was read, and `sha256` of its bytes
-    metric  the one that the task's papers report
-    ids     the questions that are asked, in order
-    total   how many questions the task has
+    name    the task and its variant, such as "midterm-binary", as in EvalResult.task
+    path    the file or folder; `sha256`: of its bytes
+    metric  the metric that the task's papers report
+    ids     the questions that the run asks, in order
+    total   number of questions of the task
     """
 
     name: str
@@ -195,13 +220,13 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run asks: every question of every task under each setting.
+    """The plan of a run: every question of every task under each setting.
 
-    command   what was typed after `kcard`, or would have been
-    options   the options of kcard.evaluate that are not their defaults
-    cards     the versions that were used: sha256 by reference
-    llm       the LLM as backend or backend:model
-    versions  of kcard, Python and the libraries that compute
+    command   the command line after `kcard`, or the equivalent of a call of kcard.evaluate
+    options   the options of kcard.evaluate that differ from their defaults
+    cards     the sha256 of each card's version, by reference
+    llm       the LLM, as backend or backend:model
+    versions  of kcard, Python and the libraries that affect results
     """
 
     command: tuple[str, ...]
@@ -215,11 +240,11 @@ class RunPlan:
 
     @property
     def planned(self) -> int:
-        """How many results the run has when it is complete."""
+        """Number of results of the complete run."""
         return len(self.settings) * sum(len(task.ids) for task in self.tasks)
 
     def position(self, task: str, setting: str, question: str) -> int:
-        """Return the position of this question's result among all of the run, from 0. Raises KeyError."""
+        """Return the position of a question's result in the run, from 0. Raises KeyError for another question."""
         return self._positions[task, setting, question]
 
     def keys(self) -> Iterator[tuple[str, str, str]]:
@@ -246,11 +271,11 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether every question was asked, and none failed."""
+        """Whether every question has an answer."""
         return self.answered == self.plan.planned
 
 
-# Runs in the hub's database. The hub keeps texts; here they become values, and values texts.
+# Runs in the hub's database, which stores plans and results as JSON.
 
 
 class RunStorage:
@@ -260,11 +285,11 @@ class RunStorage:
         self._runs = runs
 
     def create(self, plan: RunPlan) -> Run:
-        """Store a new run, without results."""
+        """Store a new run without results."""
         return _run(self._runs.create(json.dumps(asdict(plan), ensure_ascii=False), plan.planned))
 
     def append(self, run: Run, results: Iterable[EvalResult]) -> None:
-        """Store results, all or none; an earlier result of the same question and setting is replaced."""
+        """Store results in one transaction; each replaces an earlier result of the same question and setting."""
         from kcard.hub.pools import StoredResult
 
         self._runs.append(
@@ -286,8 +311,7 @@ class RunStorage:
         return _run(self._runs.get(number))
 
     def results(self, number: int) -> Iterator[EvalResult]:
-        """Return the stored results of a run: task by task, of each setting by setting, in the order of the
-        questions."""
+        """Yield the stored results of a run, by task, setting and question, in the order of the plan."""
         for position, stored in self._runs.results(number):
             try:
                 yield build(EvalResult, parse(stored.record))

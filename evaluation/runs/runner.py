@@ -1,7 +1,4 @@
-"""Run an evaluation: ask, score and record each question.
-
-It knows ways of answering, tasks and a store by their protocols only.
-"""
+"""Run an evaluation: answer, score and store each question."""
 
 import threading
 import time
@@ -21,16 +18,16 @@ from kcard.interfaces import LLM, Answerer, Batching, Prompting, Windowed
 from kcard.llms.prompts import render
 from kcard.types import Answer, Question, Reply, Request, distinct_texts
 
-__all__ = ["Recorder", "Runner", "Store", "answered", "failed", "scores"]
+__all__ = ["Recorder", "Runner", "Store", "make_failed_result", "make_result", "score_prediction"]
 
 
-# A task's item and what was answered, as a result with its scores.
+# Results of questions, with their scores.
 
-DIGITS = 6  # of scores in a trace; more depend on the batch that they were computed in
+DIGITS = 6  # of scores in a trace; further digits depend on the batch in which they were computed
 
 
-def scores(item: Item, prediction: str) -> dict[str, float]:
-    """Return em, f1 and substring, in [0, 1]; for a multiple-choice question also accuracy, which they equal."""
+def score_prediction(item: Item, prediction: str) -> dict[str, float]:
+    """Score a prediction by em, f1 and substring, in [0, 1]; for multiple choice, all three and accuracy are equal."""
     if item.choices:
         return dict.fromkeys(("accuracy", "em", "f1", "substring"), accuracy(prediction, item.answers))
     return {
@@ -40,7 +37,7 @@ def scores(item: Item, prediction: str) -> dict[str, float]:
     }
 
 
-def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> EvalResult:
+def make_result(task: str, setting: str, item: Item, answer: Answer, calls: Sequence[Call]) -> EvalResult:
     """Return the result of an answered question."""
     trace = _rounded(answer.to_json())
     trace.pop("seconds", None)
@@ -49,13 +46,13 @@ def answered(task: str, setting: str, item: Item, answer: Answer, calls: Sequenc
     return _result(task, setting, item, calls, prediction=prediction, seconds=seconds, trace=trace)
 
 
-def failed(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> EvalResult:
-    """Return the result of a question without an answer, which counts as wrong."""
+def make_failed_result(task: str, setting: str, item: Item, error: str, calls: Sequence[Call]) -> EvalResult:
+    """Return the result of a question that failed, which counts as wrong."""
     return _result(task, setting, item, calls, prediction="", error=error)
 
 
 def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcome: Any) -> EvalResult:
-    right = scores(item, outcome["prediction"])
+    right = score_prediction(item, outcome["prediction"])
     return EvalResult(
         task=task,
         setting=setting,
@@ -74,7 +71,7 @@ def _result(task: str, setting: str, item: Item, calls: Sequence[Call], **outcom
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None where a count is not known."""
+    """Return the sum; None if a count is unknown."""
     numbers = [count for count in counts if count is not None]
     return sum(numbers) if len(numbers) == len(counts) else None
 
@@ -87,14 +84,14 @@ def _rounded(value: Any) -> Any:
     return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-# An LLM whose every request is recorded, for the questions that it was made for.
+# An LLM that records its requests by the question that they were made for.
 
 
 class Recorder:
-    """The same LLM to whoever asks it; what was asked is collected question by question.
+    """Wraps an LLM and records its requests; `collect` returns those of a question. Thread-safe.
 
-    A request belongs to the question that it holds or, where the question was cut to fit into a window, begins. Other
-    requests belong to the question that is collected next, so everything is collected once. It is thread-safe.
+    A request belongs to a question if its text is the question's, or the beginning of it if it was cut to fit into a
+    window. Other requests belong to the question that is collected next, so every request is collected once.
     """
 
     def __init__(self, llm: LLM) -> None:
@@ -102,29 +99,29 @@ class Recorder:
         self._lock = threading.Lock()
         self._calls: defaultdict[str, list[Call]] = defaultdict(list)
         if isinstance(llm, Batching):
-            self.reply_all = partial(self._record_all, llm)  # so that this one is Batching too
+            self.reply_all = partial(self._record_all, llm)  # makes the wrapper Batching too
 
     @property
     def announcement(self) -> str:
-        """What answers, for the user; empty where the LLM does not say."""
+        """The LLM's announcement for the user; "" if it has none."""
         return str(getattr(self._llm, "announcement", ""))
 
     @property
     def concurrency(self) -> int:
-        """Requests that the LLM takes at a time."""
+        """Number of requests that the LLM handles at a time."""
         return int(getattr(self._llm, "concurrency", 1))
 
     @property
     def window(self) -> int | None:
-        """The most tokens that a request may take; None: not known."""
+        """Maximum number of tokens of a request; None if unknown."""
         return self._llm.window if isinstance(self._llm, Windowed) else None
 
     def count(self, request: Request) -> int:
-        """Count the tokens of a request; asked only of an LLM that has a window."""
+        """Count the tokens of a request. Only for LLMs with a window."""
         return cast(Windowed, self._llm).count(request)
 
     def reply(self, request: Request) -> Reply:
-        """Return the LLM's reply. Raises LLMError, as the LLM does, which is recorded too."""
+        """Return the LLM's reply. Raises what the LLM raises, after recording it."""
         started = time.perf_counter()
         try:
             reply = self._llm.reply(request)
@@ -135,7 +132,7 @@ class Recorder:
         return reply
 
     def _record_all(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """Return the replies of one batch, whose seconds are shared among its requests."""
+        """Yield the replies of a batch, and record them with equal shares of its seconds."""
         started = time.perf_counter()
         replies = list(llm.reply_all(requests))
         for request, reply in zip(requests, replies, strict=True):
@@ -143,18 +140,18 @@ class Recorder:
         yield from replies
 
     def collect(self, question: str, others: Sequence[str] = ()) -> tuple[Call, ...]:
-        """Return the requests for this question, in order, and forget them.
+        """Return the requests for this question, in order, and remove them.
 
-        `others`: the questions that are still to be collected, whose requests stay.
+        `others`: the questions that are collected later, whose requests stay.
         """
         with self._lock:
-            theirs = {
+            texts_of_others = {
                 text
                 for text in self._calls
                 if text and text != question and any(other.startswith(text) for other in others)
             }
-            taken = [text for text in self._calls if text not in theirs]
-            return tuple(call for text in taken for call in self._calls.pop(text))
+            own_texts = [text for text in self._calls if text not in texts_of_others]
+            return tuple(call for text in own_texts for call in self._calls.pop(text))
 
     def _record(self, request: Request, reply: Reply | KcardError, seconds: float) -> None:
         prompt = self._llm.prompt(request) if isinstance(self._llm, Prompting) else render(request)
@@ -166,30 +163,30 @@ class Recorder:
             self._calls[request.question].append(call)
 
 
-GIVE_UP = 16  # so many failures in a row are the endpoint's, not the questions'
-NOT_ASKED = f"not asked, because {GIVE_UP} questions before it failed in a row"
+GIVE_UP = 16  # consecutive failures, after which the endpoint is considered down
+SKIPPED = f"skipped after {GIVE_UP} consecutive failures"
 
 Key = tuple[str, str, str]
-PlacedQuestion = tuple[Question, Item]
+ItemQuestion = tuple[Question, Item]
 
 
 class Store(Protocol):
-    """Where results are kept."""
+    """Stores the results of a run."""
 
     def append(self, run: Run, results: Sequence[EvalResult]) -> None:
-        """Keep results, all or none; one of the same question and setting is replaced."""
+        """Store results, all or none; each replaces an earlier result of the same question and setting."""
         ...
 
 
 @dataclass(frozen=True)
 class Runner:
-    """A run that is ready to be asked.
+    """Answers the questions of a run.
 
     tasks     the run's tasks by name
-    question  a task's item as it is put, with choices and demonstrations
-    answerer  the way of answering of a setting, made when its turn comes
-    recorder  the LLM that all of them ask
-    batch     how many questions are put at a time
+    question  makes a question, with demonstrations, from an item of a task
+    answerer  makes the answerer of a setting, when its first question is due
+    recorder  the LLM of all answerers
+    batch     number of questions to answer at a time
     """
 
     run: Run
@@ -201,25 +198,28 @@ class Runner:
     batch: int = QUESTIONS
 
     def ask(self, missing: Sequence[Key], report: Callable[[int], None] | None = None) -> None:
-        """Ask these questions; `report` is called with how many are done.
+        """Answer these questions and store the results; `report` is called with the number that are done.
 
-        A question that fails becomes a result with its error. After GIVE_UP failures in a row the rest of the run is
-        not asked: each question becomes a result that says so, to be asked by resuming.
+        A question that fails becomes a result with its error. After GIVE_UP consecutive failures, the remaining
+        questions are skipped: they become failed results too, which resuming the run asks again.
         """
         done, streak = 0, 0
-        for task, setting, questions in self._groups(missing):
-            given_up = streak >= GIVE_UP
-            refused = (failed(task, setting, item, NOT_ASKED, ()) for _, item in questions)
-            for result in refused if given_up else self._answer_each(task, setting, questions):
+        for task, setting, questions in self._batches(missing):
+            results: Iterator[EvalResult]
+            if streak >= GIVE_UP:
+                results = (make_failed_result(task, setting, item, SKIPPED, ()) for _, item in questions)
+            else:
+                results = self._answer_each(task, setting, questions)
+            for result in results:
                 self.store.append(self.run, [result])
                 done, streak = done + 1, streak + 1 if result.error else 0
                 if report:
                     report(done)
 
-    def _groups(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[PlacedQuestion]]]:
-        """Return the missing questions of each task and setting, in the order of the run, so many at a time.
+    def _batches(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[ItemQuestion]]]:
+        """Yield the missing questions of each task and setting in batches, in the order of the run.
 
-        No text occurs twice in a group, because the text tells whose a request to the LLM is.
+        The questions of a batch have distinct texts, since the recorder assigns requests by text.
         """
         remaining = set(missing)
         for task in self.run.plan.tasks:
@@ -233,13 +233,12 @@ class Runner:
                         yield task.name, setting, list(islice(rest, len(group)))
 
     def _answer_each(
-        self, task: str, setting: str, questions: Sequence[PlacedQuestion], later: Sequence[str] = ()
+        self, task: str, setting: str, questions: Sequence[ItemQuestion], later: Sequence[str] = ()
     ) -> Iterator[EvalResult]:
-        """Yield a result for each question. Where an answerer raises, the rest is asked one by one, so that one bad
-        question does not cost the others.
+        """Yield a result for each question; `later`: questions that are answered after these.
 
-        One with `outcomes`, such as Pipeline, yields an error in place of an answer instead. `later`: questions that
-        are asked after these.
+        If an answerer raises, the remaining questions are answered one by one, so that one bad question does not fail
+        the others. An answerer with `outcomes`, such as Pipeline, yields errors in place of answers instead.
         """
         answerer = self.answerer(setting)
         ask: Callable[[Sequence[Question]], Iterator[Answer | KcardError]]
@@ -254,6 +253,7 @@ class Runner:
             except StopIteration:
                 raise LLMError(f"setting {setting} answered {nth} of {len(questions)} questions") from None
             except KcardError as error:
+                # The batch failed: answer this question and the following ones in batches of one.
                 if len(questions) > 1:
                     for at, other in enumerate(questions[nth:], nth + 1):
                         yield from self._answer_each(
@@ -261,8 +261,9 @@ class Runner:
                         )
                     return
                 outcome = error
+            # The result, with the question's requests.
             calls = self.recorder.collect(question.text, waiting)
             if isinstance(outcome, KcardError):
-                yield failed(task, setting, item, one_line(outcome), calls)
+                yield make_failed_result(task, setting, item, one_line(outcome), calls)
             else:
-                yield answered(task, setting, item, outcome, calls)
+                yield make_result(task, setting, item, outcome, calls)

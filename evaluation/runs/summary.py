@@ -1,4 +1,4 @@
-"""Summary of a run, as a table and for model cards."""
+"""Summaries of a run: a row for each setting, the Hugging Face Hub's result files, and outcomes without texts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = [
     "QuestionOutcome",
     "SettingSummary",
     "is_right",
-    "outcomes",
+    "make_outcomes",
     "summarise",
     "write_results",
 ]
@@ -34,16 +34,16 @@ BALANCED = "balanced-accuracy"
 
 @dataclass(frozen=True)
 class SettingSummary:
-    """A task under a setting. Scores are means over all `n` questions, in [0, 1]; those that failed count as wrong.
+    """A setting on a task. Scores are means over all `n` questions, in [0, 1]; failed questions count as wrong.
 
     value, low, high  the task's own `metric` with its 95 % interval
-    p, p_holm         of the paired test against the first setting: by itself, and for all settings of the task at once;
-                      None for the first one
-    calls             requests to the LLM; the tokens are those of all of them, None where a backend does not tell
+    p, p_holm         of the paired test against the first setting, and corrected for all settings of the task; None for
+                      the first setting
+    calls             requests to the LLM; tokens_in, tokens_out: of all of them, None if the backend reports none
     cost              None without prices
     seconds           of all questions together
-    errors            questions without an answer
-    missing           questions that were not asked yet
+    errors            questions that failed
+    missing           questions without a result
     """
 
     task: str
@@ -87,26 +87,26 @@ def summarise(
     """Return a row for each task and setting that has results, in the order of the plan."""
     by_setting: defaultdict[tuple[str, str], list[EvalResult]] = defaultdict(list)
     for result in results:
-        # Without its texts, of which a run has more than memory may hold.
-        light = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
-        by_setting[result.task, result.setting].append(light)
+        # The texts of a run may be larger than memory; only the number of calls is needed.
+        without_texts = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
+        by_setting[result.task, result.setting].append(without_texts)
     rows = []
     for task in plan.tasks:
         settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
-        # Of each setting, p against the first one on the questions that both have, and p adjusted for all (Holm).
-        first, *others = [_scores(task, theirs) for theirs in settings.values()]
+        # p of each setting against the first, on the questions that both have, and p corrected for all (Holm).
+        first, *others = [_scores(task, part) for part in settings.values()]
         ps = []
         for scores in others:
             both = [i for i in scores if i in first]
             ps.append(compare_scores([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
         tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
-        for (setting, theirs), (p, adjusted) in zip(settings.items(), tests, strict=True):
-            rows.append(_summarise_setting(task, setting, theirs, p, adjusted, prices or Prices()))
+        for (setting, part), (p, adjusted) in zip(settings.items(), tests, strict=True):
+            rows.append(_summarise_setting(task, setting, part, p, adjusted, prices or Prices()))
     return rows
 
 
 def _scores(task: RunTask, results: Iterable[EvalResult]) -> dict[str, float]:
-    """Return the score of each question; of a metric over all questions, whether each is right."""
+    """Return the score of each question by the task's metric; by accuracy for a metric of whole tasks."""
     metric = "accuracy" if task.metric == BALANCED else task.metric
     return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
 
@@ -122,7 +122,7 @@ def _summarise_setting(
     scores = list(_scores(task, results).values())
     value, (low, high) = _mean(scores), interval(scores)
     choice = all("accuracy" in result.scores for result in results)
-    # What was chosen and what is right: the texts of the options where these are classes, else their letters.
+    # The chosen and the right options: their texts if they are classes, else their letters.
     predicted, actual = [], []
     for result in results if choice else ():
         answer = result.prediction if result.prediction in result.answers else result.answers[0]
@@ -163,20 +163,19 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None where a count is not known."""
+    """Return the sum; None if a count is unknown."""
     numbers = [count for count in counts if count is not None]
     return sum(numbers) if len(numbers) == len(counts) else None
 
 
-# A run in the Hugging Face Hub's formats: .eval_results/*.yaml for a model's repository, eval.yaml for a data set's.
-#
+# The Hugging Face Hub's formats: .eval_results/*.yaml for the repository of a model, eval.yaml for that of a data set.
 # The hub's pages show the former as self-declared (kcard.hub.server.responses).
 
 FOLDER = ".eval_results"
 EVAL = "eval.yaml"
 EVAL_RESULTS_DIGITS = 6
 FRAMEWORK = "kcard"
-# The data sets on the Hugging Face Hub that tasks are taken from; other tasks are called by their own names.
+# The data sets of tasks on the Hugging Face Hub; other tasks keep their own names.
 DATASETS: Mapping[str, str] = {
     "hotpotqa": "hotpotqa/hotpot_qa",
     "mmlu": "cais/mmlu",
@@ -189,9 +188,9 @@ DATASETS: Mapping[str, str] = {
 
 
 def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> list[Path]:
-    """Write eval.yaml and .eval_results/TASK.yaml into the folder; the files that were written."""
+    """Write eval.yaml and .eval_results/TASK.yaml into the folder, and return their paths."""
     written = [folder / EVAL]
-    # What was asked, as the eval.yaml of a data set's repository.
+    # The tasks, as in the eval.yaml of a data set's repository.
     benchmark = {
         "name": ", ".join(task.name for task in run.plan.tasks),
         "description": "Settings compared on the same questions: " + ", ".join(run.plan.settings),
@@ -199,34 +198,34 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
         "tasks": [{"id": task.name, "config": "default", "split": "test"} for task in run.plan.tasks],
     }
     _write_yaml(folder / EVAL, benchmark)
-    for task in run.plan.tasks:
-        entries = [_result_entry(run, task, row) for row in rows if row.task == task.name]
+    # The value of every setting of every task, with everything that it depends on in `notes`.
+    plan = run.plan
+    cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
+    for task in plan.tasks:
+        entries = []
+        for row in (row for row in rows if row.task == task.name):
+            parts = [
+                f"setting {row.setting}",
+                f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
+                f"{row.n} of {task.total} questions, {row.errors} failed",
+                f"LLM {plan.llm}",
+                *([f"cards {cards}"] if cards else []),
+                f"seed {plan.seed}",
+                f"data sha256 {task.sha256}",
+                f"kcard {plan.versions.get('kcard', 'unknown')}",
+            ]
+            entries.append(
+                {
+                    "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
+                    "value": round(row.value, EVAL_RESULTS_DIGITS),
+                    "date": run.started,
+                    "notes": "; ".join(parts),
+                }
+            )
         if entries:
             written.append(folder / FOLDER / f"{task.name}.yaml")
             _write_yaml(written[-1], entries)
     return written
-
-
-def _result_entry(run: Run, task: RunTask, row: SettingSummary) -> dict[str, Any]:
-    """Return one result: whose value it is, and all that it depends on in `notes`."""
-    plan = run.plan
-    cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
-    parts = [
-        f"setting {row.setting}",
-        f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
-        f"{row.n} of {task.total} questions, {row.errors} failed",
-        f"LLM {plan.llm}",
-        *([f"cards {cards}"] if cards else []),
-        f"seed {plan.seed}",
-        f"data sha256 {task.sha256}",
-        f"kcard {plan.versions.get('kcard', 'unknown')}",
-    ]
-    return {
-        "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
-        "value": round(row.value, EVAL_RESULTS_DIGITS),
-        "date": run.started,
-        "notes": "; ".join(parts),
-    }
 
 
 def _write_yaml(path: Path, data: Any) -> None:
@@ -236,16 +235,16 @@ def _write_yaml(path: Path, data: Any) -> None:
     write_text(path, text, parents=True)
 
 
-# What the table of a report needs of a result: all but its texts, so that a million fit into memory.
+# Outcomes: results without texts, so that a million fit into memory.
 
-# Metrics of a whole task, and of one that is not all or nothing: what makes a single question right instead.
+# Metrics that are defined for whole tasks, or graded, with the metric that decides whether a single question is right.
 OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
 BY_QUESTION = {"f1": "em", **OF_A_TASK}
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionOutcome:
-    """One question under one setting; `right`: whether its answer was accepted in full."""
+    """The outcome of a question under a setting. `right`: whether the question counts as answered."""
 
     task: str
     setting: str
@@ -260,14 +259,13 @@ class QuestionOutcome:
     seconds: float
 
     def score(self, metric: str) -> float:
-        """Return the question's score in [0, 1]; for a metric of whole tasks, whether it is right. 0 where it has
-        none."""
+        """Return the question's score in [0, 1]; for a metric of whole tasks, by accuracy. 0 without a score."""
         if metric in self.scores:
             return self.scores[metric]
         return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
 
 
-def outcomes(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
+def make_outcomes(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
     """Return the outcome of every result; `metrics` maps each task to its metric."""
     return [
         QuestionOutcome(

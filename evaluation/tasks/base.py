@@ -1,4 +1,4 @@
-"""Tasks: questions of a data set, read from its own files."""
+"""Tasks: questions with accepted answers, read from files of data sets."""
 
 import hashlib
 import json
@@ -21,25 +21,25 @@ __all__ = [
     "Item",
     "Task",
     "TaskData",
-    "at_random",
     "collect_items",
+    "draw_shots",
+    "draw_shots_of_other_groups",
     "from_rows",
     "list_entries",
-    "one_of_each_other",
     "parse_answers",
     "parse_file",
     "read_entries",
     "read_task",
-    "recognised",
+    "recognise_task",
     "required_text",
     "task_names",
 ]
 
 
-# The entries of a data set's file, in the layouts in which questions are handed on.
+# Entries of files of questions, in the common layouts.
 #
-# One JSON object a line (.jsonl); a list of them, alone or under a key of an object (.json); or a table (.csv, .tsv);
-# each also compressed (.gz). Paragraphs with their questions, as SQuAD has them, give an entry a question.
+# One JSON object per line (.jsonl); a list of objects, alone or under a key of an object (.json); or a table (.csv,
+# .tsv); each also compressed (.gz). In SQuAD's layout (paragraphs with questions) every question is an entry.
 
 LISTS = ("data", "questions", "rows", "testset", "Data")
 ROWS = (".jsonl", ".ndjson", ".csv", ".tsv")
@@ -47,9 +47,9 @@ TABLES = (".csv", ".tsv")
 
 
 def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """Yield each entry of a file of questions, which messages call `name`, and where it stands.
+    """Yield each entry of a file of questions with its place in the file; `name` names the file's role in messages.
 
-    Raises UsageError for a file of another kind and for what can't be read.
+    Raises UsageError for a file of another kind and for one that can't be read.
     """
     kind = suffix(path)
     if kind == ".json":
@@ -62,7 +62,7 @@ def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterato
                 yield from _flat(row, where)
     else:
         raise UsageError(
-            f"{name} {path}: files of this kind are not read; give .jsonl, .json, .csv or .tsv, or one of them as .gz"
+            f"{name} {path}: unknown kind of file; give .jsonl, .json, .csv or .tsv, or one of them compressed as .gz"
         )
 
 
@@ -76,12 +76,11 @@ def parse_file(path: Path, name: str) -> Any:
     except json.JSONDecodeError as error:
         raise UsageError(f"{where}, line {error.lineno}: not JSON: {error.msg}") from error
     except ValueError as error:
-        raise UsageError(f"{where}: not JSON that can be read: {error}") from error
+        raise UsageError(f"{where}: unreadable JSON: {error}") from error
 
 
 def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
-    """Yield the entries of a parsed file, and where each stands: a list, alone or under the first of the keys
-    `lists`."""
+    """Yield the entries of a parsed file with their places: a list, alone or under the first present key of `lists`."""
     if isinstance(data, dict):
         data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
     if not isinstance(data, list):
@@ -95,7 +94,7 @@ def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator
 
 
 def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
-    """Yield the entry itself; of an article or a paragraph its questions, each with its title and context."""
+    """Yield the entry; for an article or a paragraph, its questions instead, each with title and context."""
     if "question" in entry:
         yield where, entry
     elif "paragraphs" in entry:
@@ -118,22 +117,21 @@ def _objects(entry: Row, key: str, where: str) -> list[Row]:
     return rows
 
 
-# What a task is: a set of questions with accepted answers that LLMs are compared on.
+# Tasks: questions with accepted answers, on which settings are compared.
 
 
 @dataclass(frozen=True)
 class Item:
     """One question of a task.
 
-    id          unique within the task, and the same whenever the file is read again
-    answers     the accepted answers; for a multiple-choice question the letter of the right option, followed by the
-                letters of options that read the same
+    id          unique within the task, and the same each time the file is read
+    answers     the accepted answers; for multiple choice, the letter of the right option, followed by the letters of
+                options with the same text
     choices     the options (letter, text); empty for an open question
-    group       the part of the task that it belongs to, such as a subject (MMLU) or relation (PopQA); "" where there
-                are no parts
-    popularity  how well known its subject is (PopQA's s_pop), at least 0; None where it is not known
-    passages    texts that the data set gives with the question (SQuAD, HotpotQA)
-    label       the class of the right answer, in a classification task (LUN); "" elsewhere
+    group       a part of the task, such as a subject (MMLU) or relation (PopQA); "" if the task has no groups
+    popularity  of its subject (PopQA's s_pop), at least 0; None if unknown
+    passages    texts that the data set provides with the question (SQuAD, HotpotQA)
+    label       the class of the right answer, in a classification task (LUN); "" in others
     """
 
     id: str
@@ -151,9 +149,9 @@ class TaskData:
     """The questions of a task's file or folder.
 
     name    the task and its variant, such as "midterm-binary"
-    metric  the one that the task's papers report: em, f1, substring, accuracy or balanced-accuracy
-    sha256  of the bytes that were read
-    shots   demonstrations by group; those under "" serve every group that has none of its own
+    metric  the metric that the task's papers report: em, f1, substring, accuracy or balanced-accuracy
+    sha256  of the file's bytes
+    shots   demonstrations by group; those under "" are for groups without their own
     """
 
     name: str
@@ -163,22 +161,19 @@ class TaskData:
     shots: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
 
     def demonstrations(self, item: Item) -> tuple[Item, ...]:
-        """Return the demonstrations for this question, itself left out."""
+        """Return the demonstrations for a question, without the question itself."""
         shots = self.shots.get(item.group) or self.shots.get("", ())
         return tuple(shot for shot in shots if shot.question != item.question)
 
 
 class Task(Protocol):
-    """A data set in its own layout: a module, or any object, with this function.
-
-    Registered under `kcard.tasks` by the name that the command line takes.
-    """
+    """A reader of a data set, registered under `kcard.tasks` by the task's name."""
 
     def read(self, path: Path) -> TaskData:
-        """Return the questions of that file or folder.
+        """Return the questions of a file or folder.
 
-        Raises UsageError, naming file, line (or entry) and remedy, for what is missing or malformed, a duplicate id,
-        and a task without a question.
+        Raises UsageError, which names file, line (or entry) and remedy, if it is missing or malformed, has a duplicate
+        id, or contains no question.
         """
         ...
 
@@ -188,7 +183,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """For each part of an Item the names that its column may have; the first that an entry has is read."""
+    """The column names of each field of an Item; the first one that an entry has is read."""
 
     question: Names = ("question",)
     answers: Names = ("answers", "answer")
@@ -200,10 +195,9 @@ class Columns:
     label: Names = ("label",)
 
     def item(self, row: Row, where: str) -> Item:
-        """Return the entry as an Item, whose id is "" where it has none. Raises UsageError, which begins with
-        `where`."""
+        """Return the entry as an Item, with id "" if it has none. Raises UsageError, starting with `where`."""
         question = required_text(row, self.question, where)
-        # The options, as kcard.types reads them; {"label": [...], "text": [...]}; or columns A, B, C ...
+        # The options: as in kcard.types, as {"label": [...], "text": [...]}, or as columns A, B, C ...
         options = _parsed(_first(row, self.choices))
         if options is None and "A" in row and "B" in row:
             options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
@@ -217,14 +211,16 @@ class Columns:
             choices = checked(Question("?", choices_of(options))).choices
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
+        # The accepted answers; for multiple choice, letters.
         answer = _first(row, self.answers)
         if answer is None:
             raise UsageError(
-                f'{where}: expected {_named(self.answers)}; there is no answer to "{question[:60]}"'
+                f'{where}: expected {_quoted(self.answers)}; there is no answer to "{question[:60]}"'
             )
         answers = (
             _right_letters(answer, choices, where) if choices else parse_answers(answer, question, where)
         )
+        # The other fields, all optional.
         group, value = _text(_first(row, self.group)), _first(row, self.popularity)
         popularity = None
         if value is not None:
@@ -247,16 +243,15 @@ class Columns:
 
 
 def required_text(row: Row, names: Names, where: str) -> str:
-    """Return the text in the first of these columns. Raises UsageError where there is none."""
+    """Return the text in the first of these columns that the entry has. Raises UsageError if there is none."""
     text = _first(row, names)
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"{where}: expected {_named(names)}, which must be a text")
+        raise UsageError(f"{where}: expected {_quoted(names)} with a text")
     return text.strip()
 
 
 def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
-    """Parse answers as data sets write them, each once: one, a list, SQuAD's {"text": [...]}, or a list within a
-    text."""
+    """Parse answers into distinct texts: from one text, a list, SQuAD's {"text": [...]}, or a list as JSON text."""
     texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
     if not texts:
         raise UsageError(
@@ -266,9 +261,9 @@ def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
 
 
 def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
-    """Return the letter of the right option, given by its letter, its number (from 0) or its text.
+    """Return the letter of the right option, which `answer` gives as letter, number (from 0) or text.
 
-    The letters of options that read the same follow it, since nobody can tell them apart.
+    The letters of options with the same text follow, since they can't be told apart.
     """
     text = _text(answer)
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else len(choices)
@@ -279,7 +274,7 @@ def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tupl
     )
     if right is None:
         raise UsageError(
-            f"{where}: the answer {text[:60]!r} is none of the options {', '.join(c.name for c in choices)}: "
+            f"{where}: the answer {text[:60]!r} is not one of the options {', '.join(c.name for c in choices)}: "
             "give the letter, the number (from 0) or the text of one of them"
         )
     same = (choice.name for choice in choices if choice.description == right.description)
@@ -290,12 +285,12 @@ def _first(row: Row, names: Names) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _named(names: Names) -> str:
+def _quoted(names: Names) -> str:
     return " or ".join(f'a "{name}"' for name in names)
 
 
 def _parsed(value: Any) -> Any:
-    """Parse a list or an object that stands in a table as JSON text; return any other value as it is."""
+    """Parse a list or object that a table contains as JSON text; return other values unchanged."""
     if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
             return parse(value)
@@ -319,16 +314,16 @@ def _text(value: Any) -> str:
     return str(value).strip()
 
 
-# Demonstrations for data sets that bring none, drawn from their questions as Adaptive Retrieval does (appendix B).
+# Demonstrations for data sets without their own, drawn from the questions as in Adaptive Retrieval (appendix B).
 
-COUNT = 15
+SHOTS = 15
 SEED = 0
 
 
-def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Draw for each group one question of every other group, at most fifteen; none where there are no groups.
+def draw_shots_of_other_groups(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
+    """Draw, for each group, a question of every other group, at most SHOTS; empty without groups.
 
-    The questions of a group share them, where the paper draws for each question.
+    The questions of a group share their demonstrations; the paper draws them for each question.
     """
     by_group: dict[str, list[Item]] = {}
     for item in items:
@@ -339,17 +334,16 @@ def one_of_each_other(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
         random = Random(derive_seed(SEED, "shots", group))
         others = [random.choice(by_group[other]) for other in sorted(by_group) if other != group]
         random.shuffle(others)
-        demonstrations[group] = tuple(others[:COUNT])
+        demonstrations[group] = tuple(others[:SHOTS])
     return {group: shots for group, shots in demonstrations.items() if shots}
 
 
-def at_random(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Draw fifteen questions, for every group; a question is not among its own demonstrations
-    (TaskData.demonstrations)."""
-    return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(COUNT, len(items))))}
+def draw_shots(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
+    """Draw SHOTS questions as demonstrations for all groups; TaskData.demonstrations leaves out the question itself."""
+    return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(SHOTS, len(items))))}
 
 
-# Items gathered into a task's data: ids are unique, a question that stands there twice counts once.
+# Task data from items: ids are unique, and duplicate questions are merged.
 
 PlacedItem = tuple[str, Item]
 
@@ -361,7 +355,7 @@ def from_rows(
     columns: Columns,
     shaped: Callable[[Row], Row | None] | None = None,
 ) -> TaskData:
-    """Read a task that is one file of entries with these columns. `shaped` prepares an entry; None leaves it out."""
+    """Read a task from a file of entries with these columns. `shaped` prepares an entry, or skips it by None."""
 
     def items() -> Iterable[PlacedItem]:
         for where, row in read_entries(path, name):
@@ -379,37 +373,39 @@ def collect_items(
     items: Iterable[PlacedItem],
     shots: Mapping[str, tuple[Item, ...]] | None = None,
 ) -> TaskData:
-    """Collect the items of a task, which come with where they stand.
+    """Collect the items of a task, given with their places.
 
-    An item without an id takes its number in the file. Of an open question without an id that stands there twice, the
-    answers of both are accepted. Raises UsageError for a duplicate id, for a multiple-choice question that has another
-    answer elsewhere, and where there is no item.
+    The id of an item without one is its number in the file. Duplicate open questions without ids are merged, with the
+    answers of all. Raises UsageError for a duplicate id, for duplicate multiple-choice questions with different
+    answers, and for no item.
     """
     by_id: dict[str, Item] = {}
     places: dict[str, str] = {}
     ids: dict[tuple[object, ...], str] = {}
     for number, (where, item) in enumerate(items, start=1):
+        # Merge a duplicate question.
         key = (item.question, item.group, item.choices, item.passages)
         if not item.id and key in ids:
             first = by_id[ids[key]]
             if first.choices and first.answers != item.answers:
                 raise UsageError(
-                    f"{where}: the question stands at {places[ids[key]]} with the answer {first.answers[0]}, here with "
-                    f"{item.answers[0]}: keep one of them"
+                    f"{where}: the question has the answer {item.answers[0]}, but {first.answers[0]} at "
+                    f"{places[ids[key]]}: keep one of them"
                 )
             by_id[ids[key]] = replace(first, answers=tuple(dict.fromkeys([*first.answers, *item.answers])))
             continue
+        # Any other needs an id of its own.
         placed = replace(item, id=item.id or str(number))
         if placed.id in by_id:
             raise UsageError(
-                f"{where}: the id {placed.id!r} is taken by {places[placed.id]}: give every question an id of its own"
+                f"{where}: the id {placed.id!r} is used at {places[placed.id]} too: give every question its own id"
             )
         by_id[placed.id], places[placed.id] = placed, where
         if not item.id:
             ids[key] = placed.id
     if not by_id:
         raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
-    # sha256 of the file; of a folder, that of its files' names and digests.
+    # The sha256 of the file; for a folder, of its files' digests and names.
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
@@ -419,7 +415,7 @@ def collect_items(
     return TaskData(name, metric, tuple(by_id.values()), digest, shots or {})
 
 
-# Tasks by name, the built-in ones and a user's own (entry points of the group `kcard.tasks`).
+# Tasks by name, built-in ones and plugins (entry points of the group `kcard.tasks`).
 
 GROUP = "kcard.tasks"
 
@@ -430,7 +426,7 @@ def task_names() -> list[str]:
 
 
 def read_task(name: str, path: Path | str) -> TaskData:
-    """Return the questions of the task `name` in a file or folder of its own layout.
+    """Read the questions of the task `name` from a file or folder in the data set's layout.
 
     Raises UsageError for an unknown name, and what Task.read raises.
     """
@@ -438,11 +434,11 @@ def read_task(name: str, path: Path | str) -> TaskData:
     return task.read(Path(path).expanduser())
 
 
-def recognised(path: Path) -> str:
-    """Return the task that a file names as its own ("dataset": "MidtermQA-binary"); jsonl where it names none.
+def recognise_task(path: Path) -> str:
+    """Return the task that a file declares ("dataset": "MidtermQA-binary"); jsonl if it declares none.
 
-    So do the files of Knowledge Card's repository, and JSON of {name, split, rows}. Raises UsageError for a JSON file
-    that can't be read.
+    The files of Knowledge Card's repository declare it, and JSON files of {name, split, rows}. Raises UsageError for an
+    unreadable JSON file.
     """
     data = parse_file(path, "questions") if suffix(path) == ".json" else None
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Readers of the data sets that tasks are made of, each in the layout in which it is published."""
+"""Readers of data sets, in the layouts in which they are published, and of generic files of questions."""
 
 import csv
 import json
@@ -17,11 +17,11 @@ from kcard.evaluation.tasks.base import (
     Item,
     PlacedItem,
     TaskData,
-    at_random,
     collect_items,
+    draw_shots,
+    draw_shots_of_other_groups,
     from_rows,
     list_entries,
-    one_of_each_other,
     parse_file,
     read_entries,
     required_text,
@@ -66,16 +66,15 @@ __all__ = [
 ]
 
 
-# Questions that take several paragraphs to answer, in the layouts of HotpotQA, 2WikiMultihopQA and MuSiQue.
+# Multi-hop questions, in the layouts of HotpotQA, 2WikiMultihopQA and MuSiQue.
 
 MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",))
 
 
 def read_multihop(name: str, path: Path) -> TaskData:
-    """Read a multi-hop task, scored by F1; the group is the type of question, the passages are its paragraphs, each
-    under its title.
+    """Read a multi-hop task, scored by F1; the group is the type of question, the passages are titled paragraphs.
 
-    Questions that MuSiQue marks as not answerable are left out.
+    Questions that MuSiQue marks as unanswerable are skipped.
     """
 
     def items() -> Iterator[PlacedItem]:
@@ -89,7 +88,10 @@ def read_multihop(name: str, path: Path) -> TaskData:
 
 
 def _paragraphs(row: Row, where: str) -> list[str]:
-    """Return "paragraphs" of {title, text}, or HotpotQA's "context": [[title, [sentences]], ...], also as two lists."""
+    """Return the titled paragraphs of "paragraphs": [{title, text}] or of HotpotQA's "context": [[title, [sentences]]].
+
+    The context may also be an object of two lists, "title" and "sentences".
+    """
     try:
         if "paragraphs" in row:
             return [
@@ -105,35 +107,31 @@ def _paragraphs(row: Row, where: str) -> list[str]:
         ) from error
 
 
-# 2WikiMultihopQA (Ho et al., 2020): questions over two articles of Wikipedia, in HotpotQA's layout.
-
-
 def read_two_wiki(path: Path) -> TaskData:
-    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read 2WikiMultihopQA (Ho et al., 2020): questions on two Wikipedia articles, in HotpotQA's layout."""
     return read_multihop("2wiki", path)
 
 
-# HotpotQA (Yang et al., 2018): questions over two paragraphs, with distractors.
-
-
 def read_hotpotqa(path: Path) -> TaskData:
-    """Read its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}."""
+    """Read HotpotQA (Yang et al., 2018): questions on two paragraphs, with distractors.
+
+    From its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}.
+    """
     return read_multihop("hotpotqa", path)
 
 
-# MuSiQue (Trivedi et al., 2022): questions of two to four hops.
-
-
 def read_musique(path: Path) -> TaskData:
-    """Read its own JSONL ({id, question, answer, answer_aliases, paragraphs}); the id's "2hop", "3hop1" ... is the
-    group."""
+    """Read MuSiQue (Trivedi et al., 2022): questions of two to four hops; the group is the id's "2hop", "3hop1" ...
+
+    From its own JSONL ({id, question, answer, answer_aliases, paragraphs}).
+    """
     data = read_multihop("musique", path)
     return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
 
 
 # EntityQuestions (Sciavolino et al., 2021), Adaptive Retrieval's second data set: simple questions by relation.
 #
-# Its own layout has a file for each relation of Wikidata, such as test/P17.test.json, a list of {question, answers}.
+# Its layout has a file for each relation of Wikidata, such as test/P17.test.json, with a list of {question, answers}.
 
 ENTITYQUESTIONS_NAME = "entityquestions"
 ENTITYQUESTIONS_SPLITS = ("test", "dev", ".")
@@ -141,14 +139,18 @@ ENTITYQUESTIONS_COLUMNS = Columns(group=("relation",))
 
 
 def read_entityquestions(path: Path) -> TaskData:
-    """Read one relation's file or all of a folder (its test/), scored by substring, as Adaptive Retrieval reports it.
+    """Read the file of a relation, or a folder's (test/), scored by substring as in Adaptive Retrieval.
 
-    The demonstrations are fifteen questions at random.
+    The demonstrations are drawn from the questions.
     """
     files = [path]
     if path.is_dir():
         files = next(
-            (found for split in ENTITYQUESTIONS_SPLITS if (found := sorted((path / split).glob("P*.json*")))),
+            (
+                tables
+                for split in ENTITYQUESTIONS_SPLITS
+                if (tables := sorted((path / split).glob("P*.json*")))
+            ),
             [],
         )
     if not files:
@@ -164,13 +166,13 @@ def read_entityquestions(path: Path) -> TaskData:
                 yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
 
     data = collect_items(ENTITYQUESTIONS_NAME, "substring", path, items())
-    return replace(data, shots=at_random(data.items))
+    return replace(data, shots=draw_shots(data.items))
 
 
 # PopQA (Mallen et al., 2023; Adaptive Retrieval): questions about subjects of known popularity, in 16 relations.
 #
-# Its own table (popQA.tsv: question, possible_answers, prop, s_pop), or JSON of {input, output, s_pop}, whose
-# relation is that of the template which the question follows.
+# Its table (popQA.tsv: question, possible_answers, prop, s_pop), or JSON of {input, output, s_pop}, where the
+# question's template determines the relation.
 
 POPQA_COLUMNS = Columns(
     question=("question", "input"),
@@ -183,36 +185,36 @@ POPQA_COLUMNS = Columns(
 def read_popqa(path: Path) -> TaskData:
     """Read PopQA, scored by substring; the group is the relation, the popularity the subject's monthly page views.
 
-    The demonstrations are a question of each other relation.
+    The demonstrations are one question of each other relation.
     """
 
     def add_relation(row: Row) -> Row:
-        """Add the relation of the longest template that the question follows, "" for none."""
+        """Add the relation of the longest template that matches the question; "" if none does."""
         question = row.get("input")
         if "prop" in row or not isinstance(question, str):
             return row
-        fitting = [
+        matching = [
             (len(before) + len(after), name)
             for name, before, after in _templates()
             if question.startswith(before) and question.endswith(after)
         ]
-        return {**row, "prop": max(fitting, default=(0, ""))[1]}
+        return {**row, "prop": max(matching, default=(0, ""))[1]}
 
     data = from_rows("popqa", "substring", path, POPQA_COLUMNS, add_relation)
-    return replace(data, shots=one_of_each_other(data.items))
+    return replace(data, shots=draw_shots_of_other_groups(data.items))
 
 
 @cache
 def _templates() -> list[tuple[str, str, str]]:
-    """Return (relation, what stands before the subject, what stands after it) of each template."""
+    """Return the relation of each template, and its text before and after the subject."""
     wordings: dict[str, str] = json.loads(BUILT_IN.read_text(encoding="utf-8"))
     return [(name, *wording.split("{}")) for name, wording in wordings.items()]  # type: ignore[misc]
 
 
 # Natural Questions (Kwiatkowski et al., 2019): questions typed into a search engine.
 #
-# NQ-open ({question, answer: [...]} a line), the same with the paragraph as "context", or the simplified form of the
-# original ({question_text, document_text, annotations}), of which only questions with a short answer count.
+# NQ-open (lines of {question, answer: [...]}), the same with the paragraph as "context", or the original's simplified
+# form ({question_text, document_text, annotations}), without the questions that have no short answer.
 
 NQ_COLUMNS = Columns(
     question=("question", "question_text"),
@@ -226,7 +228,7 @@ def read_nq(path: Path) -> TaskData:
     """Read Natural Questions, scored by exact match."""
 
     def add_short_answers(row: Row) -> Row | None:
-        """Add the short answers, which are spans of the document's tokens, of each annotator."""
+        """Add every annotator's short answers, which are spans of the document's tokens; skip a row without any."""
         if "annotations" not in row or not isinstance(row.get("document_text"), str):
             return row
         tokens = row["document_text"].split(" ")
@@ -243,9 +245,9 @@ def read_nq(path: Path) -> TaskData:
     return from_rows("nq", "em", path, NQ_COLUMNS, add_short_answers)
 
 
-# TriviaQA (Joshi et al., 2017): questions of quizzes, whose answers have many names.
+# TriviaQA (Joshi et al., 2017): quiz questions, whose answers have many aliases.
 #
-# Its own JSON (Data: [{Question, QuestionId, Answer: {Value, Aliases}}]), the Hub's form of it with small letters, or
+# Its JSON (Data: [{Question, QuestionId, Answer: {Value, Aliases}}]), the Hub's form of it with lower-case keys, or
 # {question, answers}.
 
 TRIVIAQA_COLUMNS = Columns(
@@ -270,16 +272,16 @@ def read_triviaqa(path: Path) -> TaskData:
 
 # TruthfulQA (Lin et al., 2022), multiple choice with one true answer (MC1).
 #
-# Its own mc_task.json ({question, mc1_targets: {option: 0 or 1}}), the Hub's form of it ({choices, labels}), the table
+# Its mc_task.json ({question, mc1_targets: {option: 0 or 1}}), the Hub's form of it ({choices, labels}), the table
 # TruthfulQA.csv (Question, Best Answer, Incorrect Answers separated by semicolons), or {question, choices, answer}. The
-# authors' files name the true answer first; here its place is drawn for each question, always the same one.
+# authors' files list the true answer first; here the options are shuffled with a seed of their own texts.
 
 TRUTHFULQA_NAME = "truthfulqa"
 TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category", "category"))
 
 
 def read_truthfulqa(path: Path) -> TaskData:
-    """Read TruthfulQA, scored by accuracy; the group is the category, where the file names it."""
+    """Read TruthfulQA, scored by accuracy; the group is the category, if the file has one."""
 
     def shuffle_options(row: Row) -> Row:
         options = _truthfulqa_options(row)
@@ -293,7 +295,7 @@ def read_truthfulqa(path: Path) -> TaskData:
 
 
 def _truthfulqa_options(row: Row) -> list[Any]:
-    """Return the options, the true one first; none where the row has choices of its own."""
+    """Return the options, the true one first; none if the row has a column of choices."""
     targets = row.get("mc1_targets")
     if isinstance(targets, dict):
         if isinstance(targets.get("choices"), list) and isinstance(targets.get("labels"), list):
@@ -307,8 +309,8 @@ def _truthfulqa_options(row: Row) -> list[Any]:
 
 # SQuAD (Rajpurkar et al., 2016 and 2018): questions about a paragraph, in the layout of 1.1 or 2.0.
 #
-# Questions marked is_impossible are left out: that the paragraph has no answer says nothing of what an LLM knows. Lines
-# of {title, context, questions: [{question, answer}]} are read too.
+# Questions marked is_impossible are skipped: their paragraph has no answer, but an LLM may know one. Lines of
+# {title, context, questions: [{question, answer}]} are read too.
 
 SQUAD_COLUMNS = Columns(passages=("context",))
 
@@ -322,12 +324,12 @@ def read_squad(path: Path) -> TaskData:
     return from_rows("squad", "f1", path, SQUAD_COLUMNS, skip_impossible)
 
 
-# MMLU (Hendrycks et al., 2021): questions of exams in 57 subjects.
+# MMLU (Hendrycks et al., 2021): exam questions in 57 subjects.
 #
-# Its own layout is a folder with dev/, val/ and test/, each with a table a subject (anatomy_test.csv: question, four
-# options and the letter, without a header): the questions are those of test/, the demonstrations those of dev/. A file
-# of {question, choices, answer}, as MMLU-Redux (Gema et al., 2024) has, is read too; of its re-annotated questions only
-# those whose error_type is "ok" count.
+# Its layout is a folder with dev/, val/ and test/, each with a table for each subject (anatomy_test.csv: question, four
+# options and the letter, without a header). The questions are those of test/, the demonstrations those of dev/. A file
+# of {question, choices, answer}, as of MMLU-Redux (Gema et al., 2024), is read too, except questions whose error_type
+# is not "ok".
 
 MMLU_NAME = "mmlu"
 METRIC = "accuracy"
@@ -359,7 +361,7 @@ DOMAINS = {
 
 
 def domain_of(subject: str) -> str:
-    """Return STEM, humanities, social sciences or other, as MMLU's authors sort the subjects; "" for an unknown one."""
+    """Return the domain of a subject by MMLU's authors: STEM, humanities, social sciences or other; "" if unknown."""
     return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
 
 
@@ -401,7 +403,7 @@ def _mmlu_items(folder: Path, split: str) -> Iterator[PlacedItem]:
                 ) from error
 
 
-# LUN (Rashkin et al., 2017), as Knowledge Card evaluates on it: which kind of news article is this?
+# LUN (Rashkin et al., 2017) as in Knowledge Card: classify news articles.
 #
 # LUN2.json (true, false) and LUN4.json (satire, hoax, propaganda, trusted) of Knowledge Card's repository: the classes
 # under "potential_labels", sixteen demonstrations under "demos", the articles under "testset".
@@ -417,7 +419,7 @@ def read_lun(path: Path) -> TaskData:
     classes = data.get("potential_labels") if isinstance(data, dict) else None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise UsageError(
-            f'{file}: expected the classes as a list of texts, one or more, under "potential_labels"'
+            f'{file}: expected a list of one or more classes, each a text, under "potential_labels"'
         )
     items = _lun_items(data, file, "testset", classes)
     shots = tuple(item for _, item in _lun_items(data, file, "demos", classes))
@@ -436,8 +438,8 @@ def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterato
 
 # MidtermQA (Knowledge Card, section 3): who won a race of the 2022 U.S. midterm elections.
 #
-# The three files of its repository, told apart by their questions: openbook, binary and fourchoice, each with five
-# demonstrations under "demos". The options stand in a question's last line: "A. Neil Parrott B. David Trone".
+# The three files of its repository, distinguished by their options: openbook, binary and fourchoice, each with five
+# demonstrations under "demos". The options are in the second line of a question: "A. Neil Parrott B. David Trone".
 
 MIDTERM_NAME = "midterm"
 VARIANTS = {0: "openbook", 2: "binary", 4: "fourchoice"}
@@ -454,7 +456,8 @@ def read_midterm(path: Path) -> TaskData:
     counts = sorted({len(item.choices) for _, item in items})
     if len(counts) > 1:
         raise UsageError(
-            f"{file}: questions with {' and '.join(map(str, counts))} options: give one of its files"
+            f"{file}: has questions with {' and '.join(map(str, counts))} options, expected one number: give one of "
+            "the data set's files"
         )
     task = collect_items(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
     return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
@@ -472,10 +475,10 @@ def _midterm_items(data: object, file: str, key: str) -> Iterator[PlacedItem]:
 
 
 def _split_options(line: str) -> list[str]:
-    """Split a line into its four or two options.
+    """Split a line into its four or two options; none if it has neither.
 
-    A letter may be an initial too ("A. J. B. Pritzker B. Darren Bailey"): of all ways to cut the line, the one whose
-    shortest name has the most whole words is right.
+    A letter may also be an initial ("A. J. B. Pritzker B. Darren Bailey"), so of all ways to split the line, the one is
+    chosen whose shortest name has the most whole words.
     """
     for letters in ("ABCD", "AB"):
         places = [[m.start() for m in re.finditer(rf"(?<!\S){letter}\.\s", line)] for letter in letters]
@@ -491,10 +494,10 @@ def _split_options(line: str) -> list[str]:
     return []
 
 
-# WikiDYK (Zhang et al., 2025): facts of Wikipedia's "Did you know", and questions about them.
+# WikiDYK (Zhang et al., 2025): facts from Wikipedia's "Did you know", and questions about them.
 #
-# JSON of {input, output, fact, year}; or its own layout, {fact, year, eval: {reliability: {prompt, answer},
-# ...}}, whose kinds of questions are the groups.
+# JSON of {input, output, fact, year}, or its own layout, {fact, year, eval: {reliability: {prompt, answer}, ...}},
+# whose kinds of questions are the groups.
 
 WIKIDYK_NAME = "wikidyk"
 WIKIDYK_COLUMNS = Columns(
@@ -503,8 +506,10 @@ WIKIDYK_COLUMNS = Columns(
 
 
 def read_wikidyk(path: Path) -> TaskData:
-    """Read WikiDYK, scored by substring ("match" in the paper); the group is the year, or the kind of question; the
-    fact is its passage."""
+    """Read WikiDYK, scored by substring ("match" in the paper); the group is the year, or the kind of question.
+
+    The passage of a question is its fact.
+    """
 
     def items() -> Iterator[PlacedItem]:
         for number, (where, row) in enumerate(read_entries(path, WIKIDYK_NAME), start=1):
@@ -531,14 +536,14 @@ JSONL_COLUMNS = Columns(
 
 
 def read_jsonl(path: Path) -> TaskData:
-    """Read any such file, scored by accuracy where all questions are multiple choice, else by exact match."""
+    """Read any such file, scored by accuracy if all questions are multiple choice, else by exact match."""
     data = from_rows("jsonl", "em", path, JSONL_COLUMNS)
     return replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
 
 
 @dataclass(frozen=True)
 class DatasetTask:
-    """A data set as a task: what an entry point of `kcard.tasks` names."""
+    """The reader of a data set as a Task, for entry points of `kcard.tasks`."""
 
     read: Callable[[Path], TaskData]
 

@@ -21,15 +21,15 @@ from kcard.hub.checks.formats import (
     check_path,
     check_picture,
     check_text,
+    check_text_parts,
     check_tree,
     check_vocabulary,
-    checked,
+    identify_dangerous,
     is_pickle,
     kind_of,
-    parts,
-    what_it_is,
+    read_parts,
 )
-from kcard.hub.checks.metadata import check_yaml, read
+from kcard.hub.checks.metadata import check_yaml, parse_readme
 from kcard.hub.errors import Dangerous, Invalid, Refused, TooLarge
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
@@ -46,14 +46,14 @@ __all__ = [
     "check_names",
     "check_safetensors",
     "judge",
-    "opened",
+    "open_file",
 ]
 
 
-# Scans JSON for its nesting depth and for keys that make a loader run code.
+# JSON is scanned for its nesting depth and for keys that make a loader run code.
 #
-# It is not parsed: as Python objects, a tokenizer would take ten times its size in memory. Regular expressions
-# remove the strings, so that Python does nothing for each string or bracket.
+# It is not parsed, since a tokenizer as Python objects takes ten times its size in memory. Regular expressions remove
+# the strings, so that no Python code runs for each string or bracket.
 
 DEEPEST = 64
 LONGEST = 8 << 20  # bytes of a string
@@ -84,11 +84,11 @@ DEEP_LINE = re.compile(rb"^(?:[^\n\[{]*+[\[{]){%d}[^\n]*" % (DEEPEST + 1), re.MU
 def check_json(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for deeply nested or incomplete JSON, Dangerous for a key that makes a loader run code.
 
-    Before a number, as in a vocabulary, such a key is harmless.
+    Such a key is harmless if its value is a number, as in a vocabulary.
     """
     scan = _Scan(path)
     rest = b""
-    for part in checked(path, parts(stream)):
+    for part in check_text_parts(path, read_parts(stream)):
         rest = scan.read(rest + part)
     scan.read(rest, last=True)
 
@@ -96,7 +96,7 @@ def check_json(path: str, stream: BinaryIO) -> None:
 def check_jsonl(path: str, stream: BinaryIO) -> None:
     """Raise Invalid for lines that are too long or too deeply nested."""
     number = 1
-    for lines in _cut_at_line_ends(path, checked(path, parts(stream))):
+    for lines in _cut_at_line_ends(path, check_text_parts(path, read_parts(stream))):
         at = 0
         for deep in DEEP_LINE.finditer(lines):
             number, at = number + lines.count(b"\n", at, deep.start()), deep.start()
@@ -122,7 +122,7 @@ class _Scan:
         self._path, self._obeyed, self._depth, self._keys = path, obeyed, 0, 0
 
     def read(self, text: bytes, *, last: bool = False) -> bytes:
-        """Scan the text; return its incomplete end, to be scanned with the next part."""
+        """Scan the text; return its incomplete end, which must be scanned with the next part."""
         end = self._skip_ordinary(text, 0)
         while key := KEY.match(text, end):
             value = VALUE.match(text, key.end())
@@ -163,7 +163,7 @@ class _Scan:
         return rest
 
 
-# Checks the header of a safetensors file, by the rules of the format (tensors without gaps), with tighter limits.
+# The header of a safetensors file is checked by the rules of the format (tensors without gaps), with tighter limits.
 
 LARGEST_HEADER = 25_000_000
 MOST_TENSORS = 50_000
@@ -206,7 +206,7 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
         raise _invalid_safetensors(path, f"{METADATA} is not an object of strings")
     if len(tensors) > MOST_TENSORS:
         raise _invalid_safetensors(path, f"more than {MOST_TENSORS} tensors")
-    spans = [_span(path, name, tensor) for name, tensor in tensors.items()]
+    spans = [_check_tensor(path, name, tensor) for name, tensor in tensors.items()]
     # Every byte of the data belongs to exactly one tensor.
     reached, following = 0, size - 8 - length
     for begin, end in sorted(spans):
@@ -219,7 +219,7 @@ def check_safetensors(path: str, size: int, stream: BinaryIO) -> None:
         )
 
 
-def _span(path: str, name: str, tensor: object) -> tuple[int, int]:
+def _check_tensor(path: str, name: str, tensor: object) -> tuple[int, int]:
     """Return the tensor's offsets after the header."""
     shown = repr(name[:80])
     if len(name) > LONGEST_NAME or not isinstance(tensor, Mapping):
@@ -265,7 +265,8 @@ def _invalid_safetensors(path: str, why: str) -> Invalid:
     return Invalid(f"{path} is not a valid safetensors file: {why}; save it again")
 
 
-# Raised with every change that refuses more: what passed the rules before is checked again.
+# The version of the rules, to be incremented by every change that refuses more: content that passed earlier rules is
+# then checked again.
 RULES = 2
 
 
@@ -292,7 +293,7 @@ def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]
         try:
             _check_form(path, size, form, stream)
         except Invalid as error:
-            what = what_it_is(start)
+            what = identify_dangerous(start)
             if what is None or isinstance(error, Dangerous) or form == "array":
                 raise
             raise Dangerous(f"{path} is {what}, not what its name says: refused") from error
@@ -312,7 +313,7 @@ def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
         case "readme":
             check_text(path, stream)
             stream.seek(0)
-            read(stream.read(size).decode())
+            parse_readme(stream.read(size).decode())
         case "yaml":
             check_text(path, stream)
             stream.seek(0)
@@ -332,7 +333,7 @@ def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
             check_text(path, stream)
 
 
-# Verdicts: results of content checks as values, which another process can return and a table can keep.
+# Verdicts: results of content checks as values, which another process can return and a table can store.
 
 REFUSALS = {refusal.__name__: refusal for refusal in (Invalid, Dangerous, TooLarge)}
 PATH = "{path}"
@@ -350,7 +351,7 @@ class ContentCandidate:
 
 @dataclass(frozen=True)
 class ContentVerdict:
-    """The result of a check, whatever the path: empty, or the name of a refusal and its reason."""
+    """The result of a check, independent of the path: empty, or the name of a refusal and its reason."""
 
     refusal: str = ""
     reason: str = ""
@@ -361,8 +362,8 @@ class ContentVerdict:
             raise REFUSALS[self.refusal](self.reason.replace(PATH, path))
 
 
-def opened(path: Path) -> BinaryIO:
-    """Open a file on this machine, for `Candidate.open`."""
+def open_file(path: Path) -> BinaryIO:
+    """Open a file on this machine, for `ContentCandidate.open`."""
     return path.open("rb")
 
 
@@ -381,7 +382,8 @@ def judge(candidates: Sequence[ContentCandidate]) -> list[ContentVerdict]:
 
 # Checks of a whole card, by the rules of a shared hub: its file names, and the content of each file.
 #
-# Every way into a hub or a folder passes them: publishing, pulling, restoring. Whoever sends a card may be hostile.
+# They guard every way into a hub or a folder, such as publishing and pulling, since the sender of a card may be
+# hostile.
 
 LONGEST_DESCRIPTION = 10_000  # characters
 

@@ -1,6 +1,7 @@
-"""Checks of paths, and kinds of files by their name and first bytes.
+"""Checks of paths, and of the kinds of files by name and first bytes.
 
-No dangerous kind passes the check for an allowed one, except a pickle of protocol 0, which looks like text.
+No dangerous kind passes the check for an allowed one, except a pickle of protocol 0, which looks like text and is
+detected by its opcodes.
 """
 
 import codecs
@@ -27,21 +28,21 @@ __all__ = [
     "check_path",
     "check_picture",
     "check_text",
+    "check_text_parts",
     "check_tree",
     "check_vocabulary",
-    "checked",
-    "folded",
+    "fold_path",
+    "identify_dangerous",
     "is_pickle",
     "kind_of",
-    "parts",
-    "what_it_is",
+    "read_parts",
 ]
 
 
 # Checks of paths inside a repository.
 #
 # Paths are never used on the server's disk, where files are named by their sha256. But clients create them on all kinds
-# of systems, so a path that any system could take for another place, another file or a device is refused.
+# of systems, so a path is refused if any system could resolve it to another place, another file or a device.
 
 LONGEST = 1024  # bytes of a path
 LONGEST_NAME = 255  # bytes between two slashes: what file systems hold
@@ -65,7 +66,7 @@ def check_path(path: str) -> str:
     if len(names) > DEEPEST:
         raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
     for name in names:
-        if reason := _path_fault(name):
+        if reason := _find_name_fault(name):
             raise Dangerous(f"unsafe path {path!r}: {reason}")
     return path
 
@@ -78,7 +79,7 @@ def check_tree(paths: Iterable[str]) -> None:
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
-        key = folded(path)
+        key = fold_path(path)
         if key in files:
             raise Invalid(
                 f"{path!r} and {files[key]!r} are the same file on case-insensitive disks: rename one"
@@ -90,7 +91,7 @@ def check_tree(paths: Iterable[str]) -> None:
             )
         # The parent folders, from the top.
         for folder in accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}"):
-            other = folders.setdefault(folded(folder), folder)
+            other = folders.setdefault(fold_path(folder), folder)
             if len(folders) > MOST_FILES:
                 raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
             if other != folder:
@@ -102,13 +103,14 @@ def check_tree(paths: Iterable[str]) -> None:
         raise Invalid(f"{path!r} is both a file and a folder: rename one")
 
 
-def folded(path: str) -> str:
+def fold_path(path: str) -> str:
     """Return a key that is equal for paths that differ only in case or Unicode normalisation."""
     # Case folding may denormalise text, so normalise before and after.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
-def _path_fault(name: str) -> str | None:
+def _find_name_fault(name: str) -> str | None:
+    """Return why a segment of a path is unsafe; None if it is safe."""
     if not name:
         return "it is empty, or has an empty segment"
     if name in (".", ".."):
@@ -119,10 +121,10 @@ def _path_fault(name: str) -> str | None:
         return f"it contains {odd!r}"
     if name[0] == " " or name[-1] in " .":
         return f"{name!r} starts with a space, or ends with a space or a dot"
-    # A file system may resolve .GIT, or on Windows git~1, to .git.
+    # Some file systems resolve .GIT, or on Windows git~1, to .git.
     if unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1"):
         return f"{name!r} is reserved for git"
-    if folded(name).partition(".")[0].rstrip(" ") in DEVICES:
+    if fold_path(name).partition(".")[0].rstrip(" ") in DEVICES:
         return f"{name!r} is a device name on Windows"
     if len(name.encode()) > LONGEST_NAME:
         return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
@@ -134,13 +136,13 @@ def _path_fault(name: str) -> str | None:
 PART = 1 << 20
 
 
-def parts(stream: BinaryIO) -> Iterator[bytes]:
+def read_parts(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the rest of the stream, a megabyte at a time."""
     while part := stream.read(PART):
         yield part
 
 
-def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def check_text_parts(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces, unchanged. Raises Invalid if they are not text."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -156,12 +158,12 @@ def checked(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def check_text(path: str, stream: BinaryIO) -> None:
     """Read the stream to its end. Raises Invalid if it is not text."""
-    for _ in checked(path, parts(stream)):
+    for _ in check_text_parts(path, read_parts(stream)):
         pass
 
 
-NEEDED = 4096  # bytes from the start of a file
-SEARCHED = 64 << 20  # bytes of a file in which a pickle is searched for; text ends the search after a few
+NEEDED = 4096  # bytes from the start of a file that identify its kind
+SEARCHED = 64 << 20  # bytes of a file that are searched for a pickle; in text, the search ends after a few
 # A pickle of protocol 2 or later starts with PROTO and its version, which is invalid UTF-8.
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
 STARTS: dict[bytes, str] = {
@@ -195,10 +197,10 @@ NAMED = frozenset(["GLOBAL", "INST"])
 ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
-def what_it_is(start: bytes) -> str | None:
-    """Return what a file with these first NEEDED bytes is, if dangerous.
+def identify_dangerous(start: bytes) -> str | None:
+    """Return what a file with these first NEEDED bytes is, if it is dangerous.
 
-    Some signatures are plain letters: use it only for files that failed the check of their kind.
+    Some signatures are plain letters, so use it only for files that failed the check of their kind.
     """
     if is_pickle(BytesIO(start)):
         return "a pickle, which can run code"
@@ -208,7 +210,7 @@ def what_it_is(start: bytes) -> str | None:
 
 
 def is_pickle(stream: BinaryIO) -> bool:
-    """Return whether a file starts with pickles that call something when loaded. Runs nothing."""
+    """Return whether a file starts with pickles that call something when loaded, without running them."""
     start = stream.read(2)
     stream.seek(0)
     if PICKLE.match(start):
@@ -348,7 +350,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 
 # The allow-list of files, by name: tensors, text, pictures.
 #
-# Everything else is refused, such as files that can run code and archives.
+# Everything else is refused, such as archives and files that can run code.
 
 Form: TypeAlias = Literal[
     "text", "json", "jsonl", "yaml", "readme", "safetensors", "array", "vocabulary", "picture", "parquet"
@@ -358,7 +360,7 @@ MB = 1 << 20
 
 @dataclass(frozen=True)
 class FileKind:
-    """The required form of a file. `largest`: limit in bytes for what readers load into memory."""
+    """The required form of a file. `largest`: the limit in bytes of files that readers load into memory."""
 
     form: Form
     largest: int | None = None

@@ -1,4 +1,4 @@
-"""Metadata of cards and their README as HTML."""
+"""Front matter of a README.md, tags derived from it, and its text as safe HTML."""
 
 import html
 import math
@@ -23,13 +23,13 @@ __all__ = [
     "LONGEST_DESCRIPTION",
     "check_manifest",
     "check_yaml",
-    "library",
+    "derive_tags",
+    "find_library",
+    "find_pipeline_tag",
     "load_yaml",
-    "pipeline_tag",
-    "read",
-    "render",
-    "split",
-    "tags",
+    "parse_readme",
+    "render_readme",
+    "split_front_matter",
 ]
 
 
@@ -44,7 +44,7 @@ FENCE = re.compile(r"---[ \t]*\r?\n(?:(.*?)\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOT
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def split(text: str) -> tuple[str, str]:
+def split_front_matter(text: str) -> tuple[str, str]:
     """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     match = FENCE.match(text)
@@ -144,12 +144,12 @@ RELATIONS = ("adapter", "finetune", "merge", "quantized")
 ADAPTER = "adapter_config.json"
 
 
-def read(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
+def parse_readme(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
     """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
-    `most`: keys and values; None, for what is stored already: any number.
+    `most`: limit of keys and values; None: any number, for what is already stored.
     """
-    front, body = split(readme)
+    front, body = split_front_matter(readme)
     card = load_yaml(front, "README.md", most) if front.strip() else {}
     if card is None:
         return {}, body
@@ -176,7 +176,7 @@ def check_manifest(manifest: "Manifest") -> None:
             )
 
 
-def tags(
+def derive_tags(
     card: Mapping[str, Any], paths: Iterable[str], manifest: "Manifest | None" = None
 ) -> tuple[str, ...]:
     """Return the tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
@@ -185,11 +185,35 @@ def tags(
     Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
-    unique = dict.fromkeys(tag for tag in _derive_tags(card, files, manifest) if _is_tag(tag))
+    # The library, and what the files are.
+    derived = [find_library(card, files)]
+    if _has_tensors(files):
+        derived.append("safetensors")
+    if ADAPTER in files:
+        derived.append("peft")
+    # The task, tags, languages and data sets. YAML reads the language code `no` as a boolean.
+    derived += [find_pipeline_tag(card), *_texts(card.get("tags"))]
+    derived += ["no" if code == "False" else code for code in _texts(card.get("language"))]
+    derived += [f"dataset:{name}" for name in _texts(card.get("datasets"))]
+    # The base models, and the relation to them.
+    names = [*_texts(card.get("base_model"))]
+    relation = card.get("base_model_relation")
+    if relation not in RELATIONS:
+        is_adapter = ADAPTER in files or card.get("library_name") == "peft"
+        relation = "adapter" if is_adapter else "merge" if len(names) > 1 else "finetune"
+    for name in names:
+        derived += [f"base_model:{name}", f"base_model:{relation}:{name}"]
+    derived += [f"license:{name.lower()}" for name in _texts(card.get("license"))]
+    # The kind and the domain of a knowledge card; biomedical/oncology has biomedical and biomedical/oncology.
+    if manifest is not None:
+        derived += ["kcard", f"kcard:kind:{manifest.kind}"]
+        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
+        derived += [f"domain:{domain}" for domain in domains]
+    unique = dict.fromkeys(tag for tag in derived if tag and _is_tag(tag))
     return tuple(unique)[:MOST_TAGS]
 
 
-def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
+def find_library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     """Return the library that loads the repository, from its metadata or else from its files."""
     if named := _text(card.get("library_name")):
         return named
@@ -201,39 +225,9 @@ def library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     return "transformers" if "config.json" in files and _has_tensors(files) else None
 
 
-def pipeline_tag(card: Mapping[str, Any]) -> str | None:
+def find_pipeline_tag(card: Mapping[str, Any]) -> str | None:
     """Return the task of the repository, from its metadata."""
     return _text(card.get("pipeline_tag"))
-
-
-def _derive_tags(
-    card: Mapping[str, Any], files: frozenset[str], manifest: "Manifest | None"
-) -> Iterator[str]:
-    yield from filter(None, [library(card, files)])
-    if _has_tensors(files):
-        yield "safetensors"
-    if ADAPTER in files:
-        yield "peft"
-    yield from filter(None, [pipeline_tag(card)])
-    yield from _texts(card.get("tags"))
-    # YAML reads the language code `no` as a boolean.
-    yield from ("no" if code == "False" else code for code in _texts(card.get("language")))
-    yield from (f"dataset:{name}" for name in _texts(card.get("datasets")))
-    names = [*_texts(card.get("base_model"))]
-    relation = card.get("base_model_relation")
-    if relation not in RELATIONS:
-        adapter = ADAPTER in files or card.get("library_name") == "peft"
-        relation = "adapter" if adapter else "merge" if len(names) > 1 else "finetune"
-    for name in names:
-        yield f"base_model:{name}"
-        yield f"base_model:{relation}:{name}"
-    yield from (f"license:{name.lower()}" for name in _texts(card.get("license")))
-    if manifest is not None:
-        yield "kcard"
-        yield f"kcard:kind:{manifest.kind}"
-        # biomedical and biomedical/oncology for biomedical/oncology
-        domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
-        yield from (f"domain:{domain}" for domain in domains)
 
 
 def _has_tensors(files: frozenset[str]) -> bool:
@@ -255,15 +249,15 @@ def _texts(value: object) -> Iterator[str]:
             yield str(item)
 
 
-# Renders a README as safe HTML: no scripts, styles or forms, and only pictures from the hub.
+# A README is rendered as safe HTML: no scripts, styles or forms, and only pictures from the hub.
 #
-# Some texts take quadratic time, such as many unclosed brackets: rendering has a time limit, and then the text is shown
-# as it is.
+# Some texts take quadratic time, such as many unclosed brackets. Rendering has a time limit, after which the text is
+# shown unformatted.
 
 LONGEST = 100_000  # characters; ordinary ones take 0.1 s
 SECONDS = 0.2  # of processor time for the Markdown
 DEADLINE = "deadline"
-# Cleaning nested HTML takes quadratic time: with more HTML tags than this, they are shown as text.
+# Cleaning nested HTML takes quadratic time; in a text with more HTML tags than this, they are shown as text.
 MOST_HTML_TAGS = 3000
 OPENED = re.compile(r"<[A-Za-z]")
 TAGS = {
@@ -333,14 +327,14 @@ UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
 
 
 class _TooSlow(Exception):
-    """The time for the Markdown is over."""
+    """The time limit for the Markdown was exceeded."""
 
 
-def render(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
+def render_readme(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
     """Return the HTML of a README without its front matter.
 
     files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
-    seconds  of processor time; a text that takes longer is shown as it is
+    seconds  limit of processor time; a text that takes longer is shown unformatted
 
     External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
     """

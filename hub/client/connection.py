@@ -1,4 +1,4 @@
-"""The connection to a hub: its address, credentials and limits on what it may answer."""
+"""The connection to a hub: its URL, credentials, limits on its answers, and errors."""
 
 import errno
 import json
@@ -25,14 +25,14 @@ __all__ = [
     "LARGEST_ANSWERS",
     "Credentials",
     "Guard",
-    "Who",
-    "address",
-    "apply_guard",
+    "HubUser",
     "check_token",
     "connect",
+    "fetch_user",
+    "guard_requests",
+    "http_status",
     "is_hugging_face",
-    "status",
-    "who",
+    "normalise_url",
 ]
 
 
@@ -42,7 +42,7 @@ HUGGING_FACE = "https://huggingface.co"
 PORTS = {"http": 80, "https": 443}
 
 
-def address(url: str) -> str:
+def normalise_url(url: str) -> str:
     """Return the URL with lower-case scheme and host, without a default port or trailing slash.
 
     Raises UsageError unless it is an http or https URL without user, password, query and fragment.
@@ -142,7 +142,7 @@ def check_token(url: str, token: str) -> None:
         )
 
 
-# Limits for what a hub may do to its client, which must not trust it: bytes, requests, waits, redirects, credentials.
+# Limits on what a hub may do to its client, which must not trust it: bytes, requests, waits, redirects, credentials.
 #
 # Requests and responses are those of httpx, or of the library that huggingface_hub uses in its place.
 
@@ -161,7 +161,7 @@ WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
 @dataclass
 class Guard:
-    """The limits for one hub, and how much of them was used.
+    """The limits for one hub, and how much of them has been used.
 
     largest  bytes of all answers
     """
@@ -173,7 +173,7 @@ class Guard:
 
     def check_request(self, request: Any) -> None:
         """Check a request before it is sent, also to follow a redirect. Raises Dangerous, TooLarge."""
-        # The destination: encrypted if the hub is, and the token's own hub.
+        # The destination must be encrypted if the hub is, and only the token's own hub gets the token.
         url, authorized = str(request.url), "authorization" in request.headers
         ours, there = _origin(self.url), _origin(url)
         if there[0] not in PORTS or (ours[0] == "https" and there[0] != "https"):
@@ -262,10 +262,10 @@ def _wrap_stream(response: Any, through: Callable[[Iterator[bytes]], Iterator[by
     return Limited()
 
 
-# Applies a guard to huggingface_hub, which has one HTTP client for the whole process.
+# A guard of huggingface_hub, which has one HTTP client for the whole process.
 #
-# The guard is called by event hooks of that client, and only for requests with its mark: a header that an HfApi
-# adds, and that is removed before the request is sent.
+# Event hooks of that client call the guard, but only for requests with its mark: a header that an HfApi adds, and that
+# is removed before the request is sent.
 
 MARK = "X-Kcard-Guard"
 
@@ -273,14 +273,14 @@ _guards: dict[str, Guard] = {}
 
 
 @contextmanager
-def apply_guard(guard: Guard) -> Iterator[dict[str, str]]:
+def guard_requests(guard: Guard) -> Iterator[dict[str, str]]:
     """Apply the guard until the end of the block, to requests with the headers that it yields."""
-    # Hook into huggingface_hub's client and every later one: it makes a new one after a broken connection.
+    # Add the hooks to huggingface_hub's client and to every later one, which it makes after a broken connection.
     from huggingface_hub.utils import _http
 
     http: Any = _http
     make: Callable[[], Any] = http._GLOBAL_CLIENT_FACTORY  # set_client_factory would close connections
-    if not getattr(make, "apply_guard", False):
+    if not getattr(make, "guarded", False):
 
         def make_guarded() -> Any:
             return _add_hooks(make())
@@ -316,7 +316,7 @@ def _on_response(response: Any) -> None:
         guard.check_response(response)
 
 
-# Exceptions of huggingface_hub for JSON of another shape.
+# Exceptions of huggingface_hub for JSON of an unexpected form.
 MALFORMED = (KeyError, TypeError, AttributeError)
 LOGIN = "`kcard login --hub {url}`"
 
@@ -337,7 +337,7 @@ def connect(
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
-    # The bases include the errors of its HTTP library, which depends on the version.
+    # The bases include the errors of its HTTP library, which differs between versions.
     failures: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
     bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
@@ -347,7 +347,7 @@ def connect(
     if not progress and not hidden:
         bars.disable_progress_bars()
     try:
-        with apply_guard(Guard(url, largest)) as marked:
+        with guard_requests(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
     except failures as error:
@@ -361,7 +361,7 @@ def connect(
             bars.enable_progress_bars()
 
 
-def status(error: BaseException) -> int | None:
+def http_status(error: BaseException) -> int | None:
     """Return the HTTP status of a client's error; None without a response."""
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -374,6 +374,7 @@ def status(error: BaseException) -> int | None:
 
 
 def _translate(url: str, token: str | None, error: Exception) -> KcardError:
+    """Return the error that a user should see for an error of huggingface_hub."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -387,11 +388,12 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
         return HubError(f"can't connect to {url}: HF_HUB_OFFLINE is set; unset it")
     if isinstance(cause, HFValidationError):
         return UsageError(f"{one_line(cause)}: use namespace/name")
-    # The server's message, or the client's.
+    # The message of the server, else of the client.
     answer = getattr(cause, "response", None)
     sent = getattr(cause, "server_message", None) or (answer and answer.headers.get("X-Error-Message"))
     message = printable(" ".join(sent.split())[:300]) if sent else one_line(cause)
-    code = status(error)
+    # What the hub refused.
+    code = http_status(error)
     login = LOGIN.format(url=url)
     if isinstance(cause, GatedRepoError):
         return HubError(f"{url}: access to these files must be requested: {message}")
@@ -407,6 +409,7 @@ def _translate(url: str, token: str | None, error: Exception) -> KcardError:
         )
     if code is not None:
         return HubError(f"{url} {'failed' if code >= 500 else 'refused'} ({code}): {message}")
+    # What failed on this machine or on the way.
     if isinstance(cause, OSError) and cause.filename is not None:
         return HubError(f"{cause.filename}: {cause.strerror or cause}")
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
@@ -432,7 +435,7 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 @dataclass(frozen=True)
-class Who:
+class HubUser:
     """A user of a hub; `role` is the scope of the token: read, write or admin."""
 
     hub: str
@@ -443,14 +446,14 @@ class Who:
     role: str
 
 
-def who(url: str, token: str | None) -> Who:
+def fetch_user(url: str, token: str | None) -> HubUser:
     """Return the owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
     if token is None:
         raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
     with connect(url, token) as api:
         account = api.whoami()
         shown = account.get("auth", {}).get("accessToken", {})
-        return Who(
+        return HubUser(
             hub=url,
             name=str(account["name"]),
             fullname=str(account.get("fullname") or ""),

@@ -1,6 +1,6 @@
 """Push cards to a hub, pull and list them.
 
-Each step is skipped if it is already done, so an interrupted publication can be repeated.
+Steps that are already done are skipped, so that an interrupted publication can be repeated.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.checks.content import check_contents, check_names
 from kcard.hub.checks.formats import kind_of
-from kcard.hub.client.connection import connect, status
+from kcard.hub.client.connection import connect, http_status
 from kcard.hub.errors import Refused
-from kcard.hub.storage import create, discard
+from kcard.hub.storage import create_folder, discard
 from kcard.io import shown_size
 from kcard.manifest import MANIFEST, Manifest, check_files
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 __all__ = [
-    "Listed",
+    "ListedCard",
     "PublishedVersion",
     "RemoteReference",
     "RemoteVersion",
-    "branches",
-    "fetched",
+    "download_card",
     "find_published",
     "has_published_version",
-    "install",
-    "listed",
-    "newest",
-    "push",
-    "versions",
+    "install_card",
+    "list_branches",
+    "list_cards",
+    "list_versions",
+    "newest_commit",
+    "push_card",
 ]
 
 
-# Lists the cards of a hub.
+# Lists of the cards of a hub.
 
 CARD = "knowledge-card"  # a tag in the README.md of every card
 MOST_TAGS = 100
@@ -51,7 +51,7 @@ LONGEST = 200  # characters of a name or tag
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedCard:
     """A repository in a hub's listing; `modified` is in UTC."""
 
     repository: str
@@ -62,11 +62,11 @@ class Listed:
     tags: tuple[str, ...]
 
 
-def listed(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[Listed]:
-    """Return the visible cards of a hub, last changed first; `text` searches names and tags."""
+def list_cards(url: str, token: str | None, text: str | None = None, *, limit: int = 100) -> list[ListedCard]:
+    """Return the cards of a hub that the token may read, last changed first; `text` searches names and tags."""
     with connect(url, token) as api:
         return [
-            Listed(
+            ListedCard(
                 repository=_shorten(model.id),
                 private=bool(model.private),
                 downloads=int(model.downloads or 0),
@@ -120,7 +120,7 @@ class RemoteVersion:
         return f"v{self.number}"
 
 
-def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
+def list_versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """Return the versions of a repository, newest first."""
     tags = api.list_repo_refs(repository).tags
     numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
@@ -128,20 +128,20 @@ def versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     return sorted(tagged, key=lambda version: -version.number)
 
 
-def newest(api: "HfApi", repository: str) -> str:
+def newest_commit(api: "HfApi", repository: str) -> str:
     """Return the commit of the newest version, or of main if none was published."""
-    tagged = versions(api, repository)
+    tagged = list_versions(api, repository)
     return tagged[0].commit if tagged else str(api.model_info(repository).sha)
 
 
-def branches(api: "HfApi", repository: str) -> dict[str, str]:
+def list_branches(api: "HfApi", repository: str) -> dict[str, str]:
     """Return the commit of each branch, by name."""
     return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
 
 
 def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
     """Yield the versions whose kcard.json is one of these, newest first."""
-    for version in versions(api, repository):
+    for version in list_versions(api, repository):
         if any(has_manifest(api, repository, version.commit, manifest) for manifest in manifests):
             yield version
 
@@ -191,7 +191,7 @@ class PublishedVersion:
         return f"{self.hub}/{self.repository}"
 
 
-def push(
+def push_card(
     url: str,
     token: str | None,
     folder: Path,
@@ -214,6 +214,7 @@ def push(
     manifest = Manifest.read(folder)
     text = (folder / MANIFEST).read_bytes()
     with connect(url, token, progress=progress) as api:
+        # The repository, created if needed.
         user = str(api.whoami()["name"]) if token is not None else ""
         requested = repository or f"{user}/{manifest.name}"
         name = api.create_repo(requested, private=private, exist_ok=True).repo_id
@@ -221,13 +222,14 @@ def push(
             raise HubError(
                 f"{requested} already exists as {name}: repository names must differ in more than case"
             )
+        # The version, unless the hub has it.
         version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
             version = _publish_version(api, name, folder, manifest, text, page)
+        # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
-            # Move the branch, by deleting and recreating it.
-            head = branches(api, name).get(alias)
+            head = list_branches(api, name).get(alias)
             if head == version.commit:
                 continue
             if head is not None:
@@ -249,19 +251,19 @@ def push(
 def _publish_version(
     api: "HfApi", repository: str, folder: Path, manifest: Manifest, text: bytes, page: str
 ) -> RemoteVersion:
+    """Commit the card, and tag the commit with the next number."""
     commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
     for _ in range(ATTEMPTS):
-        number = max((version.number for version in versions(api, repository)), default=0) + 1
+        number = max((version.number for version in list_versions(api, repository)), default=0) + 1
         version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
         try:
             api.create_tag(repository, tag=version.tag, revision=commit, tag_message=message)
         except OSError as error:
-            if (
-                status(error) != CONFLICT
-            ):  # a conflict: another client used the number, perhaps for the same card
+            if http_status(error) != CONFLICT:
                 raise
+            # Another client has taken the number, perhaps for the same card.
             if (same := next(find_published(api, repository, {text}), None)) is not None:
                 return same
         else:
@@ -299,23 +301,23 @@ def _commit_card(
                 ).oid
             )
         except OSError as error:
-            if status(error) != MOVED_ON:
+            if http_status(error) != MOVED_ON:
                 raise
     raise HubError(f"{repository}: too many concurrent changes: try again")
 
 
-# Downloads a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
+# Downloads of a card from a hub that may be hostile: the files that its manifest lists, checked before they are used.
 #
-# Their names are checked before the download, their size while they arrive, their sha256 and content after it.
+# Their names are checked before the download, their sizes during it, their sha256 and content after it.
 
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
 LARGEST_MANIFEST = 8 << 20  # bytes
-MARGIN = 1 << 20  # bytes beside a file: the answers about it
+MARGIN = 1 << 20  # bytes of the other answers while a file is downloaded
 
 
 @contextmanager
-def fetched(
+def download_card(
     url: str, token: str | None, reference: RemoteReference, downloads: Path, *, progress: bool = False
 ) -> "Iterator[Path]":
     """Yield a folder with the verified files of a card, deleted at the end of the block.
@@ -327,7 +329,7 @@ def fetched(
     from huggingface_hub import utils
 
     downloads.mkdir(parents=True, exist_ok=True)
-    # Forget interrupted downloads that nobody resumed.
+    # Delete interrupted downloads that nobody resumed.
     old = time.time() - STALE_SECONDS
     for entry in downloads.iterdir():
         if entry.is_dir() and entry.stat().st_mtime < old:
@@ -336,7 +338,9 @@ def fetched(
             entry.unlink(missing_ok=True)
     with connect(url, token) as api:
         name, revision = reference.repository, reference.revision
-        commit = newest(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        commit = (
+            newest_commit(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
+        )
         if not COMMIT.fullmatch(commit):
             raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
@@ -357,8 +361,10 @@ def fetched(
 def _download(
     url: str, token: str | None, repository: str, commit: str, folder: Path, progress: bool
 ) -> None:
+    """Download the missing files of a card to a folder, and check all. Raises as `download_card`."""
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    # The manifest.
     with connect(url, token, largest=LARGEST_MANIFEST) as api:
         try:
             manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
@@ -370,6 +376,7 @@ def _download(
             manifest = Manifest.from_json(manifest_path.read_bytes().decode(), f"{repository}: {MANIFEST}")
         except UnicodeDecodeError:
             raise HubError(f"{repository}: {MANIFEST} is not UTF-8 text") from None
+    # The names of its files, and their sizes on the hub and on this disk.
     check_names(manifest)
     with connect(url, token) as api:
         entries = api.list_repo_tree(repository, recursive=True, revision=commit)
@@ -387,21 +394,22 @@ def _download(
             f"{repository} has {shown_size(needed)}, but only {shown_size(free)} are free in {folder.parent}: free "
             "some space, or set KCARD_HOME to another disk"
         )
-    for path, size in sizes.items():  # one by one: with threads, Ctrl-C would wait for all of them
+    # The files, one by one: with threads, Ctrl-C would wait for all of them.
+    for path, size in sizes.items():
         with connect(url, token, progress=progress, largest=size + MARGIN) as api:
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
     check_contents(manifest, lambda path: (folder / path).open("rb"))
 
 
-def install(folder: Path, destination: Path) -> Path:
-    """Copy the manifest in `folder` and the files it lists, which were checked, to a new folder, verifying them.
+def install_card(folder: Path, destination: Path) -> Path:
+    """Copy the manifest in `folder` and the files that it lists, which are verified again, to a new folder.
 
     Raises UsageError if the destination exists, DamagedCard if a file does not match the manifest.
     """
     text = (folder / MANIFEST).read_bytes()
     files = {**Manifest.from_json(text.decode()).files, MANIFEST: hashlib.sha256(text).hexdigest()}
-    return create(
+    return create_folder(
         destination,
         files,
         lambda path: (folder / path).open("rb"),
@@ -415,6 +423,6 @@ def has_published_version(url: str, token: str | None, repository: str, manifest
         try:
             return next(find_published(api, repository, manifests), None) is not None
         except OSError as error:
-            if status(error) == 404:
+            if http_status(error) == 404:
                 return False
             raise

@@ -21,6 +21,8 @@ from sqlalchemy import (
 
 __all__ = [
     "HEAD",
+    "PRIVATE",
+    "PUBLIC",
     "access",
     "accounts",
     "audits",
@@ -64,6 +66,10 @@ def now() -> datetime:
 def utc(time: datetime) -> datetime:
     """Return a time from the database, where SQLite drops the time zone."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+# Values of `repositories.visibility`.
+PRIVATE, PUBLIC = "private", "public"
 
 
 # The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD (docs/hub.md).
@@ -155,7 +161,7 @@ tokens = Table(
     Column("expires", DateTime(timezone=True)),
 )
 
-# Sessions of browsers. `digest` is the sha256 of the id in the cookie. A session goes with the token that opened it.
+# Sessions of browsers. `digest` is the sha256 of the id in the cookie. A session ends with the token that opened it.
 sessions = Table(
     "sessions",
     metadata,
@@ -240,8 +246,8 @@ terms = Table(
     sqlite_with_rowid=False,
 )
 
-# `tree` is compressed JSON: [[path, oid, sha256, size, lfs], ...], sorted by path; with `delta`, those that differ from
-# the parent's tree, and the paths that are gone.
+# `tree` is compressed JSON: [[path, oid, sha256, size, lfs], ...], sorted by path; with `delta`, only the files that
+# differ from the parent's tree, and the deleted paths.
 commits = Table(
     "commits",
     metadata,
@@ -335,8 +341,8 @@ publications = Table(
     UniqueConstraint("repository_id", "tag"),
 )
 
-# What every published tag was: it outlives its repository, so that a name and a tag never mean another card. `name` is
-# the folded name of the repository, `number` that of the version.
+# The card of every published tag. It outlives the repository, so that a name and a tag never mean another card. `name`
+# is the folded name of the repository, `number` that of the version.
 published_tags = Table(
     "published_tags",
     metadata,
@@ -415,14 +421,14 @@ run_results = Table(
 )
 
 
-# Tables for searching repositories. Everything in them is derived from other rows, by repositories/search_rows.py.
+# Tables for searching repositories. Everything in them is derived from other rows, by search_index.py.
 #
 # The migration adds the full-text index, which the database keeps up to date: for SQLite the FTS5 table `search_text`,
 # filled by triggers, for PostgreSQL the generated column `search.vector`.
 
 # A row for each repository. The *_words are normalised words separated by spaces. `factuality` is that of the newest
-# version, `verified` whether an audit of this hub measured it. `updates` is the sha256 of the version that it was
-# trained on from. `changed` is the time of the last change by `search_clock`.
+# version, `verified` whether an audit of this hub measured it. `updates` is the sha256 of the version that it is an
+# update of. `changed` is the time of the last change by `search_clock`.
 search = Table(
     "search",
     metadata,
@@ -452,7 +458,7 @@ search_clock = Table(
 )
 
 
-# Tables of what the hub knows of uploads besides their bytes: verdicts of checks, and reservations.
+# Tables about uploads: verdicts of checks, and reservations.
 
 # Results of content checks, by content and the form that its path requires. `rules`: the version of the checks.
 verdicts = Table(

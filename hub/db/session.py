@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +33,33 @@ __all__ = [
     "WAIT_SECONDS",
     "Database",
     "Outage",
-    "engine",
-    "locate",
-    "postgresql_engine",
-    "shown",
-    "sqlite_engine",
+    "database_name",
+    "make_engine",
+    "make_postgresql_engine",
+    "make_sqlite_engine",
+    "parse_location",
     "transaction_options",
     "wait_for_writers",
 ]
 
 
-# Outages: while a database does not answer, one transaction at a time tries it, and all others fail at once.
+# Outages: while a database does not answer, one transaction at a time probes it, and all others fail at once.
 #
-# Otherwise, each of them would wait, and occupy a thread, until it notices by itself.
+# Otherwise each of them would occupy a thread until its own timeout.
 
-AGAIN_SECONDS = 1.0  # until the next try
-TRY_SECONDS = 10.0  # until another transaction tries, if the one that does takes longer
+AGAIN_SECONDS = 1.0  # until the next probe
+TRY_SECONDS = 10.0  # until another transaction probes, if the first one has not returned
 
 
 class Outage:
-    """The state of a database: whether it is known not to answer. Thread-safe."""
+    """Whether a database is known to be unresponsive. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name, self._lock = name, threading.Lock()
         self._next_try: float | None = None
 
     def check(self) -> None:
-        """Raise Unavailable during an outage, unless it is time to try again."""
+        """Raise Unavailable during an outage, unless it is time for the next probe."""
         if self._next_try is None:
             return
         with self._lock:
@@ -67,17 +68,17 @@ class Outage:
                 raise Unavailable(f"hub database {self._name} does not answer: try again later")
             self._next_try = now + TRY_SECONDS
 
-    def noticed(self, error: object) -> None:
-        """Begin an outage if a driver's error says that the database did not answer."""
+    def notice(self, error: object) -> None:
+        """Begin an outage if a driver's error means that the database did not answer."""
         if type(error).__module__.startswith("sqlite3"):
             return
-        from kcard.hub.db.psycopg_connection import is_silence
+        from psycopg.errors import ConnectionTimeout
 
-        if is_silence(error):
+        if isinstance(error, ConnectionTimeout):
             with self._lock:
                 self._next_try = time.monotonic() + AGAIN_SECONDS
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """End the outage: the database answers."""
         if self._next_try is not None:
             with self._lock:
@@ -89,8 +90,9 @@ class Outage:
 WRITERS_LOCK = int.from_bytes(b"kcard")
 WAIT_SECONDS = 30  # for other writers
 STEP_SECONDS = 1
-CONNECT_SECONDS = 3  # of a server; others wait longer
-# The longest statement of a server. Other programs, such as a backup, have no limit.
+CONNECT_SECONDS = 3  # for servers; other programs wait longer
+PING_SECONDS = 2.0
+# Limits for one statement of a server. Other programs, such as a backup, have none.
 READ_SECONDS, WRITE_SECONDS = 5, 20
 # A process that hangs during a write must not block the others forever.
 SESSION = {
@@ -106,8 +108,8 @@ NETWORK = {
 }
 
 
-def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
-    """Make an engine for writers or readers. `serving`: statements that take seconds fail. Raises MissingExtra."""
+def make_postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
+    """Make an engine for writers or readers. `serving`: with a time limit for statements. Raises MissingExtra."""
     seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
     arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
     from_url = url.query.get("options", "")
@@ -131,11 +133,11 @@ def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     if seconds is None:
         return engine
     # Close connections to a silent server, at the pool's ping sooner than in a transaction.
-    from kcard.hub.db.psycopg_connection import PING_SECONDS, ImpatientConnection
+    connection_class = make_impatient_connection_class()
 
     @event.listens_for(engine, "do_connect")
-    def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> ImpatientConnection:
-        return ImpatientConnection.connect(*arguments, **options)
+    def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> Any:
+        return connection_class.connect(*arguments, **options)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -150,10 +152,37 @@ def postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     return engine
 
 
+@cache
+def make_impatient_connection_class() -> Any:
+    """Return the class of connections that give up on a silent server; it needs the extra `postgres`.
+
+    A frozen server, or one behind a broken network, still accepts data, so that neither PostgreSQL's own timeouts nor
+    those of TCP end a request.
+    """
+    import psycopg
+    from psycopg.pq import TransactionStatus
+
+    class ImpatientConnection(psycopg.Connection[Any]):
+        """A connection that is closed if one statement takes more than `patience` seconds."""
+
+        patience: float = PING_SECONDS
+
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            try:
+                return super().wait(gen, interval, self.patience if timeout is None else timeout)
+            except psycopg.OperationalError:
+                if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # its answer may still come
+                    self.pgconn.finish()
+                    raise psycopg.errors.ConnectionTimeout(f"no answer for {self.patience:g} s") from None
+                raise
+
+    return ImpatientConnection
+
+
 def wait_for_writers(connection: Connection) -> None:
     """Take the writers' lock at the start of a transaction. Raises Unavailable after WAIT_SECONDS.
 
-    It waits in steps: a server that is silent for longer than a step is frozen.
+    It waits in steps, so that a server that is silent for longer than one step is known to be frozen.
     """
     if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
         return
@@ -182,7 +211,7 @@ ACCEPTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
 READER_WAITS, SERVED_READER_WAITS = 10, 2
 
 
-def locate(location: Path | str) -> URL:
+def parse_location(location: Path | str) -> URL:
     """Return the URL of a database; a Path is a SQLite file. Raises UsageError for an invalid URL."""
     if isinstance(location, Path):
         return URL.create("sqlite", database=str(location))
@@ -194,10 +223,10 @@ def locate(location: Path | str) -> URL:
         return URL.create("sqlite", database=str(Path(url.database or "").expanduser().absolute()))
     if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
         return url.set(drivername="postgresql+psycopg")
-    raise UsageError(f"unsupported database {shown(url)}: use {ACCEPTED}")
+    raise UsageError(f"unsupported database {database_name(url)}: use {ACCEPTED}")
 
 
-def shown(url: URL) -> str:
+def database_name(url: URL) -> str:
     """Return the name of a database in messages: its file, or host and name, without credentials."""
     if url.drivername == "sqlite":
         return str(url.database)
@@ -205,13 +234,13 @@ def shown(url: URL) -> str:
     return bare.render_as_string()
 
 
-def engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
-    """Make an engine for a URL from `locate`, for writers or for readers.
+def make_engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
+    """Make an engine for a URL from `parse_location`, for writers or for readers.
 
     `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
     PostgreSQL driver.
     """
-    make = sqlite_engine if url.drivername == "sqlite" else postgresql_engine
+    make = make_sqlite_engine if url.drivername == "sqlite" else make_postgresql_engine
     return make(url, write=write, serving=serving)
 
 
@@ -224,7 +253,7 @@ def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
     return {"isolation_level": level, "postgresql_readonly": not write}
 
 
-def sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
+def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     pool: dict[str, Any] = {"poolclass": NullPool}
     if serving:
         pool = {"poolclass": QueuePool, "pool_size": 1 if write else 8, "max_overflow": -1}
@@ -268,15 +297,15 @@ class Database:
         `location` is the path of a SQLite file, or a URL. Raises UsageError for an invalid URL, MissingExtra for a
         missing driver, HubError if the database can't be opened.
         """
-        self._url = locate(location)
-        self.name = shown(self._url)
-        self._readers = engine(self._url, write=False, serving=serving)
-        self._writers = engine(self._url, write=True, serving=serving)
+        self._url = parse_location(location)
+        self.name = database_name(self._url)
+        self._readers = make_engine(self._url, write=False, serving=serving)
+        self._writers = make_engine(self._url, write=True, serving=serving)
         self._outage = Outage(self.name)
         self._process, self._turn = os.getpid(), threading.Lock()
         weakref.finalize(self, _close_engines, (self._readers, self._writers), self._process)
         if self.path is not None:
-            # A new file is for its owner only, as SQLite then makes the files beside it.
+            # Only its owner may read a new file; SQLite then gives its other files the same mode.
             with suppress(OSError):  # it exists, or SQLite reports why it can't be
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         revision: str | None = None
@@ -284,7 +313,7 @@ class Database:
             if inspect(connection).has_table("alembic_version"):
                 revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
         if revision != HEAD:
-            self._upgrade(revision)
+            self.migrate(revision)
 
     @property
     def path(self) -> Path | None:
@@ -317,7 +346,7 @@ class Database:
         finally:
             turn.release()
 
-    def close_log(self) -> None:
+    def remove_write_ahead_log(self) -> None:
         """Make a SQLite database a single file, without a write-ahead log."""
         with closing(sqlite3.connect(self.name)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
@@ -328,7 +357,7 @@ class Database:
         try:
             options = transaction_options(engine, write)
             with engine.connect().execution_options(**options) as connection, connection.begin():
-                self._outage.ended()
+                self._outage.end()
                 if write and self.path is None:
                     wait_for_writers(connection)
                 yield connection
@@ -340,7 +369,7 @@ class Database:
     def _translate(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
         if isinstance(error, PoolTimeout):
             return Unavailable(f"hub database {self.name}: {CROWDED}")
-        self._outage.noticed(error.orig)
+        self._outage.notice(error.orig)
         reason = " ".join(str(error.orig).split())
         if self._url.password:
             reason = reason.replace(self._url.password, "***")
@@ -363,7 +392,8 @@ class Database:
             self._writers.dispose(close=False)
             self._process, self._turn = os.getpid(), threading.Lock()
 
-    def _upgrade(self, revision: str | None) -> None:
+    def migrate(self, revision: str | None) -> None:
+        """Migrate the database from its revision to HEAD; None: a new one. Raises HubError for an unknown revision."""
         # Alembic is slow to import, so only do so if needed.
         from alembic import command
         from alembic.config import Config
@@ -386,7 +416,7 @@ class Database:
             )
         if self.path is not None:
             self._use_write_ahead_log()
-        unlimited = engine(self._url, write=True)
+        unlimited = make_engine(self._url, write=True)
         try:
             # A concurrent upgrade waits here and finds nothing to do.
             with self._transaction(unlimited, write=True) as connection:

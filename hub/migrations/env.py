@@ -6,14 +6,9 @@ from kcard.hub.db.models import metadata
 
 __all__: list[str] = []
 
-
-def _run() -> None:
+if __name__ == "env_py":  # Alembic's name for this file; a plain import does nothing
     # The whole upgrade runs in the caller's transaction.
     connection = context.config.attributes["connection"]
     context.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
     with context.begin_transaction():
         context.run_migrations()
-
-
-if __name__ == "env_py":  # Alembic's name for this file; a plain import does nothing
-    _run()

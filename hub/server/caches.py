@@ -1,6 +1,6 @@
-"""Caches of a worker: manifests, READMEs, trees, and details of repositories that were read last.
+"""Caches of a worker: manifests, READMEs, trees, and details of recently read repositories.
 
-The description of ten thousand files takes a megabyte, and 50 ms to make: it is made once for a commit.
+The description of ten thousand files has a megabyte and takes 50 ms to make, so it is made once for each commit.
 """
 
 import dataclasses
@@ -18,17 +18,24 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
-from kcard.hub import commits
+from kcard.hub import card_metadata
+from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
-from kcard.hub.checks.metadata import LONGEST, LONGEST_DESCRIPTION, check_manifest, render, split
-from kcard.hub.commits import CardMetadata, Commits
+from kcard.hub.checks.metadata import (
+    LONGEST,
+    LONGEST_DESCRIPTION,
+    check_manifest,
+    render_readme,
+    split_front_matter,
+)
 from kcard.hub.errors import TooLarge
+from kcard.hub.history import Commits
 from kcard.hub.server.responses import (
     Json,
     declared_model_index,
     declared_results,
-    model_index,
-    sibling,
+    describe_sibling,
+    make_model_index,
     verified_results,
 )
 from kcard.hub.services import HubServices
@@ -39,30 +46,30 @@ from kcard.manifest import MANIFEST, Manifest
 
 __all__ = [
     "FEW",
-    "Details",
-    "Encoded",
+    "Caches",
+    "CachesDep",
+    "DetailCache",
+    "EncodedProperties",
     "Folder",
     "Folders",
-    "Manifests",
-    "Readmes",
-    "Recent",
-    "RecentDep",
-    "RecentTrees",
+    "ManifestCache",
+    "ReadmeCache",
     "SizedCache",
+    "TreeCache",
     "TreeItem",
     "card_properties",
     "join_json",
 ]
 
 
-# A cache of the values used last, limited by their total size.
+# A least-recently-used cache, limited by the total size of its values.
 
 CacheKey = TypeVar("CacheKey")
 Value = TypeVar("Value")
 
 
 class SizedCache(Generic[CacheKey, Value]):
-    """Values by key, of `most` in all, in the unit of `put`'s sizes. Thread-safe; values must not be changed."""
+    """Values by key, with a total size of at most `most`. Thread-safe; values must not be changed."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
@@ -88,26 +95,26 @@ class SizedCache(Generic[CacheKey, Value]):
                 self._size -= self._entries.popitem(last=False)[1][1]
 
 
-# Manifests as pages show them: without their lists of files, and with texts of limited length.
+# Manifests as pages show them: without their lists of files, and with a shortened description.
 
 MOST_MANIFESTS = 1000
 
 
-class Manifests:
-    """The manifests that were shown last, by their sha256. Thread-safe."""
+class ManifestCache:
+    """Recently shown manifests, by their sha256. Thread-safe."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._cache: SizedCache[str, tuple[Manifest | None]] = SizedCache(MOST_MANIFESTS)
 
     def of(self, tree: Mapping[str, Entry]) -> Manifest | None:
-        """Return the manifest of a tree; None if missing or invalid. A long description is cut."""
+        """Return the manifest of a tree, with a long description cut; None if missing or invalid."""
         if MANIFEST not in tree:
             return None
         key = tree[MANIFEST].sha256
         cached = self._cache.get(key)
         if cached is None:
-            manifest = commits.manifest(tree, self._blobs)
+            manifest = card_metadata.read_manifest(tree, self._blobs)
             if manifest is not None:
                 manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
                 try:
@@ -119,15 +126,16 @@ class Manifests:
         return cached[0]
 
 
-# READMEs as HTML, each rendered once: the ones that were shown last are kept by their sha256.
+# READMEs as HTML, each rendered once, by their sha256.
 
-MOST_READMES, READMES_KEY = 8 << 20, 500  # characters of HTML, and what each README takes besides
+MOST_READMES, READMES_KEY = 8 << 20, 500  # characters of HTML, and the overhead of each README
 READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
-# Stands for the path of a repository's files, which the same text may have in several. Nobody can write it.
+# A placeholder for the path of the repository's files, since several repositories may have the same text. It is random,
+# so that no README can contain it.
 FILES = f"/{secrets.token_hex(16)}"
 
 
-class Readmes:
+class ReadmeCache:
     """README.md files as safe HTML. Thread-safe."""
 
     def __init__(self, blobs: Blobs, most: int = MOST_READMES) -> None:
@@ -142,12 +150,12 @@ class Readmes:
         """
         document = self._cache.get(entry.sha256)
         if document is None:
-            with self._turn:  # what others render meanwhile is not rendered again
+            with self._turn:  # another thread may have rendered it meanwhile
                 document = self._cache.get(entry.sha256)
                 if not document:
                     with self._blobs.open(entry.sha256) as stream:
                         text = stream.read(READ).decode(errors="replace")
-                    document = render(split(text)[1], FILES)
+                    document = render_readme(split_front_matter(text)[1], FILES)
                     self._cache.put(entry.sha256, document, READMES_KEY + len(document))
         return document.replace(FILES, files)
 
@@ -175,7 +183,7 @@ class _Node:
 
 
 class Folders:
-    """The files of a commit by path, and its folders, which are derived when they are first used."""
+    """The files of a commit by path, and its folders, which are derived on first use."""
 
     def __init__(self, files: Mapping[str, Entry]) -> None:
         self.files = files
@@ -191,11 +199,11 @@ class Folders:
         start = f"{path}/" if path else ""
         first = bisect_left(self._paths, start)
         items: list[TreeItem] = []
-        for here in islice(self._paths, first, None):
-            if not here.startswith(start):
+        for inner in islice(self._paths, first, None):
+            if not inner.startswith(start):
                 break
-            if here and (recursive or "/" not in here[len(start) :]):
-                items.append(self.files.get(here) or self._folders[here])
+            if inner and (recursive or "/" not in inner[len(start) :]):
+                items.append(self.files.get(inner) or self._folders[inner])
         return items
 
     @cached_property
@@ -215,7 +223,7 @@ class Folders:
 
 
 def _name_folders(node: _Node, path: str) -> Iterator[Folder]:
-    """Yield the folders below a node, and then itself."""
+    """Yield the folders below a node, then the node itself."""
     # git sorts a folder as if its name ended with a slash
     rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
     for name, inner in node.folders.items():
@@ -239,8 +247,8 @@ MOST_TREES, FEW = 40_000, 50
 TreeKey: TypeAlias = tuple[int, str]
 
 
-class RecentTrees:
-    """The trees that were used last, and their folders. Thread-safe."""
+class TreeCache:
+    """Recently used trees, and their folders. Thread-safe."""
 
     def __init__(self, commits: Commits, most: int = MOST_TREES) -> None:
         self._commits = commits
@@ -261,47 +269,46 @@ class RecentTrees:
         return tree
 
 
-# Properties with their values as JSON.
-Encoded: TypeAlias = dict[str, bytes]
+# Properties whose values are encoded as JSON.
+EncodedProperties: TypeAlias = dict[str, bytes]
 
 LARGEST_CONFIG = 1_000_000
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 MOST_NAMES, LONGEST_NAME = 50, 500
 LARGEST_LIST = 1 << 20  # bytes of the list of files in a description; clients read a longer one from the tree
-LARGEST = 16 << 20  # bytes of all lists of files that are kept
-MOST_CONFIGS = 1 << 20  # bytes of all parts of config.json that are kept
-MOST_RESULTS = 4 << 20  # bytes of all results of .eval_results that are kept
-MOST_METADATA = 1 << 20  # bytes of README.md files whose metadata is kept
-DETAILS_KEY = 500  # bytes that anything kept takes besides
+# Sizes of the caches, in bytes: lists of files, parts of config.json, results of .eval_results, and README.md files
+# whose metadata is cached.
+MOST_SIBLINGS, MOST_CONFIGS, MOST_RESULTS, MOST_METADATA = 16 << 20, 1 << 20, 4 << 20, 1 << 20
+DETAILS_KEY = 500  # overhead of each entry, in bytes
 
 
-def join_json(properties: Json, more: Encoded) -> bytes:
-    """Join properties, of which there is at least one, with more that are JSON already, to one JSON object."""
+def join_json(properties: Json, more: EncodedProperties) -> bytes:
+    """Return one JSON object with these properties, at least one, and others that are already encoded."""
     return (
         b",".join([_encode(properties)[:-1], *(b"%s:%s" % (_encode(key), more[key]) for key in more)]) + b"}"
     )
 
 
-class Details:
-    """The properties of repositories that come from their files. Thread-safe."""
+class DetailCache:
+    """Properties of repositories that are read from their files. Thread-safe."""
 
-    def __init__(self, hub: HubServices, trees: RecentTrees) -> None:
+    def __init__(self, hub: HubServices, trees: TreeCache) -> None:
         self._hub, self._trees = hub, trees
-        self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(LARGEST)
+        self._siblings: SizedCache[tuple[int, str, bool], bytes] = SizedCache(MOST_SIBLINGS)
         self._configs: SizedCache[tuple[int, str], bytes] = SizedCache(MOST_CONFIGS)
         self._results: SizedCache[tuple[int, str], list[Json]] = SizedCache(MOST_RESULTS)
         self._metadata: SizedCache[tuple[int, str], CardMetadata] = SizedCache(MOST_METADATA)
 
     def at_revision(self, repository: Repository, sha: str) -> Repository:
-        """Return the repository with the properties of another commit than the head of main."""
+        """Return the repository with the properties that it has at this commit, which may not be the head of main."""
         if sha == repository.head:
             return repository
         key = (repository.id, sha)
         metadata = self._metadata.get(key)
         if metadata is None:
             tree = self._trees.get(repository, sha)
-            metadata = commits.read(tree, self._hub.blobs)
-            readme = tree[commits.README].size if commits.README in tree else 0
+            metadata = card_metadata.read_metadata(tree, self._hub.blobs)
+            readme = tree[card_metadata.README].size if card_metadata.README in tree else 0
             self._metadata.put(key, metadata, min(DETAILS_KEY + readme, MOST_METADATA // 2))
         return dataclasses.replace(
             repository,
@@ -315,11 +322,11 @@ class Details:
         )
 
     def of(
-        self, repository: Repository, mark: VersionSummary | None, *, blobs: bool, config: bool
-    ) -> Encoded:
+        self, repository: Repository, summary: VersionSummary | None, *, blobs: bool, config: bool
+    ) -> EncodedProperties:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
-        The files are null if their list is longer than LARGEST_LIST: the Hugging Face clients then ask for the tree.
+        The files are null if their list is longer than LARGEST_LIST: Hugging Face clients then request the tree.
         `config` adds parts of config.json.
         """
         head = repository.head or ""
@@ -328,13 +335,14 @@ class Details:
         results = self._results.get(key)
         if files is None or config_json is None or results is None:
             tree = self._trees.get(repository, head) if head else {}
+            # The list of files.
             if not files:
                 files = b"null"
                 if sum(map(len, tree)) <= LARGEST_LIST:  # at least as many bytes
-                    encoded = _encode([sibling(entry, blobs) for entry in tree.values()])
+                    encoded = _encode([describe_sibling(entry, blobs) for entry in tree.values()])
                     files = encoded if len(encoded) <= LARGEST_LIST else files
             if not config_json and config:
-                # The fields by which clients choose a class.
+                # The fields of config.json by which clients choose a class.
                 fields = _short_values(self._read_json(tree.get(CONFIG)), "architectures", "model_type")
                 if adapter := self._read_json(tree.get(ADAPTER)):
                     fields["peft"] = _short_values(
@@ -342,6 +350,7 @@ class Details:
                     )
                 config_json = _encode(fields)
             config_json = config_json or b""
+            # Declared evaluation results.
             if results is None:
                 results = declared_results(self._hub.blobs, tree)
                 self._results.put(key, results, DETAILS_KEY + len(_encode(results)))
@@ -349,8 +358,8 @@ class Details:
                 self._siblings.put(siblings_key, files, len(files))
             if config:
                 self._configs.put(key, config_json, DETAILS_KEY + len(config_json))
-        properties = {"siblings": files, **card_properties(repository, mark)}
-        if results := [*results, *verified_results(mark)]:
+        properties = {"siblings": files, **card_properties(repository, summary)}
+        if results := [*results, *verified_results(summary)]:
             properties["evalResults"] = _encode(results)
         return properties | ({"config": config_json} if config_json not in (b"", b"{}") else {})
 
@@ -367,10 +376,10 @@ class Details:
         return content if isinstance(content, dict) else {}
 
 
-def card_properties(repository: Repository, mark: VersionSummary | None) -> Encoded:
+def card_properties(repository: Repository, summary: VersionSummary | None) -> EncodedProperties:
     """Return the properties from the metadata of README.md, the verified results, and the size."""
     card = dict(repository.card)
-    index = model_index(card, repository.name, mark)
+    index = make_model_index(card, repository.name, summary)
     if "model-index" in card:
         card["model-index"] = declared_model_index(card)
     properties = {"cardData": _encode(card), "usedStorage": _encode(repository.size)}
@@ -380,7 +389,7 @@ def card_properties(repository: Repository, mark: VersionSummary | None) -> Enco
 
 
 def _short_values(config: Mapping[str, Any], *keys: str) -> Json:
-    """Return the values of these keys that are a name or a few names."""
+    """Return the values of these keys, if they are a name or a short list of names."""
     return {key: config[key] for key in keys if key in config and _is_short(config[key])}
 
 
@@ -395,22 +404,22 @@ def _encode(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-# What the requests of a worker share: the trees, descriptions, manifests and READMEs that were read last.
+# All caches of a worker.
 
 
-class Recent:
+class Caches:
     """The caches of a worker, which take 60 MB at most."""
 
     def __init__(self, hub: HubServices) -> None:
-        self.trees = RecentTrees(hub.commits)
-        self.details = Details(hub, self.trees)
-        self.manifests = Manifests(hub.blobs)
-        self.readmes = Readmes(hub.blobs)
+        self.trees = TreeCache(hub.commits)
+        self.details = DetailCache(hub, self.trees)
+        self.manifests = ManifestCache(hub.blobs)
+        self.readmes = ReadmeCache(hub.blobs)
 
 
-async def get_recent(request: Request) -> Recent:
-    recent: Recent = request.app.state.recent
-    return recent
+async def get_caches(request: Request) -> Caches:
+    caches: Caches = request.app.state.caches
+    return caches
 
 
-RecentDep: TypeAlias = Annotated[Recent, Depends(get_recent)]
+CachesDep: TypeAlias = Annotated[Caches, Depends(get_caches)]

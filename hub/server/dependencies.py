@@ -17,18 +17,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.hub import permissions
 from kcard.hub.accounts import Identity
-from kcard.hub.errors import Invalid, NotThere, Unknown, Unsupported
+from kcard.hub.errors import Invalid, NotFound, Unauthenticated, Unsupported
 from kcard.hub.permissions import (
     LOGIN,
-    absent,
     is_administrator,
+    repository_not_found,
     require_administer,
     require_administrator,
     require_write,
 )
 from kcard.hub.services import HubServices
 from kcard.hub.tokens import LONGEST_SESSION, Session
-from kcard.hub.values import Repository, Type
+from kcard.hub.values import Repository, RepositoryType
 
 __all__ = [
     "AdministeredRepository",
@@ -43,7 +43,7 @@ __all__ = [
     "RawPath",
     "RepositoryDep",
     "RequiredIdentity",
-    "Rest",
+    "RestOfPath",
     "Segment",
     "ServerOptions",
     "SessionDep",
@@ -139,7 +139,7 @@ async def refuse_nul(request: RequestsRequest) -> None:
 # One path segment, decoded; it may contain quoted slashes.
 Segment = Annotated[str, Path(), AfterValidator(decode_segment)]
 # The rest of the path, decoded: declare the route with {name:path}.
-Rest = Annotated[str, Path(), AfterValidator(decode_segment)]
+RestOfPath = Annotated[str, Path(), AfterValidator(decode_segment)]
 
 
 # The cookie of a session, and the token that goes with every form of the pages.
@@ -186,7 +186,7 @@ def _cookie_name(url: str) -> str:
     return SECURE_COOKIE if _is_https(url) else COOKIE
 
 
-TYPES: dict[str, Type] = {"models": "model", "datasets": "dataset"}
+TYPES: dict[str, RepositoryType] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])
 READS = frozenset(["GET", "HEAD"])
 API = "/api/"
@@ -216,13 +216,14 @@ async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Ses
     return session
 
 
-# The session of a browser, outside of the API. Whoever uses it for a change must check the form, see web/forms.py.
+# The session of a browser, outside of the API. An endpoint that changes something must check the form (web/render.py).
 SessionDep: TypeAlias = Annotated[Session | None, Depends(get_session)]
 
 
 async def get_identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
-    """Return the identity of the token. A browser's session counts only for reading outside of the API, since other
-    sites can make browsers send its cookie.
+    """Return the identity of the token, or of a browser's session when it reads outside of the API.
+
+    Sessions don't count for changes, since other sites can make browsers send their cookie.
     """
     header = request.headers.get("authorization")
     if header is None:  # most reads: they need no thread
@@ -230,10 +231,10 @@ async def get_identity(request: Request, hub: HubDep, session: SessionDep) -> Id
     kind, _, token = header.partition(" ")
     token = token.strip()
     if kind.lower() != "bearer" or not token:
-        raise Unknown("invalid Authorization header: use 'Bearer TOKEN'")
+        raise Unauthenticated("invalid Authorization header: use 'Bearer TOKEN'")
     identity = await run_in_threadpool(hub.tokens.identify, token)
     if identity is None:
-        raise Unknown("invalid token: it was revoked, has expired, or belongs to another hub")
+        raise Unauthenticated("invalid token: it was revoked, has expired, or belongs to another hub")
     request.state.account = identity.name
     return identity
 
@@ -243,26 +244,28 @@ OptionalIdentity: TypeAlias = Annotated[Identity | None, Depends(get_identity)]
 
 async def require_identity(identity: OptionalIdentity) -> Identity:
     if identity is None:
-        raise Unknown(LOGIN)
+        raise Unauthenticated(LOGIN)
     return identity
 
 
 RequiredIdentity: TypeAlias = Annotated[Identity, Depends(require_identity)]
 
 
-def repository_type(types: str) -> Type:
-    """Return the type for the path segment `models` or `datasets`. Raises NotThere for any other."""
+def repository_type(types: str) -> RepositoryType:
+    """Return the type for the path segment `models` or `datasets`. Raises NotFound for any other."""
     if types not in TYPES:
-        raise NotThere("repository", f"unknown repository type {types[:40]!r}: use models or datasets")
+        raise NotFound("repository", f"unknown repository type {types[:40]!r}: use models or datasets")
     return TYPES[types]
 
 
-def get_repository(hub: HubServices, type_: Type, name: str, identity: Identity | None) -> Repository:
-    """Return the repository, if the client may read it. Raises the same NotThere for a private and a missing one."""
+def get_repository(
+    hub: HubServices, type_: RepositoryType, name: str, identity: Identity | None
+) -> Repository:
+    """Return the repository, if the client may read it. Raises the same NotFound for a private and a missing one."""
     try:
         return hub.repositories.readable(type_, name, identity)
-    except NotThere:
-        raise absent(name, identity) from None
+    except NotFound:
+        raise repository_not_found(name, identity) from None
 
 
 def has_access(hub: HubServices, identity: Identity | None, repository: Repository) -> bool:
@@ -273,7 +276,7 @@ def has_access(hub: HubServices, identity: Identity | None, repository: Reposito
 
 
 def require_download(hub: HubServices, identity: Identity | None, repository: Repository) -> None:
-    """Raise NotThere if the client may not read the repository, Gated if it may not have its files."""
+    """Raise NotFound if the client may not read the repository, Gated if it may not have its files."""
     permissions.require_download(identity, repository, has_access(hub, identity, repository))
 
 
@@ -287,7 +290,7 @@ def get_api_repository(
 RepositoryDep: TypeAlias = Annotated[Repository, Depends(get_api_repository)]
 
 
-def web_type(request: Request) -> Type:
+def web_type(request: Request) -> RepositoryType:
     """Return the type of repository that a path outside of /api names: datasets are under /datasets."""
     return "dataset" if request.scope["path"].startswith("/datasets/") else "model"
 
@@ -312,9 +315,9 @@ def get_administered_repository(repository: RepositoryDep, identity: OptionalIde
     return repository
 
 
-# As RepositoryDep; the client may also change files, branches and tags.
+# As RepositoryDep, for clients that may also change files, branches and tags.
 WritableRepository: TypeAlias = Annotated[Repository, Depends(get_writable_repository)]
-# As RepositoryDep; the client may also delete, move, hide or gate it.
+# As RepositoryDep, for clients that may also delete, move, hide or gate it.
 AdministeredRepository: TypeAlias = Annotated[Repository, Depends(get_administered_repository)]
 
 
@@ -332,19 +335,19 @@ def base_url(request: Request, options: OptionsDep) -> str:
     return options.url or f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
 
 
-# Who looks at a page, for its menu and its forms.
+# The visitor of a page, for its menu and its forms.
 #
-# Forms need the session of a browser. What a program may do needs a token in a header, which no other site can make a
-# browser send; sessions count there only for reading, see get_identity.
+# Forms need the session of a browser. Programs need a token in a header, which no other site can make a browser send;
+# there a session counts only for reading, see get_identity.
 
 
 @dataclass(frozen=True)
 class Visitor:
     """The client of a page.
 
-    session     None: nobody is logged in
-    identity    of the session or of the client's token; None: nobody's
-    form_token  goes with every form; "" without a cookie
+    session     None: not logged in
+    identity    of the session or of the client's token; None: anonymous
+    form_token  the token that every form must contain; "" without a cookie
     asks        whether the hub answers questions on its pages
     """
 
@@ -363,7 +366,7 @@ class Visitor:
 visitor: ContextVar[Visitor] = ContextVar("kcard.visitor", default=Visitor())  # noqa: B039 (frozen)
 
 
-class LoginNeeded(Unknown):
+class LoginNeeded(Unauthenticated):
     """The page needs a session. `path`: where to go on after the login; None: a form was sent."""
 
     def __init__(self, path: str | None) -> None:
@@ -395,7 +398,7 @@ async def get_member(request: Request, visitor: VisitorDep) -> Identity:
     return visitor.session.identity
 
 
-# The identity of a session; without one the browser is sent to the login page.
+# The identity of a session; a browser without one is redirected to the login page.
 MemberDep: TypeAlias = Annotated[Identity, Depends(get_member)]
 
 

@@ -3,13 +3,13 @@
     requests  RateLimit: a token bucket for each account or address; LoginLimit: attempts to log in
     bytes     BodyLimit: of a request's body; Connection: of its headers
     time      BodyLimit: without a byte sent or received; Connection: until the headers are complete
-    work      IN_TURN: only a few expensive requests run at a time; take_turn and in_write_thread: likewise for writes;
-              account_turn: slow requests of one account run one after the other
+    work      EXPENSIVE: only a few expensive requests run at a time; limit_writes and run_in_write_thread: likewise
+              for writes; lock_account: slow requests of one account run one after the other
 
 Buckets are stored in a small file that all workers of a server share; servers on several hosts count separately. A
-bucket is one number: the time at which it will be full (the generic cell rate algorithm). A key may use eight places of
-the file; if all are taken, it replaces the fullest bucket, so that many new keys don't free those who have spent their
-tokens.
+bucket is one number: the time at which it will be full (the generic cell rate algorithm). A key may use eight slots of
+the file; if all are taken, it replaces the fullest bucket, so that a flood of new keys does not refill the buckets of
+clients that have spent their tokens.
 """
 
 import asyncio
@@ -46,49 +46,52 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kcard.errors import Unavailable
-from kcard.hub.accounts import folded
-from kcard.hub.errors import Invalid, TooMany
-from kcard.hub.server.logs import QUIET
+from kcard.hub.accounts import fold_name
+from kcard.hub.errors import Invalid, TooManyRequests
+
+pass
 
 __all__ = [
-    "IN_TURN",
+    "EXPENSIVE",
     "LARGEST_BODY",
     "MOST_AT_ONCE",
+    "PROBES",
     "READS",
     "BodyLimit",
     "Buckets",
     "Connection",
-    "InTurn",
+    "ExpensiveTurn",
     "LoginLimit",
     "RateLimit",
     "TakeResult",
-    "account_turn",
-    "cost",
+    "cancel_on_disconnect",
     "create_counts",
-    "in_write_thread",
     "is_this_machine",
-    "lift",
-    "network",
-    "take_turn",
-    "while_connected",
+    "lift_body_limit",
+    "limit_writes",
+    "lock_account",
+    "network_of",
+    "request_cost",
+    "run_in_write_thread",
 ]
 
 T = TypeVar("T")
 
 # --- Requests --------------------------------------------------------------------------------------------------------
 
+PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
 WINDOW = 300  # seconds in which an empty bucket fills
-SALT = 16  # random bytes at the start of the file: nobody can choose keys that share a place
+SALT = 16  # random bytes at the start of the file, so that nobody can choose keys that share a slot
 SETS, WAYS = 8192, 8
-PLACES = struct.Struct("=" + "Qd" * WAYS)  # digest of the key, and when its bucket will be full
-COUNTS_SIZE = SALT + SETS * PLACES.size  # a megabyte
+SLOTS = struct.Struct("=" + "Qd" * WAYS)  # digest of the key, and when its bucket will be full
+COUNTS_SIZE = SALT + SETS * SLOTS.size  # a megabyte
 
 
 @dataclass(frozen=True)
 class TakeResult:
-    """The result of taking tokens: whether they were there, and how many are left.
+    """The result of taking tokens: whether the bucket had enough, and how many are left.
 
-    wait  seconds until the tokens are there, if they were not; otherwise until the bucket is full
+    wait  seconds until it has enough; if it had, until it is full
     """
 
     allowed: bool
@@ -121,55 +124,55 @@ class Buckets:
         self._salt = bytes(self._map[:SALT])
 
     def take(self, key: str, count: int = 1) -> TakeResult:
-        """Take tokens, all or none; at most as many as a full bucket has."""
+        """Take tokens, all or none; at most as many as a full bucket holds."""
         digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest())
-        start = SALT + digest % SETS * PLACES.size
-        with self._lock_places(start):
+        start = SALT + digest % SETS * SLOTS.size
+        with self._lock_slots(start):
             now = self._clock()
-            places = list(PLACES.unpack_from(self._map, start))
+            slots = list(SLOTS.unpack_from(self._map, start))
             keys = range(0, 2 * WAYS, 2)
-            place = next((i for i in keys if places[i] == digest), None)
-            if place is None:
-                place = min(keys, key=lambda i: places[i + 1])
-            full = max(places[place + 1], now) if places[place] == digest else now
+            slot = next((i for i in keys if slots[i] == digest), None)
+            if slot is None:
+                slot = min(keys, key=lambda i: slots[i + 1])
+            full = max(slots[slot + 1], now) if slots[slot] == digest else now
             later = full + min(count, self.size) * self._each
             if later - now > WINDOW:
                 return TakeResult(False, int((WINDOW - full + now) / self._each), later - now - WINDOW)
-            places[place : place + 2] = digest, later
-            PLACES.pack_into(self._map, start, *places)
+            slots[slot : slot + 2] = digest, later
+            SLOTS.pack_into(self._map, start, *slots)
         return TakeResult(True, int((WINDOW - later + now) / self._each), later - now)
 
     def require(self, key: str, what: str) -> None:
-        """Take a token. Raises TooMany, whose message names `what` there were too many of."""
+        """Take a token. Raises TooManyRequests; `what` names the requests in its message."""
         taken = self.take(key)
         if not taken.allowed:
             wait = math.ceil(taken.wait)
-            raise TooMany(f"too many {what}: try again in {wait} s", seconds=wait)
+            raise TooManyRequests(f"too many {what}: try again in {wait} s", seconds=wait)
 
     @contextmanager
-    def _lock_places(self, start: int) -> Iterator[None]:
-        """Lock the places of a key. The kernel releases the lock of a process that is killed."""
+    def _lock_slots(self, start: int) -> Iterator[None]:
+        """Lock the slots of a key. The kernel releases the lock of a process that is killed."""
         with self._lock:
             if self._file is None:
                 yield
                 return
-            fcntl.lockf(self._file, fcntl.LOCK_EX, PLACES.size, start)
+            fcntl.lockf(self._file, fcntl.LOCK_EX, SLOTS.size, start)
             try:
                 yield
             finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, PLACES.size, start)
+                fcntl.lockf(self._file, fcntl.LOCK_UN, SLOTS.size, start)
 
 
 DOWNLOAD, USUAL, DEAR = 1, 4, 20  # about 3 ms of processor time each
-# Files, up and down. Other paths of /api may contain the same words.
+# Uploads and downloads of files. Other paths of /api may contain the same words.
 FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/")
 # Descriptions of many repositories or files, and texts that are parsed.
 DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
 DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
 
 
-def cost(path: str, query: bytes) -> int:
-    """Return what a request counts against the rate limit, in downloads; `path` is the undecoded path."""
+def request_cost(path: str, query: bytes) -> int:
+    """Return how many downloads a request counts for in the rate limit; `path` is the undecoded path."""
     if FILES.match(path):
         return DOWNLOAD
     names = {name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)}
@@ -182,14 +185,14 @@ NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
 
 
 class RateLimit:
-    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at once, except probes.
+    """ASGI middleware: 429 with Retry-After for too many requests, in five minutes or at a time; probes are exempt.
 
     rate     downloads a minute; other requests cost more
     counts   the file that the workers share; None: this process counts alone
     own      whether requests from this machine count too
 
-    A request counts for its account only once this worker has seen the token accepted, and for its address before that:
-    made-up tokens don't evade the limit.
+    A request counts for its account only after this worker has seen the token accepted, and for its address before
+    that, so that made-up tokens don't evade the limit.
     """
 
     def __init__(self, app: ASGIApp, rate: int, counts: str | None = None, own: bool = False) -> None:
@@ -200,16 +203,17 @@ class RateLimit:
         self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in QUIET or (is_this_machine(scope) and not self._own):
+        if scope["type"] != "http" or scope["path"] in PROBES or (is_this_machine(scope) and not self._own):
             await self._app(scope, receive, send)
             return
+        # Take tokens from the bucket of the account, or of the address if the account is not known yet.
         header = Headers(scope=scope).get("authorization")
         login = None if header is None else hashlib.sha256(header.encode()).digest()
         account = self._accounts.get(login) if login else None
-        key = f"account {account}" if account else f"address {network(scope)}"
+        key = f"account {account}" if account else f"address {network_of(scope)}"
         taken = TakeResult(False, self._buckets.size, 1)
         if self._running[key] < MOST_AT_ONCE:
-            taken = self._buckets.take(key, cost(scope["path"], scope.get("query_string", b"")))
+            taken = self._buckets.take(key, request_cost(scope["path"], scope.get("query_string", b"")))
 
         async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -227,11 +231,12 @@ class RateLimit:
                 headers["RateLimit-Policy"] = self._policy
             await send(message)
 
+        # Refuse the request, or pass it on.
         if not taken.allowed:
             from kcard.hub.server.web.render import make_error_response
 
             who, wait = key.partition(" ")[0], math.ceil(taken.wait)
-            error = TooMany(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
+            error = TooManyRequests(f"too many requests from this {who}: try again in {wait} s", seconds=wait)
             await make_error_response(Request(scope), error)(scope, receive, send_with_limits)
             return
         self._running[key] += 1
@@ -250,8 +255,8 @@ OF_ADDRESS, OF_ACCOUNT_AT_ADDRESS, OF_ACCOUNT = 6, 2, 12
 class LoginLimit:
     """Limits attempts to log in: by address, by account from an address, and by account.
 
-    The last limit is wider, so that others can't easily lock somebody out. Names count whether the account exists or
-    not. `counts`: the file that the workers share, if they do.
+    The last limit is wider, so that others can't easily lock somebody out. Names count even if there is no such
+    account. `counts`: the file that the workers share, if they do.
     """
 
     def __init__(self, counts: str | None = None) -> None:
@@ -260,8 +265,8 @@ class LoginLimit:
         )
 
     def take(self, scope: Scope, name: str) -> None:
-        """Count an attempt; what one limit refuses does not count for the next. Raises TooMany."""
-        address, account = network(scope), folded(name)[:100]
+        """Count an attempt; if one limit refuses it, it does not count for the next. Raises TooManyRequests."""
+        address, account = network_of(scope), fold_name(name)[:100]
         self._addresses.require(f"login from {address}", "attempts to log in")
         self._pairs.require(f"login from {address} as {account}", "attempts to log in")
         self._accounts.require(f"login as {account}", "attempts to log in")
@@ -273,7 +278,7 @@ def is_this_machine(scope: Scope) -> bool:
     return address is not None and address.is_loopback
 
 
-def network(scope: Scope) -> str:
+def network_of(scope: Scope) -> str:
     """Return the client's address; for IPv6 its network, since clients can use any address in it."""
     address = _address(scope)
     if isinstance(address, ipaddress.IPv6Address):
@@ -300,11 +305,11 @@ LIFTED = "kcard.body_limit"
 
 
 class BodyLimit:
-    """ASGI middleware: 413 for a body that has, or declares, more than `largest` bytes, 408 for one of which no byte
-    arrives for `seconds`; a response that stalls for as long is dropped.
+    """ASGI middleware that limits the size of request bodies, and how long a transfer may stall.
 
-    Slow clients that make progress are not limited. Endpoints that take larger bodies, or stream them to disk and count
-    for themselves, `lift` the limit.
+    It answers 413 to a body that has, or declares, more than `largest` bytes, and 408 if no byte arrives for `seconds`;
+    a response that stalls for as long is dropped. Slow clients that make progress are not limited. Endpoints that
+    accept larger bodies, or stream them to disk and count their bytes, call `lift_body_limit`.
     """
 
     def __init__(self, app: ASGIApp, largest: int = LARGEST_BODY, seconds: float = IDLE_SECONDS) -> None:
@@ -355,8 +360,8 @@ class BodyLimit:
                 raise
 
 
-def lift(request: Request, largest: float = math.inf) -> None:
-    """Change the limit for this request. Without one, the endpoint counts the bytes and keeps them out of memory."""
+def lift_body_limit(request: Request, largest: float = math.inf) -> None:
+    """Change the limit for this request. If there is none, the endpoint must count the bytes and write them to disk."""
     request.scope[LIFTED] = largest
 
 
@@ -372,8 +377,8 @@ LARGEST_HEADERS = 64 << 10  # bytes
 class Connection(HttpToolsProtocol):
     """An HTTP/1.1 connection that is closed if the next headers are not complete in time, or too large.
 
-    The time of a new connection begins at once, that of a connection in use with the first byte of the next request;
-    until then uvicorn's keep-alive timeout applies. The application only sees complete headers, and can't limit them.
+    For a new connection the time starts at once, for one in use with the first byte of the next request; until then
+    uvicorn's keep-alive timeout applies. The application itself can't do this: it only sees complete headers.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -416,7 +421,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _count(self, *parts: bytes) -> None:
-        """Count what was parsed: the headers may come complete in one piece, with a body behind them."""
+        """Count parsed bytes: complete headers may arrive in one piece, followed by a body."""
         self._size += sum(map(len, parts))
         if self._size > LARGEST_HEADERS:
             raise ValueError(f"headers of more than {LARGEST_HEADERS} bytes")  # the parser makes it a 400
@@ -451,7 +456,7 @@ _writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
 _accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
 
 
-async def wait_for_turn() -> AsyncIterator[None]:
+async def limit_expensive() -> AsyncIterator[None]:
     limiter, turn = _get_limiter(_reads, READS), object()
     await limiter.acquire_on_behalf_of(turn)
     try:
@@ -461,18 +466,18 @@ async def wait_for_turn() -> AsyncIterator[None]:
 
 
 # A dependency of routes that need much processor time or memory: only a few run at a time, which bounds their memory;
-# the others wait without a thread, and downloads overtake them. The turn ends before the
-# response is sent: slow clients hold up nobody. It is met first: where another dependency reads the request's body,
-# which a client may send slowly, take an InTurn as the endpoint's last parameter instead.
-IN_TURN = Depends(wait_for_turn, scope="function")
-InTurn: TypeAlias = Annotated[None, IN_TURN]
+# the others wait without occupying a thread, so that downloads overtake them. The turn ends before the response is
+# sent, so that slow clients delay nobody. It is resolved first: where another dependency reads the request's body,
+# which a client may send slowly, declare an ExpensiveTurn as the endpoint's last parameter instead.
+EXPENSIVE = Depends(limit_expensive, scope="function")
+ExpensiveTurn: TypeAlias = Annotated[None, EXPENSIVE]
 
 
-async def take_turn(request: Request) -> AsyncIterator[None]:
-    """Make a write that runs in a thread wait here, without a thread, since writers wait for each other and must not
-    occupy the threads of reads meanwhile. All endpoints depend on it. Raises Unavailable.
+async def limit_writes(request: Request) -> AsyncIterator[None]:
+    """Limit the writes that run at a time. All endpoints depend on it. Raises Unavailable.
 
-    Coroutines receive uploads, and store them `in_write_thread`.
+    Writers wait for each other in the database; here they wait without occupying the threads of reads. Coroutines
+    receive uploads, and store them `run_in_write_thread`.
     """
     if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
         yield
@@ -489,8 +494,8 @@ async def take_turn(request: Request) -> AsyncIterator[None]:
         limiter.release_on_behalf_of(turn)
 
 
-async def in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Run a function that reads or stores an upload in a thread, when it is its turn, and return its result."""
+async def run_in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    """Run a function that reads or stores an upload in a thread, as one of the limited writes; return its result."""
     return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_get_limiter(_writes, WRITES))
 
 
@@ -503,8 +508,8 @@ def _get_limiter(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
 
 
 @asynccontextmanager
-async def account_turn(account_id: int) -> AsyncIterator[None]:
-    """Wait for the account's turn, in order of arrival, and keep it: its slow requests delay no other account."""
+async def lock_account(account_id: int) -> AsyncIterator[None]:
+    """Run one block of the account at a time, in order of arrival: its slow requests delay no other account."""
     try:
         locks = _accounts.get()
     except LookupError:
@@ -515,8 +520,8 @@ async def account_turn(account_id: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def while_connected(request: Request) -> AsyncIterator[None]:
-    """Cancel the block when the client leaves. The request's body must have been received."""
+async def cancel_on_disconnect(request: Request) -> AsyncIterator[None]:
+    """Cancel the block when the client disconnects. The request's body must have been received."""
 
     async def cancel() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,9 +1,9 @@
 """Questions on a hub's pages: the cards that may answer, and the processes that run them.
 
-A worker of the server opens a connection for each question, sends the client's name as a line of JSON, and reads `busy`
-or `go`. Its next lines are passed to a child process, and the child's lines back. A child answers one question at a
-time. It is killed and replaced if it takes too long, or if the worker closes the connection and it does not end the
-question soon.
+For each question, a worker of the server opens a connection, sends the client's name as a line of JSON, and reads
+`busy` or `go`. The lines that it sends next are passed to a child process, and the child's lines are passed back. A
+child answers one question at a time. It is killed and replaced if it takes too long, or if it goes on with a question
+for more than a moment after the worker has closed the connection.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from anyio import to_thread
 from kcard.errors import HubError, KcardError, Unavailable, UnknownCard, one_line
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.audits import measurable
-from kcard.hub.errors import Busy, Invalid, NotThere
+from kcard.hub.audits import is_measurable
+from kcard.hub.errors import Busy, Invalid, NotFound
 from kcard.hub.permissions import may_download
 from kcard.hub.search import SearchQuery
-from kcard.hub.search_index import row_words
+from kcard.hub.search_index import normalise_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.services import HubServices
-from kcard.hub.values import Reason, Repository
+from kcard.hub.values import QuarantineReason, Repository
 from kcard.hub.versions import Version
 
 __all__ = [
@@ -51,14 +51,14 @@ __all__ = [
     "Program",
     "Relay",
     "Unanswered",
-    "all_cards",
-    "ask",
-    "ask_workers",
-    "one_card",
+    "ask_question",
+    "find_all_cards",
+    "find_one_card",
+    "run_ask_workers",
 ]
 
 
-# The cards that may answer a visitor's question: the one that is named, or all that the visitor may download.
+# The cards that may answer a visitor's question: the named one, or all that the visitor may download.
 
 MOST_CARDS = 200
 MOST_BYTES = 4_000_000  # of their manifests
@@ -77,7 +77,7 @@ class AskableCard:
 
     @property
     def renamed_version(self) -> Version:
-        """The version under that name."""
+        """The version, renamed."""
         return replace(self.version, name=self.name, manifest=replace(self.version.manifest, name=self.name))
 
 
@@ -86,8 +86,8 @@ class Candidates:
     """The cards that are asked.
 
     total        cards of the hub that the visitor may read
-    quarantined  names of repositories that are left out for that reason
-    unusable     likewise, of those whose card could not be opened
+    quarantined  names of repositories that are excluded because their card is quarantined
+    unusable     names of those whose card could not be opened
     quarantine   why the named card is quarantined; None if it is not, or if no card was named
     """
 
@@ -95,7 +95,7 @@ class Candidates:
     total: int = 1
     quarantined: Sequence[str] = ()
     unusable: Sequence[str] = ()
-    quarantine: Reason | None = None
+    quarantine: QuarantineReason | None = None
 
     def without(self, unusable: AskableCard) -> "Candidates":
         """Return the candidates without one that can't be opened."""
@@ -106,10 +106,10 @@ class Candidates:
         return iter(self.cards)
 
 
-def one_card(hub: HubServices, reference: str, identity: Identity | None) -> Candidates:
+def find_one_card(hub: HubServices, reference: str, identity: Identity | None) -> Candidates:
     """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names, quarantined or not.
 
-    Raises Invalid, also if its model is not on this hub, NotThere, Gated.
+    Raises Invalid, also if its model is not on this hub, NotFound, Gated.
     """
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
@@ -117,40 +117,40 @@ def one_card(hub: HubServices, reference: str, identity: Identity | None) -> Can
     try:
         version = hub.registry.get(repository.name + ("" if number is None else f"@v{number}"))
     except UnknownCard:
-        raise NotThere(
+        raise NotFound(
             "revision", f"{reference[:200]} is not a published version of a card: see its page"
         ) from None
-    if not measurable(version.manifest):
+    if not is_measurable(version.manifest):
         raise Invalid(
             f"{repository.name} can't be asked here: it is of kind {version.manifest.kind[:50]}, whose model is not "
             "among its files; use `kcard ask`"
         )
-    reasons = hub.registry.quarantine.held([version])
+    reasons = hub.registry.quarantine.find_reasons([version])
     return Candidates(
         [AskableCard(version.manifest.name, repository, version)], quarantine=reasons.get(version.reference)
     )
 
 
-def all_cards(hub: HubServices, question: str, identity: Identity | None) -> Candidates:
+def find_all_cards(hub: HubServices, question: str, identity: Identity | None) -> Candidates:
     """Return the newest version of every card that the visitor may download, without quarantined ones.
 
-    Of more than MOST_CARDS, those that a search for words of the question finds, rare words first, then those that
-    were downloaded most. Raises Invalid if there are none.
+    If there are more than MOST_CARDS, prefer those that match words of the question, weighted by rarity, then those
+    with most downloads. Raises Invalid if there are none.
     """
     repositories, total = _find_likely(hub, question, identity)
     allowed = [each for each in repositories if may_download(identity, each, has_access(hub, identity, each))]
-    versions = card_versions.versions(hub.database, allowed)
-    reasons = hub.registry.quarantine.held([*versions.values()])
+    versions = card_versions.find_newest_versions(hub.database, allowed)
+    reasons = hub.registry.quarantine.find_reasons([*versions.values()])
     askable, quarantined = [], []
     for repository in allowed:
         version = versions.get(repository.name)
         if version is not None and version.reference in reasons:
             quarantined.append(repository.name)
-        elif version is not None and measurable(version.manifest):
+        elif version is not None and is_measurable(version.manifest):
             askable.append((repository, version))
     if not askable:
         raise Invalid("no card can be asked" + (": all are quarantined" if quarantined else ""))
-    # As many as their manifests, together, fit into MOST_BYTES. Where several have the same name, it gets a number.
+    # Take cards until their manifests exceed MOST_BYTES; number the cards that share a name.
     cards: list[AskableCard] = []
     names: set[str] = set()
     room = MOST_BYTES
@@ -170,14 +170,14 @@ def all_cards(hub: HubServices, question: str, identity: Identity | None) -> Can
 def _find_likely(
     hub: HubServices, question: str, identity: Identity | None
 ) -> tuple[Sequence[Repository], int]:
-    """Return at most MOST_CARDS repositories with cards, and the number of all."""
+    """Return at most MOST_CARDS repositories with cards, and how many there are in all."""
     usual = SearchQuery(tags=[TAG], sort="downloads", size=MOST_CARDS)
     matches = hub.search.find(usual, identity)
     if matches.total <= MOST_CARDS:
         return matches.repositories, matches.total
     scores: dict[int, float] = {}
     by_id = {each.id: each for each in matches.repositories}
-    words = [word for word in dict.fromkeys(row_words(question)) if len(word) >= SHORTEST_WORD]
+    words = [word for word in dict.fromkeys(normalise_words(question)) if len(word) >= SHORTEST_WORD]
     for word in words[:MOST_WORDS]:
         matching = hub.search.find(
             SearchQuery(text=word, tags=[TAG], sort="relevance", size=FOR_WORD), identity
@@ -206,14 +206,14 @@ class Program:
 
 
 class Child:
-    """A process of the program. `folder` is its home, and the current folder; it need not exist."""
+    """A process of the program."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def start(cls, program: Program, folder: Path) -> "Child":
-        """Start a process; its stderr goes to the log of the server."""
+        """Start a process in `folder`, created if needed; its stderr goes to the log of the server."""
         folder.mkdir(mode=0o700, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             *program.command,
@@ -235,7 +235,7 @@ class Child:
         return self._process.returncode is None
 
     async def send(self, line: bytes) -> None:
-        """Write a line; a process that died is noticed when the next line is read."""
+        """Write a line. If the process has died, reading the next line tells."""
         assert self._process.stdin is not None
         with suppress(ConnectionError):
             self._process.stdin.write(line)
@@ -262,7 +262,7 @@ MOST_WAITING = 8
 MOST_OF_CLIENT = 2  # questions of one account or address at a time: one is answered, one waits
 WAIT_SECONDS = 30.0  # for a child
 SECONDS = 30.0  # for an answer
-GRACE_SECONDS = 2.0  # to end a question whose client left: a new child needs several
+GRACE_SECONDS = 2.0  # to end a question whose client left, since starting a new child takes several seconds
 
 logger = logging.getLogger("kcard.hub.asking")
 
@@ -278,7 +278,7 @@ class Relay:
         self._of: Counter[str] = Counter()
 
     async def start(self) -> None:
-        """Start the children, so that no question waits for that. Raises OSError."""
+        """Start all children in advance, so that no question has to wait for one. Raises OSError."""
         for place in range(self._count):
             await self._start(place)
             self._idle.put_nowait(place)
@@ -300,17 +300,19 @@ class Relay:
                 await self._ask(reader, writer)
             finally:
                 self._of[client] -= 1
-                self._of += Counter()  # forgets those that ask nothing
+                self._of += Counter()  # drops clients without questions
 
     async def _ask(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Wait for a child, and let it answer."""
-        question = asyncio.ensure_future(reader.readline())  # without a line if the worker leaves
+        """Wait for an idle child, let it answer, and replace it if it has not ended the question."""
+        # Wait for an idle child, unless the worker leaves, which ends the line without a question.
+        question = asyncio.ensure_future(reader.readline())
         place = await self._take(question)
         if place is None:
             if not question.done():
                 writer.write(BUSY)
                 question.cancel()
             return
+        # Pass the question on, and the lines of both until it is answered.
         usable = False
         try:
             if not self._children[place].alive:
@@ -326,6 +328,7 @@ class Relay:
             except TimeoutError:
                 _write_failure(writer, f"it took longer than {SECONDS:g} s")
         finally:
+            # Replace the child if it may still be busy with the question.
             try:
                 if not usable:
                     logger.warning(
@@ -333,11 +336,11 @@ class Relay:
                     )
                     await self._children[place].kill()
                     await self._start(place)
-            finally:  # one that did not start is started by the next question
+            finally:  # if it did not start, the next question starts it
                 self._idle.put_nowait(place)
 
     async def _take(self, left: "asyncio.Future[bytes]") -> int | None:
-        """Return the place of an idle child; None if none is idle in time, or if `left` is done before."""
+        """Return the place of an idle child; None if none becomes idle in time, or `left` is done first."""
         idle_place: asyncio.Future[int] = asyncio.ensure_future(self._idle.get())
         self._waiting += 1
         try:
@@ -352,13 +355,13 @@ class Relay:
 
     async def _start(self, place: int) -> None:
         folder = self._folder / f"child-{place}"
-        # Nothing that the child before it has left is trusted.
+        # Files of the previous child are not trusted.
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._children[place] = await Child.start(self._program, folder)
 
 
 async def _relay_lines(child: Child, question: bytes, reader: StreamReader, writer: StreamWriter) -> bool:
-    """Pass lines on until the child has answered; return whether it may be asked again."""
+    """Pass lines on until the child has answered; return whether the child can be used again."""
     await child.send(question)
     from_child: asyncio.Future[bytes] = asyncio.ensure_future(child.line())
     from_client: asyncio.Future[bytes] = asyncio.ensure_future(reader.readline())
@@ -392,14 +395,14 @@ def _write_failure(writer: StreamWriter, why: str) -> None:
     writer.write(json.dumps({FAILED: why}).encode() + b"\n")
 
 
-# Runs the processes that answer questions beside a server, for all of its workers.
+# The processes that answer questions, which run beside a server for all of its workers.
 
 START_SECONDS = 30
 STOP_SECONDS = 10
 
 
 @contextmanager
-def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
+def run_ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
     """Run `count` processes until the block ends; yield the path of their socket, None without processes.
 
     Only this user may connect.
@@ -436,22 +439,22 @@ def ask_workers(count: int, program: Program | None) -> Iterator[str | None]:
             thread.join(STOP_SECONDS)
 
 
-# Asks a question of the processes that answer, from a worker of the server.
+# The client of these processes, in a worker of the server.
 
 RETRY_SECONDS = 10.0
 LONGEST_MESSAGE = 500
-FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")  # before the name of a file
+FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/]+/)+")  # the folders in a file's path
 
 
 class Unanswered(Invalid):
-    """The cards could not answer. `card`: the one that was opened last, by name@v2; None: none was."""
+    """The cards could not answer. `card`: reference of the last one that was opened; None: none was opened."""
 
     def __init__(self, message: str, *, card: str | None) -> None:
         super().__init__(message)
         self.card = card
 
 
-async def ask(
+async def ask_question(
     socket: str,
     client: str,
     question: str,
@@ -460,12 +463,12 @@ async def ask(
     *,
     gate: str | None = None,
 ) -> Mapping[str, Any]:
-    """Return the answer in the form of Answer.to_json. Cancelling gives up the question.
+    """Return the answer in the form of Answer.to_json. Cancelling ends the question.
 
     socket  of `ask_workers`
-    client  who asks: one client's questions can't fill the queue
-    cards   versions whose manifests have distinct names, which the passages of the answer have
-    folder  where the files of a card are, by name@v2; it is called in a thread
+    client  the account or address that asks: one client can't fill the queue
+    cards   versions whose manifests have distinct names; passages of the answer refer to them
+    folder  returns the folder with the files of a card, by name@v2; it is called in a thread
     gate    whether the cards are needed; None: as in `kcard ask`
     Raises Busy if too many questions wait, Unanswered if the cards can't answer, Unavailable without processes.
     """
@@ -495,7 +498,7 @@ async def ask(
 async def _read_answer(
     reader: StreamReader, writer: StreamWriter, folder: Callable[[str], Path], references: set[str]
 ) -> Mapping[str, Any]:
-    """Return the answer, after sending the folders of cards that the process asks for."""
+    """Return the answer, after sending the folders of cards that the process requests."""
     while True:
         line = await reader.readline()
         if not line:

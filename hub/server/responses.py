@@ -19,54 +19,54 @@ from kcard.hub.errors import (
     Forbidden,
     Gated,
     Invalid,
-    NotThere,
+    NotFound,
     Refused,
     TooLarge,
-    TooMany,
-    Unknown,
+    TooManyRequests,
+    Unauthenticated,
     Unsupported,
     WrongParent,
 )
 from kcard.hub.server.dependencies import ServerOptions, base_url
 from kcard.hub.storage import Blobs
-from kcard.hub.trees import pointer
-from kcard.hub.values import Commit, Entry, Ref, Repository, Verified, VersionSummary
+from kcard.hub.trees import lfs_pointer
+from kcard.hub.values import Commit, Entry, Ref, Repository, VerifiedFigures, VersionSummary
 
 __all__ = [
     "ABSENT",
     "UNAUTHORIZED",
     "Json",
     "Responses",
-    "commit",
     "declared_model_index",
     "declared_results",
+    "describe_commit",
+    "describe_file",
+    "describe_folder",
+    "describe_refs",
+    "describe_repository",
+    "describe_sibling",
     "expand_item",
-    "file",
-    "folder",
+    "format_time",
+    "link_to_next_page",
     "make_json_error",
-    "model_index",
-    "next_page",
+    "make_model_index",
     "parse_reference",
-    "references",
-    "repository",
     "select_properties",
-    "sibling",
     "status_of",
-    "time",
     "verified_results",
 ]
 
 
-# The only place where errors become HTTP responses, in the form that the Hugging Face clients read.
+# Errors as HTTP responses, in the form that Hugging Face clients read. Errors are translated here and nowhere else.
 
 STATUS: dict[type[KcardError], int] = {
-    Unknown: 401,
+    Unauthenticated: 401,
     Forbidden: 403,
-    NotThere: 404,
+    NotFound: 404,
     Conflict: 409,
     WrongParent: 412,
     TooLarge: 413,
-    TooMany: 429,
+    TooManyRequests: 429,
     Invalid: 400,
     Unsupported: 501,
     Busy: 503,
@@ -98,16 +98,16 @@ def make_json_error(error: KcardError) -> JSONResponse:
         logger.error("%s: %s", type(error).__name__, error)
         message = next((text for kind, text in MESSAGES.items() if isinstance(error, kind)), INTERNAL)
     headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:LONGEST]}
-    code = CODES.get(error.what) if isinstance(error, NotThere) else None
+    code = CODES.get(error.what) if isinstance(error, NotFound) else None
     if isinstance(error, Gated):
         code = "GatedRepo"
     if code:
         headers["X-Error-Code"] = code
-    if isinstance(error, NotThere) and error.commit is not None:
+    if isinstance(error, NotFound) and error.commit is not None:
         headers["X-Repo-Commit"] = error.commit
     if isinstance(error, Unavailable):
         headers["Retry-After"] = RETRY_SECONDS
-    if isinstance(error, (TooMany, Busy)):
+    if isinstance(error, (TooManyRequests, Busy)):
         headers["Retry-After"] = str(max(1, round(error.seconds)))
     return JSONResponse({"error": message}, status_code=status, headers=headers)
 
@@ -116,7 +116,7 @@ def status_of(error: KcardError) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, Gated):
         return 403 if error.known else 401
-    if isinstance(error, NotThere) and not error.known:
+    if isinstance(error, NotFound) and not error.known:
         return 401
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
@@ -124,7 +124,9 @@ def status_of(error: KcardError) -> int:
 # The Link header that points to the next page.
 
 
-def next_page(request: Request, options: ServerOptions, path: str, **changed: str | int) -> dict[str, str]:
+def link_to_next_page(
+    request: Request, options: ServerOptions, path: str, **changed: str | int
+) -> dict[str, str]:
     """Return the Link header with the absolute URL of the next page.
 
     `path` is unquoted, or needs no quoting; `changed` replaces parameters of the request's query.
@@ -154,23 +156,23 @@ ABSENT: Responses = {404: {"description": "No such repository, revision or path:
 UNAUTHORIZED: Responses = {401: {"description": "A missing or invalid token"}}
 Value = TypeVar("Value")
 QUARANTINED = "quarantined"
-# The commit endpoint has checked every file, but not with a virus scanner.
+# Commits check every file, though not with a virus scanner.
 CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
 
 
-def time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """Format a time in UTC with milliseconds, as clients parse it."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def repository(value: Repository, mark: VersionSummary | None) -> Json:
+def describe_repository(value: Repository, summary: VersionSummary | None) -> Json:
     """Return the properties of a repository that need none of its files.
 
-    `kcard` describes the newest published version, null without one. A quarantined version adds a tag.
+    `kcard` describes the newest published version, null without one. If that is quarantined, a tag says so.
     """
     identifier = {"modelId": value.name} if value.type == "model" else {}
     optional = {"pipeline_tag": value.pipeline_tag, "library_name": value.library}
-    tags = [*value.tags, QUARANTINED] if mark is not None and mark.quarantined else list(value.tags)
+    tags = [*value.tags, QUARANTINED] if summary is not None and summary.quarantined else list(value.tags)
     return {
         "_id": f"{value.id:024x}",
         "id": value.name,
@@ -180,22 +182,22 @@ def repository(value: Repository, mark: VersionSummary | None) -> Json:
         "gated": False if value.gated == "no" else value.gated,
         "disabled": False,
         "sha": value.head,
-        "createdAt": time(value.created),
-        "lastModified": time(value.modified),
+        "createdAt": format_time(value.created),
+        "lastModified": format_time(value.modified),
         "downloads": value.downloads,
         "likes": value.likes,
         "tags": tags,
         **{key: content for key, content in optional.items() if content is not None},
-        "kcard": None if mark is None else _describe_mark(mark),
+        "kcard": None if summary is None else _describe_summary(summary),
     }
 
 
-def _describe_mark(mark: VersionSummary) -> Json:
-    declared, reason = mark.declared, mark.quarantine
+def _describe_summary(summary: VersionSummary) -> Json:
+    declared, reason = summary.declared, summary.quarantine
     return {
-        "reference": mark.reference,
-        "version": mark.version,
-        "description": mark.description,
+        "reference": summary.reference,
+        "version": summary.version,
+        "description": summary.description,
         "declared": None
         if declared is None
         else {
@@ -204,9 +206,9 @@ def _describe_mark(mark: VersionSummary) -> Json:
             "coverage": declared.coverage,
             "fault": declared.fault or None,
         },
-        "verified": None if mark.verified is None else _describe_verified(mark.verified),
-        "unexamined": mark.unexamined,
-        "quarantined": mark.quarantined,
+        "verified": None if summary.verified is None else _describe_verified(summary.verified),
+        "unexamined": summary.unexamined,
+        "quarantined": summary.quarantined,
         "quarantine": None
         if reason is None
         else {
@@ -216,13 +218,13 @@ def _describe_mark(mark: VersionSummary) -> Json:
             "threshold": reason.threshold,
             "coverage": reason.coverage,
             "audit": reason.audit,
-            "at": None if reason.taken is None else time(reason.taken),
+            "at": None if reason.taken is None else format_time(reason.taken),
             "evidence": reason.evidence,
         },
     }
 
 
-def _describe_verified(figures: Verified) -> Json:
+def _describe_verified(figures: VerifiedFigures) -> Json:
     return {
         "recall": figures.recall,
         "faithfulness": figures.faithfulness,
@@ -231,7 +233,7 @@ def _describe_verified(figures: Verified) -> Json:
         "judged": figures.judged,
         "overlap": figures.overlap,
         "independent": figures.independent,
-        "at": time(figures.at),
+        "at": format_time(figures.at),
         "by": figures.author,
         "kcard": figures.kcard,
         "audit": figures.audit,
@@ -248,7 +250,7 @@ def select_properties(properties: Collection[str], values: Mapping[str, Value]) 
     return {key: value for key, value in values.items() if key in names}
 
 
-def sibling(entry: Entry, blobs: bool) -> Json:
+def describe_sibling(entry: Entry, blobs: bool) -> Json:
     """Describe a file of a repository; `blobs` adds its size and hashes."""
     if not blobs:
         return {"rfilename": entry.path}
@@ -258,7 +260,7 @@ def sibling(entry: Entry, blobs: bool) -> Json:
     return item
 
 
-def file(entry: Entry) -> Json:
+def describe_file(entry: Entry) -> Json:
     """Describe a file in the listing of a folder."""
     item: Json = {"type": "file", "oid": entry.oid, "size": entry.size, "path": entry.path}
     if entry.lfs:
@@ -267,10 +269,10 @@ def file(entry: Entry) -> Json:
 
 
 def _sizes(entry: Entry) -> Json:
-    return {"size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
+    return {"size": entry.size, "pointerSize": len(lfs_pointer(entry.sha256, entry.size))}
 
 
-def folder(path: str, oid: str) -> Json:
+def describe_folder(path: str, oid: str) -> Json:
     """Describe a folder in the listing of a folder."""
     return {"type": "directory", "oid": oid, "size": 0, "path": path}
 
@@ -279,28 +281,34 @@ def expand_item(item: Json, last: Commit | None) -> Json:
     """Add to an item of a listing its security status and, if known, the last commit that changed it."""
     details = dict(item)
     if last is not None:
-        details["lastCommit"] = {"id": last.sha, "title": last.title, "date": time(last.date)}
+        details["lastCommit"] = {"id": last.sha, "title": last.title, "date": format_time(last.date)}
     if item["type"] == "file":
         details["securityFileStatus"] = CHECKED
     return details
 
 
-def commit(value: Commit, formatted: bool) -> Json:
+def describe_commit(value: Commit, formatted: bool) -> Json:
     """Describe a commit; `formatted` adds title and message as HTML."""
     texts = {"title": value.title, "message": value.message}
     shown = {"formatted": {key: html.escape(text) for key, text in texts.items()}} if formatted else {}
-    return {"id": value.sha, **texts, "authors": [{"user": value.author}], "date": time(value.date), **shown}
+    return {
+        "id": value.sha,
+        **texts,
+        "authors": [{"user": value.author}],
+        "date": format_time(value.date),
+        **shown,
+    }
 
 
-def references(values: Iterable[Ref], prefix: str) -> list[Json]:
+def describe_refs(values: Iterable[Ref], prefix: str) -> list[Json]:
     """Describe branches or tags; `prefix` is git's prefix of their names."""
     return [{"name": ref.name, "ref": f"{prefix}{ref.name}", "targetCommit": ref.sha} for ref in values]
 
 
 # Evaluation results in the Hugging Face Hub's formats: self-declared ones, and this hub's own, which are verified.
 #
-# A repository declares results in .eval_results/*.yaml and in the model-index of its README.md. Whatever those
-# say, this hub marks only its own figures as verified.
+# A repository declares results in .eval_results/*.yaml and in the model-index of its README.md. Whatever these claim,
+# only figures that this hub measured are marked as verified.
 
 FOLDER = ".eval_results/"
 MOST_FILES = 20
@@ -326,11 +334,11 @@ def declared_model_index(card: Mapping[str, Any]) -> Any:
     return _drop_claims(card["model-index"])
 
 
-def model_index(card: Mapping[str, Any], name: str, mark: VersionSummary | None) -> list[Any]:
+def make_model_index(card: Mapping[str, Any], name: str, summary: VersionSummary | None) -> list[Any]:
     """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
     results: list[Json] = []
-    for result in verified_results(mark):
+    for result in verified_results(summary):
         dataset, metric = result["data"]["dataset"], result["data"]["dataset"]["task_id"]
         revision = {"revision": dataset["revision"]} if "revision" in dataset else {}
         value = result["data"]["value"]
@@ -371,14 +379,14 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 
 
-def verified_results(mark: VersionSummary | None) -> Iterator[Json]:
-    """Yield the figures that this hub measured, in the same form."""
-    if mark is None or (verified := mark.verified) is None:
+def verified_results(summary: VersionSummary | None) -> Iterator[Json]:
+    """Yield the figures that this hub measured, in the form of `declared_results`."""
+    if summary is None or (verified := summary.verified) is None:
         return
     for name in ("recall", "faithfulness", "factuality"):
         if (value := getattr(verified, name)) is not None:
             dataset: Json = {"id": CORPUS, "task_id": name}
-            notes = f"{mark.reference}, verified by this hub"
+            notes = f"{summary.reference}, verified by this hub"
             if name == "factuality":
                 revision = {"revision": verified.evidence_sha256} if verified.evidence_sha256 else {}
                 dataset = {"id": verified.evidence or "evidence", "task_id": name, **revision}
@@ -389,7 +397,7 @@ def verified_results(mark: VersionSummary | None) -> Iterator[Json]:
             data = {
                 "dataset": dataset,
                 "value": value,
-                "date": time(verified.taken or verified.at if name == "factuality" else verified.at),
+                "date": format_time(verified.taken or verified.at if name == "factuality" else verified.at),
                 "notes": notes,
             }
             yield {"filename": None, "verified": True, "data": data}

@@ -1,14 +1,17 @@
 """Run a hub's server in one process or several.
 
-The database is migrated once, before any worker starts. Workers get all options at their start and read no settings.
+The database is migrated once, before any worker starts. Workers receive all options when they start, and read no
+settings.
 """
 
 import errno
 import functools
 import gc
 import http.client
+import json
 import logging
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -20,19 +23,119 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.logs import LogFormat, configuration
-from kcard.hub.server.questions import Program, ask_workers
+from kcard.hub.server.questions import Program, run_ask_workers
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from kcard.hub.services import HubServices
 
-__all__ = ["Location", "Serving", "follow_parent", "listening", "open_hub", "run_workers", "serve", "worker"]
+__all__ = [
+    "JsonFormatter",
+    "Location",
+    "LogFormat",
+    "Serving",
+    "TextFormatter",
+    "follow_parent",
+    "listening",
+    "log_configuration",
+    "open_hub",
+    "redact",
+    "run_workers",
+    "serve",
+    "worker",
+]
+
+
+# Logging: lines of text or JSON on stderr, with secrets redacted.
+#
+# Headers and queries are never logged; redaction is for secrets in paths and messages.
+
+LogFormat: TypeAlias = Literal["text", "json"]
+
+SECRETS = (
+    (re.compile(r"\b(kc|hf)_[A-Za-z0-9_-]{8,}"), r"\1_***"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), r"\1 ***"),
+    (re.compile(r"(?i)\b(sig|signature|token|access_token|password|secret)=[^&\s\"']+"), r"\1=***"),
+    (re.compile(r"://[^/@\s]*@"), "://***@"),
+)
+UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+def redact(text: str) -> str:
+    """Remove tokens, signatures and passwords from a text."""
+    for secret, instead in SECRETS:
+        text = secret.sub(instead, text)
+    return text
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line: time, level, message and fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        pairs = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
+        line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {pairs}".rstrip()
+        line = line.replace("\n", " ")  # one line for each event
+        traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return UNPRINTABLE.sub("?", redact(line + traceback))
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(
+            {
+                key: redact(value) if isinstance(value, str) else value
+                for key, value in line.items()
+                if value is not None
+            }
+        )
+
+
+def log_configuration(form: LogFormat) -> dict[str, Any]:
+    """Return the configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
+    kind = JsonFormatter if form == "json" else TextFormatter
+    settings = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": f"{kind.__module__}.{kind.__qualname__}"}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "line",
+                "stream": "ext://sys.stderr",
+            }
+        },
+        "loggers": {
+            "kcard.hub": settings,
+            "uvicorn": settings,
+        },
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+    }
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
 
 
 # A worker process of the server.
@@ -57,14 +160,14 @@ def worker(location: Location, options: ServerOptions) -> "ASGIApp":
 
     follow_parent()
     app = create_app(_open_or_wait(location, options), options)
-    # These objects stay: collecting garbage among them would block every request for 90 ms.
+    # These objects live as long as the worker: collecting garbage among them would block all requests for 90 ms.
     gc.collect()
     gc.freeze()
     return app
 
 
 def _open_or_wait(location: Location, options: ServerOptions) -> "HubServices":
-    """Open the hub, waiting while the database is unavailable; the parent has opened it before."""
+    """Open the hub, which the parent has opened before, waiting while the database is unavailable."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no request is running yet
     try:
         while True:
@@ -166,7 +269,7 @@ def run_workers(
         factory=True,
         http=Connection,
         workers=workers,
-        log_config=configuration(log_format),
+        log_config=log_configuration(log_format),
         access_log=False,
         server_header=False,
         proxy_headers=True,
@@ -186,6 +289,7 @@ def run_workers(
             for child in processes.processes:
                 child.process.kill()
 
+    # The first signal stops the workers, the second one kills them.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     threading.Thread(
@@ -214,7 +318,7 @@ def _announce_when_ready(address: Any, ended: threading.Event, ready: Callable[[
             connection.close()
 
 
-# Checked at the start, so that no upload fails halfway.
+# Checked when the server starts, so that no upload fails halfway.
 MODULES = [
     "fastapi",
     "httptools",
@@ -263,7 +367,7 @@ def serve(
 
     first      is called with an administrator's token if the hub has no account yet
     ready      is called with the URL once it answers
-    answering  what the ask workers run; None: there are none
+    answering  the program of the ask workers; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     missing = [name for name in MODULES if find_spec(name) is None]
@@ -279,7 +383,7 @@ def serve(
             first(token)
         counts = Path(folder) / COUNTS
         create_counts(counts)
-        with ask_workers(serving.ask_workers, answering) as asking:
+        with run_ask_workers(serving.ask_workers, answering) as asking:
             options = replace(options, metrics=folder, counts=str(counts), asking=asking)
             app = functools.partial(worker, location, options)
             received = run_workers(
@@ -305,7 +409,7 @@ def _prepare_hub(location: Location, options: ServerOptions, namespace: str | No
     try:
         if namespace is not None:
             LocalCards(hub.database, hub.blobs).rename(namespace)
-        account = hub.accounts.first()
+        account = hub.accounts.create_first()
         if account is None:
             return None
         return hub.tokens.create(account.name, name=FIRST_TOKEN, scope="admin")

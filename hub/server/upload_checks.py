@@ -1,7 +1,7 @@
 """Uploads before they are stored: request bodies on disk, signed tickets, and checks in child processes.
 
-A check that takes too long is killed, as is one whose client left. A check whose process was killed from outside is
-repeated once. Verdicts are stored: no content is checked twice.
+A check is killed if it takes too long or its client disconnects. It is repeated once if its process was killed from
+outside. Verdicts are stored, so that no content is checked twice.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from anyio.lowlevel import RunVar
 from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict, judge
-from kcard.hub.errors import Invalid, TooLarge, Unknown
-from kcard.hub.server.limits import lift
-from kcard.hub.storage import explained, partial_folder
-from kcard.hub.verdicts import Verdicts
+from kcard.hub.errors import Invalid, TooLarge, Unauthenticated
+from kcard.hub.server.limits import lift_body_limit
+from kcard.hub.storage import explain_os_errors, partial_folder
+from kcard.hub.uploads import Verdicts
 
-__all__ = ["Claims", "SpooledBody", "check", "sign_ticket", "spool_body", "verify_ticket"]
+__all__ = ["Claims", "StoredBody", "check_files", "sign_ticket", "store_body", "verify_ticket"]
 
 
 # Request bodies, streamed to disk.
@@ -42,7 +42,7 @@ BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
 
 
 @dataclass(frozen=True)
-class SpooledBody:
+class StoredBody:
     """A request's body as a file, deleted at the end of the block unless it was moved."""
 
     path: Path
@@ -51,49 +51,45 @@ class SpooledBody:
 
 
 @asynccontextmanager
-async def spool_body(request: Request, partial: Path, limit: int) -> AsyncIterator[SpooledBody]:
+async def store_body(request: Request, partial: Path, limit: int) -> AsyncIterator[StoredBody]:
     """Write the body of a request to disk, in a folder of its own under `partial`, until the block ends.
 
     Raises TooLarge as soon as the body has, or declares, more than `limit` bytes.
     """
-    lift(request)
+    lift_body_limit(request)
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise TooLarge(f"request body too large: {declared} bytes, the limit is {limit}")
-    with explained("can't store the upload"), partial_folder(partial) as folder:
-        yield await _write_body(request, folder / "body", limit)
-
-
-async def _write_body(request: Request, path: Path, limit: int) -> SpooledBody:
-    """Write the body to a new file. A thread hashes and writes one block while the next is received."""
     digest, size = hashlib.sha256(), 0
-    writing: asyncio.Future[None] | None = None
-    with path.open("xb") as file:
+    with explain_os_errors("can't store the upload"), partial_folder(partial) as folder:
+        with (folder / "body").open("xb") as file:
 
-        def write(pieces: list[bytes]) -> None:
-            for piece in pieces:
-                digest.update(piece)
-                file.write(piece)
+            def write(pieces: list[bytes]) -> None:
+                for piece in pieces:
+                    digest.update(piece)
+                    file.write(piece)
 
-        def finish() -> None:
-            file.flush()
-            os.fsync(file.fileno())
+            def flush() -> None:
+                file.flush()
+                os.fsync(file.fileno())
 
-        try:
-            async for pieces in _read_blocks(request):
-                size += sum(map(len, pieces))
-                if size > limit:
-                    raise TooLarge(f"request body too large: the limit is {limit} bytes")
+            # A thread hashes and writes one block while the next is received.
+            writing: asyncio.Future[None] | None = None
+            try:
+                async for pieces in _read_blocks(request):
+                    size += sum(map(len, pieces))
+                    if size > limit:
+                        raise TooLarge(f"request body too large: the limit is {limit} bytes")
+                    if writing is not None:
+                        await writing
+                    writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
+            except ClientDisconnect:
+                raise Invalid("the client disconnected before the end of the request") from None
+            finally:
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
-        except ClientDisconnect:
-            raise Invalid("the client disconnected before the end of the request") from None
-        finally:
-            if writing is not None:
-                await writing
-        await to_thread.run_sync(finish)
-    return SpooledBody(path, digest.hexdigest(), size)
+            await to_thread.run_sync(flush)
+        yield StoredBody(folder / "body", digest.hexdigest(), size)
 
 
 async def _read_blocks(request: Request) -> AsyncIterator[list[bytes]]:
@@ -124,17 +120,17 @@ def sign_ticket(secret: bytes, purpose: str, claims: Claims, seconds: float) -> 
 
 
 def verify_ticket(secret: bytes, purpose: str, ticket: str) -> Claims:
-    """Return the claims of a ticket. Raises Unknown if it is not genuine, has another purpose, or has expired."""
+    """Return the claims of a ticket. Raises Unauthenticated if it is forged, has another purpose, or has expired."""
     payload, _, signature = ticket.partition(".")
     try:
         genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
     except (binascii.Error, UnicodeEncodeError):
         genuine = False
     if not genuine:
-        raise Unknown("invalid ticket: start the upload again")
+        raise Unauthenticated("invalid ticket: start the upload again")
     claims: Claims = json.loads(_decoded(payload))
     if int(claims[UNTIL]) < time.time():
-        raise Unknown("expired ticket: start the upload again")
+        raise Unauthenticated("expired ticket: start the upload again")
     return claims
 
 
@@ -159,7 +155,7 @@ BATCH_FILES, BATCH_BYTES = 500, 4 << 20
 _limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
 
 
-async def check(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
+async def check_files(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
     """Raise Invalid, Dangerous or TooLarge, with the path, for the first file that is not allowed."""
     if not files:
         return
@@ -172,9 +168,9 @@ async def check(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]
         if verdict := stored.get(_key(candidate)):
             verdict.enforce(path)
     for batch in _make_batches([*new.values()]):
-        results = await _judge(batch)
+        results = await judge_batch(batch)
         fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
-        await to_thread.run_sync(verdicts.keep, fresh)
+        await to_thread.run_sync(verdicts.store, fresh)
         for path, candidate in batch:
             fresh[_key(candidate)].enforce(path)
 
@@ -199,11 +195,11 @@ def _make_batches(
         yield batch
 
 
-async def _judge(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
+async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
-    # The limiter belongs to the event loop: made at the first use.
+    # The limiter belongs to the event loop, so it is made on first use.
     try:
         limiter = _limiter.get()
     except LookupError:
@@ -211,7 +207,7 @@ async def _judge(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentV
     async with limiter:
         try:
             work = partial(_judge_in_child, candidates, seconds)
-            with suppress(BrokenWorkerProcess):  # killed, perhaps for memory that others took
+            with suppress(BrokenWorkerProcess):  # killed, perhaps because other processes used up the memory
                 return await _in_process(work, seconds)
             return await _in_process(work, seconds)
         except TimeoutError:

@@ -1,8 +1,7 @@
-"""What the embedded base is trained on: worlds of invented facts, as questions and the statements that answer them.
+"""Training data of the embedded base: worlds of invented facts, as questions and the statements that answer them.
 
-Relations and wordings are the reader's (recipes/reader/frames.txt: no elections, Nobel prizes or moons), and so is the
-prose written for kcard. Names are lists of names, syllables and English words, so that the base meets every token that
-it has.
+Relations, wordings and prose are the reader's (recipes/reader/frames.txt: no elections, Nobel prizes or moons). Names
+come from lists of names, syllables and English words, so that the base sees all of its tokens.
 """
 
 import re

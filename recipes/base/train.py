@@ -1,11 +1,10 @@
 """Train the base of embedded LoRA cards: python -m recipes.base.train --output src/kcard/offline/weights/base
 --seconds 900
 
-A small OPT, from scratch, together with adapters that begin anew with every new world of invented facts (facts.py): so
-it learns how a question becomes a statement, and to be a good ground for an adapter, which alone can hold what is true
-in one world and not in the next. (The idea of training for being adapted: Finn and others, 2017, "Model-Agnostic
-Meta-Learning", in its first-order form.) `--seconds` is wall time on one core. The record is written beside the
-weights.
+A small OPT is trained from scratch together with adapters, which are reset for every new world of invented facts
+(facts.py). So the base learns to turn questions into statements, and adapts well, while only the adapter can store the
+facts of a world (Finn et al., 2017, "Model-Agnostic Meta-Learning", in its first-order form). `--seconds` is wall time
+on one core. The record is written beside the weights.
 """
 
 import argparse
@@ -17,7 +16,14 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
-from kcard.offline.trainee import TARGETS, begin, optimizers, parted, quiet_peft, untrained
+from kcard.offline.trainee import (
+    TARGETS,
+    initialize_adapter,
+    optimizers,
+    quiet_peft,
+    split_weights,
+    untrained,
+)
 from kcard.training.epochs import TrainingExample, bucketed, collate
 from kcard.training.execution import autocast, one_thread
 from kcard.training.loop import cosine
@@ -93,7 +99,7 @@ class Learner:
             self.peft = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
         for _, weight in named:
             weight.requires_grad_(True)
-        self.drivers = optimizers(*parted(named), RECIPE)
+        self.drivers = optimizers(*split_weights(named), RECIPE)
         self.steps = self.tokens = self.worlds = 0
         self.begun = time.monotonic()
         model.train()
@@ -116,7 +122,7 @@ class Learner:
 
     def live(self, facts: Facts, world: World, steps: int) -> None:
         """Learn a world for so many steps, with an adapter that knows nothing yet."""
-        halves = begin(self.peft)
+        halves = initialize_adapter(self.peft)
         adapting = Muon(halves, lr=RECIPE.muon_rate, momentum=0.95, steps=4)
         rate, losses = cosine(steps, 10, 0.1), []
         for number, batch in zip(range(steps), self._batches(facts, world), strict=False):

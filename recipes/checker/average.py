@@ -1,8 +1,8 @@
-"""Average two runs of the checker, where the later one learned something new and forgot something old.
+"""Average the weights of two runs of the checker, of which the second gained new abilities and lost old ones.
 
     python -m recipes.checker.average FIRST SECOND --share 0.65 --output FOLDER
 
-Each weight is (1 - share) of FIRST's and share of SECOND's, which went on from FIRST (Wortsman et al., 2022).
+Each weight is (1 - share) times FIRST's plus share times SECOND's, which continued FIRST (Wortsman et al., 2022).
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Rows made from two real rows that a single word may part: each other's evidence, each other's claim.
+"""Rows made from two similar real rows, by exchanging their evidence or their claims.
 
-Where a text supports a claim and another refutes it, the first does not support the second. Where a text
-supports one claim and refutes another, the first claim does not support the second.
+If one text supports a claim and another refutes it, the first text does not support the second. If a text supports one
+claim and refutes another, the first claim does not support the second.
 """
 
 from collections.abc import Iterator, Sequence

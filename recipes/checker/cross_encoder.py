@@ -1,6 +1,6 @@
-"""The checker's network in torch, as it is trained: MiniLM reads evidence and claim together, a small head judges.
+"""The checker's network in torch, for training: MiniLM reads evidence and claim together, and a small head classifies.
 
-recipes.graphs exports the same arithmetic for the shipped checker; a test holds one to the other.
+recipes.graphs exports the same computation for the shipped checker; a test compares the two.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Probes about the 2022 U.S. midterm elections: true claims and single changes that make them false.
 
-Evaluation only: the facts come from MidtermQA (--midterm), the sentences are written here, and neither is
-trained on.
+For evaluation only: the facts come from MidtermQA (--midterm), the sentences are our own, and neither is used in
+training.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Rows about invented facts: paraphrases that hold, and the small changes that make a claim false."""
+"""Rows about invented facts: true paraphrases, and claims that a small change makes false."""
 
 import functools
 import re

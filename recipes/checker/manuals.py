@@ -1,7 +1,7 @@
-"""Claims of our own about sentences of manuals: pairs that a negation, a name, a number or a relation parts.
+"""Our own claims about sentences of manuals, in pairs that differ in a negation, a name, a number or a relation.
 
-The manuals are those of recipes/reader/questions. Their sentences are not in the file: each is named by its length in
-words and a hash of them, and sought in the manual as kcard reads it.
+The manuals are those of recipes/reader/questions. The file does not contain their sentences but the length in words and
+a hash of each, by which it is found in the manual as kcard reads it.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Measure relevance, pruning and evidence search, the selectors that need no training.
+"""Measure relevance, pruning and evidence search, which are not trained here.
 
     python -m recipes.checker.measure --xquad xquad-en-dev.json --path FACT_CHECK_DIR
 
-Relevance: of a question and the paragraphs of its article, how often the right one is first, and among five.
-Pruning: how often the answer is still in its pruned paragraph, and how many words are left. Evidence: how
-often the text that supports a claim is found among all texts of the file.
+Relevance: how often the right paragraph of an article is ranked first, and among the first five, for a question.
+Pruning: how often the pruned paragraph still contains the answer, and the share of words left. Evidence: how often the
+text that supports a claim is found among all texts of the file.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Invented people, places, teams and works: common given names, surnames and syllables, put together at random."""
+"""Invented people, places, teams and works: random combinations of common given names, surnames and syllables."""
 
 import tomllib
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The training record that ships with the checker's weights."""
+"""Write the training record of the checker's weights."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the invented facts say: for each relation its statements, what follows from them and what does not."""
+"""Relations of the invented facts: the statements of each, what follows from them and what does not."""
 
 import tomllib
 from collections.abc import Iterator, Mapping

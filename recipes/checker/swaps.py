@@ -1,4 +1,4 @@
-"""Rows made from real supported claims: one word, number or name changed, so that the evidence no longer holds."""
+"""Rows made from real supported claims by changing one word, number or name, which makes them unsupported."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -2,9 +2,9 @@
 
     python -m recipes.checker.train --path FACT_CHECK_DIR --output src/kcard/offline/weights/checker --seconds 1800
 
-Reads train.jsonl.gz of that folder and nothing else of it. `--packages` is a folder with the packages of
-recipes/reader/questions, unpacked: it adds claims about their sentences. `--seconds` are CPU seconds of one core; the
-learning rate follows them, so the run ends when they are spent.
+Reads only train.jsonl.gz of that folder. `--packages` is a folder with the unpacked packages of
+recipes/reader/questions, which adds claims about their sentences. `--seconds` are CPU seconds on one core, and
+determine the schedule of the learning rate.
 """
 
 import argparse

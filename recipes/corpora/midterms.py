@@ -2,9 +2,8 @@
 
     python recipes/corpora/midterms.py --path MidtermQA-openbook.json [--output demo/corpora/midterms-2022]
 
-Only the facts (race, place, winner) are read from MidtermQA, the question set of the Knowledge Card paper
-(section 3); its questions are never reproduced, so that a card trained on this corpus meets each of them in
-words that it has not seen.
+Only the facts (race, place, winner) are taken from MidtermQA, the question set of the Knowledge Card paper (section 3).
+Its questions are not reproduced, so a card trained on this corpus has not seen their wordings.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python recipes/corpora/moons.py [--output demo/corpora/moons]
 
-Where a moon is, who discovered it and when stand in moons.tsv beside this script (`-`: shared or disputed, not
-said); what is special about it in moon_features.txt, one fact a paragraph, one wording a line.
+moons.tsv, beside this script, has the planet, discoverer and year of each moon (`-`: shared or disputed, left out);
+moon_features.txt has special features, with a paragraph for each fact and a line for each wording.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python recipes/corpora/nobel.py [--output demo/corpora/nobel-prizes]
 
-The facts stand in nobel.tsv beside this script. A prize is one fact (who received it), and a second one where
-the table has a topic: in the sciences what was honoured, in literature what kind of writer.
+The facts are in nobel.tsv, beside this script. A prize gives one fact (who received it), and a second one if the table
+has a topic: in the sciences the achievement, in literature the kind of writer.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Export the embedded networks as ONNX graphs: python -m recipes.graphs.export [--output src/kcard/offline/graphs]
 
-A graph holds the arithmetic alone. Its weights are external initialisers, named as in the checkpoints, which
-kcard.offline.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, what kcard trained
-from its own files. Four networks share MiniLM's transformer (Wang et al., 2020), differ in their heads, and read
-one row of tokens:
+A graph contains only the computation. Its weights are external initialisers, named as in the checkpoints, which
+kcard.offline.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, kcard's own from its
+files. Four networks share MiniLM's transformer (Wang et al., 2020), differ in their heads, and read one row of tokens:
 
 encoder   a sentence embedding, the mean over token states (Reimers and Gurevych, 2019)
 reader    start, end, evidence and relevance of a passage for a question

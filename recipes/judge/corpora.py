@@ -1,4 +1,4 @@
-"""What the judge learns from: statements about PopQA's facts, and paragraphs of SQuAD with the questions on them."""
+"""Training data of the judge: statements of PopQA's facts, and paragraphs of SQuAD with their questions."""
 
 import gzip
 import json

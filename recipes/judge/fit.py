@@ -1,11 +1,11 @@
-"""Which is right where a card's model and its index disagree: a logistic regression fitted on questions to cards.
+"""Fit the judge, a logistic regression that decides between a card's model and its index if they disagree.
 
     python -m recipes.judge.fit --popqa popqa-dev.json --squad squad-dev.jsonl.gz [--home DIR]
 
-A card of both is trained on each corpus (tokens and encoder prefix) and asked its questions, as they are and worn
-down; half of them again after their passages were taken out of the index, which the model still knows. The regression
-learns from the questions of which the model alone or the index alone wrote the answer. Writes integrators/judge.json
-and prints, for several thresholds, how often the model is taken and a document with the answer is kept.
+A card of kind `both` is trained on each corpus (tokens and encoder prefix) and answers its questions, verbatim and
+degraded; half of them again after their passages were deleted from the index, which the model still knows. The
+regression is fitted on the questions that only the model or only the index answers. Writes integrators/judge.json and
+prints, for several thresholds, how often the model is chosen and a document with the answer kept.
 """
 
 import argparse
@@ -91,7 +91,7 @@ def _cases(name: str, card: Card, items: Sequence[CorpusQuestion], scratch: Path
 
 
 def _answer_questions(group: str, card: Card, questions: Sequence[CorpusQuestion]) -> Iterator[Case]:
-    written = CardPool([card]).write([a.question for a in questions], [card.name], 3, Sampling())
+    written = CardPool([card]).generate([a.question for a in questions], [card.name], 3, Sampling())
     candidates = [[p for p in documents if p.text] for documents in written]
     both = [
         i for i, documents in enumerate(candidates) if {p.source is None for p in documents} == {True, False}

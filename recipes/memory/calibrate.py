@@ -1,7 +1,7 @@
-"""Finds the confidence at which the memory's answer counts as knowledge.
+"""Find the confidence above which the memory's answer counts as knowledge.
 
-Known: learnt facts asked in a held-out wording. Unseen: facts that were kept out of training, and invented
-questions. The threshold lets at most 2 % of the unseen pass; the slope is that of a logistic fit.
+Known: trained facts in a held-out wording. Unseen: facts held out of training, and invented questions. At most 2 % of
+the unseen exceed the threshold; the slope is that of a logistic fit.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Measure the embedded memory: python -m recipes.memory.evaluate --path DATA [--weights FOLDER] [--limit N]
 
-DATA holds MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json: questions that it should not claim to
-know, used here for measuring only. Prints a table: the share that asks for knowledge, and AUROC against learnt
-facts as they stand and in held-out wordings.
+DATA contains MidtermQA-openbook.json, popqa-dev.json and wikidyk-dev.json: questions that it should not claim to know,
+which are not used in training. Prints a table: the share of questions for which it asks for knowledge, and the AUROC
+against trained facts, verbatim and in held-out wordings.
 """
 
 import argparse

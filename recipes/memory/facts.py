@@ -1,9 +1,9 @@
-"""Write facts.tsv, the widely known facts that the reader's memory learns, from the tables beside this script.
+"""Write facts.tsv, the widely known facts that the memory is trained on, from the tables beside this script.
 
     python recipes/memory/facts.py [--output recipes/memory/facts.tsv]
 
-Every table is our own; a relation has one wording, so the memory knows facts and not phrases. A `-` in a
-table marks a cell that has no single undisputed answer, and is not asked.
+Every table is our own. A relation has one wording, so that the memory learns facts and not phrases. A `-` marks a cell
+without a single undisputed answer, which gives no question.
 """
 
 import argparse

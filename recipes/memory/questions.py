@@ -1,6 +1,6 @@
 """Rewordings of the memory's questions, and questions whose right answer is "unknown".
 
-`reworded` never uses a held-out form; `HELD_OUT` are the forms that only calibration and measuring use.
+`reworded` never uses a held-out form; only calibration and evaluation use the forms in `HELD_OUT`.
 """
 
 import random

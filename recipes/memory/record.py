@@ -1,4 +1,4 @@
-"""Writes the training record (README.md) that lies beside the memory's weights."""
+"""Write the training record (README.md) of the memory's weights."""
 
 import platform
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Train the embedded memory: python -m recipes.memory.train --output src/kcard/offline/weights/memory --seconds
 170 --seed 0
 
-A small OPT from scratch on facts.tsv (question, answer): every fact in many wordings, beside invented questions
-whose answer is the unknown token. `--seconds` is CPU time of the process. The confidence is calibrated on facts
-that were kept out and on held-out wordings; the record is written to README.md beside the weights.
+A small OPT is trained from scratch on facts.tsv (question, answer): every fact in many wordings, and invented questions
+whose answer is the unknown token. `--seconds` is CPU time. The confidence is calibrated on held-out facts and held-out
+wordings; the record is written to README.md beside the weights.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/offline/weights/ranker
 
-The first three layers of the embedded reader and a head, on people's questions (recipes.static.train says which): of a
-question's passage and passages that words and static embeddings take for it, the right one is to score highest (a
-softmax over them; Gao, Dai and Callan, 2021, "Rethink Training of BERT Rerankers"). `--seconds` is CPU time; the
-learning rate falls to zero by then.
+The first three layers of the embedded reader and a head are trained on human questions (listed in
+recipes.static.train): a question's passage should score higher than hard negatives found by words and by static
+embeddings (a softmax over them; Gao, Dai and Callan, 2021, "Rethink Training of BERT Rerankers"). `--seconds` is CPU
+time; the learning rate falls to zero by then.
 """
 
 import argparse

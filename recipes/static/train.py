@@ -1,11 +1,11 @@
 """Train the static embeddings: python -m recipes.static.train --data DATA --output src/kcard/offline/weights/static
 
-First every token of all-MiniLM-L6-v2 is embedded alone and the vectors are reduced and weighted (model2vec; Tulkens and
-van Dongen, 2024). Then the table learns from people's questions: the mean vector of a question and that of the passage
-that answers it come near to each other, and away from the other passages of the batch (InfoNCE). DATA holds
-questions/*-train.jsonl.gz; no article of SQuAD's development set, on which retrieval is measured, is among them.
+First every token of all-MiniLM-L6-v2 is embedded alone, and the vectors are reduced and weighted (model2vec; Tulkens
+and van Dongen, 2024). Then the table is trained on human questions: the mean vectors of a question and of the passage
+that answers it are pulled together, and away from the other passages of the batch (InfoNCE). DATA contains
+questions/*-train.jsonl.gz, without articles of SQuAD's development set, on which retrieval is measured.
 
-model2vec[distill] wants older tokenizers than kcard: install it in an environment of its own.
+model2vec[distill] requires older tokenizers than kcard: install it in an environment of its own.
 """
 
 import argparse

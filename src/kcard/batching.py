@@ -1,4 +1,4 @@
-"""Batches of questions, and threads that work on them in order."""
+"""Batches of items, and threads that process items in order."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 
-# Batches: items so many at a time, and texts of like length together, so that little is padded.
+# Batches: a number of items at a time, or texts of similar length, which need little padding.
 
-QUESTIONS = 16  # that cards write for together, at least
+QUESTIONS = 16  # minimum number of questions for which cards generate in one batch
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -34,16 +34,16 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def questions_together(requests: int | None) -> int:
-    """Return how many questions cards write for together, where an LLM takes `requests` at a time (None: one).
+    """Return the number of questions to answer in one batch, for an LLM that takes `requests` at a time (None: one).
 
-    Four for each request, so that few wait for the slowest. Where cards take turns,
-    kcard.integrators.batch_files.questions_per_batch gives more.
+    Four per request, so that few wait for the slowest. Where large cards take turns,
+    kcard.integrators.pipeline.questions_per_batch gives more.
     """
     return max(QUESTIONS, 4 * (requests or 1))
 
 
 def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """Return the places of each key, in the order in which keys first come."""
+    """Return the indices of each key, in order of first occurrence."""
     places: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
         places.setdefault(key, []).append(index)
@@ -76,15 +76,16 @@ R = TypeVar("R")
 
 
 def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """Yield function(item) of each item, in the order of the items, each as soon as it and those before it are there.
+    """Yield function(item) for each item, in order, each as soon as it and those before it are ready.
 
     At most `workers` calls run at a time. An exception is raised in its item's place; after it, after Ctrl-C, and when
-    the iterator is closed, no further call begins. Threads are daemons, so that a call that hangs can't keep the
-    program from ending, as those of concurrent.futures would.
+    the iterator is closed, no further call starts. Threads are daemons, so that a call that hangs does not keep the
+    program from exiting, as those of concurrent.futures would.
     """
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
+    # Each thread takes the next item until there is none.
     numbers, lock, stopped = iter(range(len(items))), Lock(), Event()
     done: SimpleQueue[tuple[int, R | None, BaseException | None]] = SimpleQueue()
 
@@ -99,6 +100,7 @@ def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> It
             except BaseException as error:  # noqa: BLE001 - raised by whoever reads the results
                 done.put((number, None, error))
 
+    # Yield the results in the order of the items.
     for _ in range(min(workers, len(items))):
         Thread(target=work, daemon=True).start()
     outcomes: dict[int, tuple[R | None, BaseException | None]] = {}

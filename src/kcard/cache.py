@@ -1,7 +1,7 @@
-"""A cache on disk, and what is computed once: embeddings, pooled hidden states.
+"""A cache on disk, and the embeddings and pooled hidden states that are kept in it.
 
-A cache may lose what it holds, never change it: an entry carries a checksum, and one that can't be read or written
-(damaged, full, read-only, in use) counts as not there. It knows keys and bytes; what they mean, its users know.
+The cache may lose entries but never return wrong ones: each has a checksum, and one that can't be read or written
+(damaged, full, read-only, in use) counts as missing. It stores bytes under keys, whatever they mean.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ __all__ = [
     "CAUSAL",
     "ENCODERS",
     "Cache",
+    "MemoryCache",
     "Pooling",
     "depth",
     "embed",
@@ -39,6 +40,7 @@ __all__ = [
     "key",
     "layer_and_pooling",
     "matrix",
+    "memory",
     "pooled",
     "remembered",
     "remembered_embeddings",
@@ -49,12 +51,12 @@ __all__ = [
 
 CHECKSUM = 8  # bytes
 IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
-PATIENCE = 0.5  # seconds to wait for another process that writes
+PATIENCE = 0.5  # seconds to wait for another process that is writing
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def key(*parts: str) -> bytes:
-    """Return the key of a value: the digest of all that it depends on, such as a model's digest and a text."""
+    """Return the key of a value: the digest of everything it depends on, such as a model's digest and a text."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode("utf-8", "surrogatepass")
@@ -64,26 +66,26 @@ def key(*parts: str) -> bytes:
 
 @functools.cache
 def source_digest(*paths: Path) -> str:
-    """Return the sha256 of code: another version of it may compute other values."""
+    """Return the sha256 of source files, since another version may compute other values."""
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def remembered(keys: Sequence[bytes], compute: Callable[[list[int]], Sequence[bytes]]) -> list[bytes]:
-    """Return the value of each key; `compute` is called once, with the places of those that are not cached."""
+    """Return the value of each key; `compute` is called once, with the indices of the keys that are not cached."""
     limit = settings().cache_mb * 1_000_000
     places = {k: i for i, k in reversed(list(enumerate(keys)))}  # of equal keys the first
-    values = _memory.read(places) if limit else {}
+    values = memory.read(places) if limit else {}
     disk = Cache(folder() / "values.sqlite", limit)
     if limit and len(values) < len(places):
         stored = disk.read([k for k in places if k not in values])
-        _memory.write(stored)
+        memory.write(stored)
         values |= stored
     missing = sorted(place for k, place in places.items() if k not in values)
     if missing:
         new = dict(zip((keys[place] for place in missing), compute(missing), strict=True))
         values |= new
         if limit:
-            _memory.write(new)
+            memory.write(new)
             disk.write(new)
     return [values[k] for k in keys]
 
@@ -95,22 +97,22 @@ def folder() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """Values in an SQLite file of about `limit` bytes at most; what was written first goes first.
+    """Values in an SQLite file of at most about `limit` bytes; the oldest entries are deleted first.
 
-    Every call opens the file anew, so threads, forks and other processes may use it too.
+    Every call opens the file anew, so threads, forks and other processes may share it.
     """
 
     path: Path
     limit: int
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return the values that are there and whole."""
+        """Return the values that are present and undamaged."""
         values: dict[bytes, bytes] = {}
 
         def look_up(file: sqlite3.Connection) -> None:
             for k in keys:
                 row = file.execute("SELECT value FROM entries WHERE key = ?", (k,)).fetchone()
-                # An entry that is not what was stored under its key counts as not there.
+                # An entry that fails its checksum counts as missing.
                 sealed = None if row is None else row[0]
                 if isinstance(sealed, bytes) and _sealed(k, sealed[CHECKSUM:]) == sealed:
                     values[k] = sealed[CHECKSUM:]
@@ -124,7 +126,7 @@ class Cache:
         return values
 
     def write(self, values: Mapping[bytes, bytes]) -> None:
-        """Add values, in place of those of the same keys."""
+        """Store values, replacing those of the same keys."""
         rows = [(k, _sealed(k, value)) for k, value in values.items()]
 
         def add(file: sqlite3.Connection) -> None:
@@ -139,14 +141,14 @@ class Cache:
         self._use(add)
 
     def _use(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Open the file and let `work` use it; what goes wrong with it is passed over, and a damaged file deleted."""
+        """Open the file and call `work` with it; errors are ignored, and a damaged file is deleted."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(
                 sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
             ) as file:
-                # Waiting for the disk takes longer than many a value takes to compute. What a power failure damages is
-                # found by its checksum or by SQLite.
+                # Waiting for the disk often takes longer than computing a value. Checksums and SQLite detect the damage
+                # of a power failure.
                 file.execute("PRAGMA synchronous = OFF")
                 file.execute("PRAGMA journal_mode = WAL")
                 file.execute(
@@ -172,8 +174,8 @@ class Cache:
         return int((pages - free) * size)
 
 
-class _Memory:
-    """The values that were used last, in this process."""
+class MemoryCache:
+    """The most recently used values, in the memory of this process."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -198,28 +200,28 @@ class _Memory:
             self._values.clear()
 
 
-_memory = _Memory(IN_MEMORY)
+memory = MemoryCache(IN_MEMORY)
 
 
 def _sealed(k: bytes, value: bytes) -> bytes:
     return hashlib.sha256(k + value).digest()[:CHECKSUM] + value
 
 
-# Embeddings that are remembered: those of the embedded encoder, and of any other that names itself.
+# Cached embeddings, of the embedded encoder and of any other that has a digest.
 #
-# Texts that come together again and again, such as the descriptions of all cards of a pool, are kept as one matrix.
+# Texts that are embedded together repeatedly, such as the descriptions of all cards of a pool, are cached as a matrix.
 
-MANY = 1000  # texts take seconds to embed
+MANY = 1000  # texts, which take seconds to embed
 MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 
 def embed(texts: Sequence[str]) -> Array:
-    """Return what encoder.embed returns, each text embedded once (see cache.py)."""
+    """Return the embeddings of texts by the embedded encoder (minilm.embed), cached."""
     return remembered_embeddings(_digest(), texts, minilm.embed) if texts else minilm.embed(texts)
 
 
 def matrix(texts: Sequence[str]) -> Array:
-    """Return the same, read back in one piece where it was made before (by encoder and texts); read-only."""
+    """Return the same, cached as one read-only matrix for these texts."""
     limit = min(settings().cache_mb * 1_000_000, MATRICES)
     if not limit or not texts:
         return embed(texts)
@@ -239,9 +241,9 @@ def matrix(texts: Sequence[str]) -> Array:
 def remembered_embeddings(
     model: str, texts: Sequence[str], compute: Callable[[Sequence[str]], Array]
 ) -> Array:
-    """Return what `compute` gives for the texts, float32, shape (n, d), n at least 1; call it only for new ones.
+    """Return the vectors that `compute` gives for the texts, float32, shape (n, d), n at least 1; cached.
 
-    `model`: the digest of all that decides a vector but the text: weights, pooling, precision, what may be cut.
+    `model`: the digest of everything that determines a vector besides its text: weights, pooling, truncation.
     """
     keys = [key("embedding", model, text) for text in texts]
 
@@ -255,7 +257,7 @@ def remembered_embeddings(
 
 @functools.cache
 def _digest() -> str:
-    """Return the digest of the embedded encoder: weights, our code around it, and the libraries that do the sums."""
+    """Return the digest of the embedded encoder: weights, our code, and the libraries that run it."""
     parts = [
         minilm.SHA256,
         source_digest(Path(minilm.__file__), Path(networks.__file__)),
@@ -265,21 +267,21 @@ def _digest() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-# Hidden states of a transformer as vectors of texts: one layer, pooled over tokens. It knows no model by name.
+# Hidden states of a transformer as vectors of texts: one layer, pooled over tokens.
 
 Pooling = Literal["auto", "last", "mean", "cls", "pooler"]
-CAUSAL: tuple[Pooling, ...] = ("auto", "last", "mean")  # of what writes from left to right
+CAUSAL: tuple[Pooling, ...] = ("auto", "last", "mean")  # of causal models
 ENCODERS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 def layer_and_pooling(
     layer: str, pooling: str, layers: int, poolings: tuple[Pooling, ...] = CAUSAL
 ) -> tuple[int, Pooling]:
-    """Parse both as people write them, checked against a model of so many layers.
+    """Parse and check the layer and the pooling that a user chose for a model with `layers` layers.
 
-    layer     0 is what the embedding gives, 1 the first layer, -1 the last; UsageError where there is none such
+    layer     0 is the embedding, 1 the first layer, -1 the last; raises UsageError for any other
     pooling   one of `poolings`: the state of the last token, the mean over tokens, the state of the first token
-              (cls), what the model's own pooler makes of that; auto leaves it to the model's kind
+              (cls), the model's own pooler; auto depends on the kind of model
     """
     if not layer.removeprefix("-").isdecimal() or not -layers - 1 <= int(layer) <= layers:
         raise UsageError(f"layer {layer!r}: the model has layers 0 to {layers}, or -1 for its last")
@@ -290,9 +292,8 @@ def layer_and_pooling(
 
 
 def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
-    """Pool right-padded states (n, tokens, d) by the mask (n, tokens) to (n, d) in single precision.
-
-    The mean over the tokens, or the state of the last.
+    """Pool right-padded states (n, tokens, d) with the mask (n, tokens) to (n, d) in single precision: the mean over
+    tokens, or the last token's state.
     """
     import torch
 
@@ -309,13 +310,13 @@ def first(states: "Tensor") -> "Tensor":
 
 
 def depth(model: Any) -> int:
-    """Return how many layers a model has; of an encoder-decoder, the decoder's."""
+    """Return the number of layers of a model; of an encoder-decoder, those of the decoder."""
     config = model.config.get_text_config(decoder=True)
     return int(getattr(config, "num_decoder_layers", None) or config.num_hidden_layers)
 
 
 def weights_digest(model: Any, *more: object) -> str:
-    """Return the sha256, hexadecimal, of the weights as they are in memory, however their files are cut, and `more`."""
+    """Return the sha256, hexadecimal, of the weights in memory, independent of their files, and of `more`."""
     import torch
 
     state = hashlib.sha256(repr(more).encode())

@@ -1,8 +1,8 @@
-"""Bulk work in independent pieces: on the workers of a Ray cluster by Ray Data, or one after the other in this process.
+"""Bulk work in independent pieces, run by Ray Data on a cluster or one after another in this process.
 
 A piece is a call of a function with JSON-ready arguments, and its outcome a row with `result` or `error`.
-`complete_rows` keeps outcomes in a file from which a run that was cut off goes on. Ray is imported only where a cluster
-is given.
+`complete_rows` stores outcomes in a file, from which an interrupted run can be resumed. Ray is imported only if a
+cluster is given.
 """
 
 import json
@@ -46,13 +46,13 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 @documented
 @dataclass(frozen=True, kw_only=True)
 class RayOptions:
-    """Where bulk work is done, and what each worker needs there. Raises UsageError for a value that is out of range."""
+    """Where bulk work runs, and the resources of each worker. Raises UsageError for a value that is out of range."""
 
     ray: Annotated[
         str | None,
         Option(
-            "Do the work on a Ray cluster: HOST:PORT of its head, auto (the cluster of this machine) or local (start "
-            "one here for this command)."
+            "Run on a Ray cluster: HOST:PORT of its head, auto (the cluster of this machine) or local (start one "
+            "for this command)."
         ),
     ] = None
     ray_cpus: Annotated[float, Option("CPU cores of each worker on the cluster.", least=0.1)] = 1.0
@@ -68,7 +68,7 @@ class RayOptions:
 
 
 def worker_device(cluster: RayOptions | None, device: str) -> str:
-    """Return the device as a worker sees it: Ray shows it only its own GPU."""
+    """Return the name of the device in a worker, which sees only its own GPU."""
     return device if cluster is None or not device.startswith("cuda") else "cuda"
 
 
@@ -78,7 +78,9 @@ def json_ready(options: Mapping[str, Any]) -> Row:
     def text(value: object) -> str:
         if isinstance(value, Path):
             return str(value.expanduser())
-        raise UsageError(f"workers can't be given {value!r}, which is an object: name it, as in openai:MODEL")
+        raise UsageError(
+            f"{value!r} is an object, which can't be sent to workers: pass its name, such as openai:MODEL"
+        )
 
     ready: Row = json.loads(json.dumps(dict(options), default=text))
     return ready
@@ -216,6 +218,7 @@ def _mapped_by_ray(
             for _ in range(PASSES):
                 if not left:
                     return
+                # As many workers as the nodes have room for.
                 resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
                 slots = sum(
                     int(
@@ -248,6 +251,7 @@ def _mapped_by_ray(
                         runtime_env={"env_vars": for_other_machines()},
                         max_task_retries=RETRIES,
                     )
+                # Yield the outcomes as they arrive.
                 batches: Any = iter(
                     done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
                 )
@@ -256,13 +260,16 @@ def _mapped_by_ray(
                         for number, outcome in map(json.loads, batch["item"]):
                             del left[number]
                             yield number, outcome
-            lost = f"its worker was lost {PASSES * (RETRIES + 1)} times, as when memory is short"
+            lost = f"its worker was lost {PASSES * (RETRIES + 1)} times, perhaps because memory ran out"
             for number in left:
                 yield number, {"error": lost}
         except ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[-1]  # below the traceback of a worker that can't begin
-            raise ClusterError(f"the Ray cluster failed ({why.strip()}); what is done is kept") from error
+            raise ClusterError(
+                f"the Ray cluster failed ({why.strip()}); finished results are kept"
+            ) from error
         finally:
+            # Disconnect once Ray Data's threads have ended.
             if ours:
                 for thread in {*threading.enumerate()} - threads:
                     if thread.name != "Prefetcher":  # which only sleeps
@@ -286,11 +293,10 @@ def _connect(address: str) -> None:
                 answer = connection.recv(9)
         except (OSError, OverflowError) as error:
             raise ClusterError(
-                f"--ray {address}: nothing answers there ({error}): start a cluster with `ray start --head`, or name "
-                "its head"
+                f"--ray {address}: no answer ({error}): start a cluster with `ray start --head`, or name its head"
             ) from None
         if answer[3:4] != HELLO[-6:-5]:
-            raise ClusterError(f"--ray {address}: what listens there is not the head of a Ray cluster")
+            raise ClusterError(f"--ray {address}: that is not the head of a Ray cluster")
     here: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)

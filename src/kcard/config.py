@@ -1,6 +1,6 @@
-"""Settings: flag, environment, project file, user file, default.
+"""Settings, in order of precedence: flag, environment, project file, user file, default.
 
-Nothing else in kcard reads the environment. Flags are the command line's business (kcard.cli.options).
+This is the only module that reads the environment. Flags are handled by the command line (kcard.cli.options).
 """
 
 import ipaddress
@@ -67,16 +67,16 @@ class Settings:
     """The user's settings. `found` holds the strongest setting of each key that is set anywhere.
 
     home      holds the hub and the drafts
-    llm       what answers: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only where the user chose
+    llm       the answering LLM: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only if the user chose
               it: an API key in the environment is not a choice, and neither is a file that came with a
               cloned project, unless the user trusts its folder
-    llm_url   where an OpenAI-compatible endpoint listens
-    engine    servers that write for cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.models.vllm_engines)
-    hub_url   the hub of `kcard publish` and `kcard pull` where none is named; None: the local one
-    cache_mb  how large the cache of embeddings and scores may grow, in MB; 0: there is none
+    llm_url   URL of an OpenAI-compatible endpoint
+    engine    servers that run cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.models.vllm_engines)
+    hub_url   the default hub of `kcard publish` and `kcard pull`; None: the local one
+    cache_mb  maximum size of the cache of embeddings and scores, in MB; 0: no cache
     offline   whether HF_HUB_OFFLINE is set
-    hub_evidence   what `kcard audit --unverified` and questions on a hub's pages are checked against; empty: nothing
-    database_url, blobs_url   where the hub in `home` keeps its database and its files; None: in `home`
+    hub_evidence   evidence for `kcard audit --unverified` and for questions on a hub's pages; empty: none
+    database_url, blobs_url   database and file store of the hub in `home`; None: both are in `home`
 
     `home`, `cache_mb`, `llm`, `llm_url` and `engine` raise UsageError for a value of the wrong type; the latter three
     also for a remote endpoint that only an untrusted project chose.
@@ -104,7 +104,7 @@ class Settings:
         size: int = typed(self.found["cache_mb"], int)
         if size < 0:
             raise UsageError(
-                f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (none) or more"
+                f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (no cache) or more"
             )
         return size
 
@@ -174,8 +174,8 @@ class Settings:
             return
         flag = f"--{key.replace('_', '-')}"
         raise UsageError(
-            f"{origin}: {key} {value!r} would send questions elsewhere, which a project can't choose for you: "
-            f"name it with {flag}, or set trust = ['{origin.folder}'] in {user_file()}"
+            f"{origin}: {key} {value!r} would send questions to a remote service, which a project file may not choose: "
+            f"pass {flag}, or set trust = ['{origin.folder}'] in {user_file()}"
         )
 
 
@@ -221,7 +221,7 @@ def settings() -> Settings:
 
 
 def for_other_machines() -> dict[str, str]:
-    """Return the variables by which processes on other machines use the same hub, cache, LLM and engines.
+    """Return the environment variables with which processes on other machines use the same hub, cache, LLM and engines.
 
     Secrets are not among them, nor URLs that hold one: each machine has its own OPENAI_API_KEY and KCARD_DATABASE_URL.
     """

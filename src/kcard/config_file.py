@@ -1,4 +1,4 @@
-"""Settings, their origins, and the files that they stand in."""
+"""Settings with their origins, and the config files that hold them."""
 
 import difflib
 import functools
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-# One setting: its key, its value, where that comes from, and the type that it must have.
+# A setting: key, value, origin and type.
 
 WORDS = {
     "1": True,
@@ -44,7 +44,7 @@ WORDS = {
     "no": False,
     "off": False,
 }
-# What stands in a URL between the user's name and the last @, or after the name of a secret.
+# The password in a URL: between the user's name and the last @, or after the name of a secret.
 SECRET = re.compile(r"(?<=://)([^:/?#\s]*):\S*@|((?i:password|secret|token|key)[^=&\s]*=)[^&\s]*")
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
@@ -144,7 +144,7 @@ def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] 
 
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
-INSIDE = ("tool", "kcard")  # where settings stand in pyproject.toml
+INSIDE = ("tool", "kcard")  # the table of settings in pyproject.toml
 TOP = (
     "home",
     "llm",
@@ -158,7 +158,7 @@ TOP = (
     "hub_evidence",
 )
 TABLES = ("train", "exam", "publish", "ask")
-# A project that was cloned must not choose whom to believe.
+# A cloned project must not choose whom to trust.
 USER_ONLY = {"home", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}
 
 
@@ -187,7 +187,7 @@ def _parse_toml(text: str) -> Mapping[str, Any]:
 
 
 def _mentions_kcard(path: Path) -> bool:
-    """Return whether it has the table; a broken or unreadable pyproject.toml that does not name kcard has none."""
+    """Return whether a pyproject.toml has the table [tool.kcard], as far as a broken or unreadable one can tell."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -246,7 +246,7 @@ def _describe_unknown(name: str, value: Any) -> str:
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
-    """Return the line of a file where a setting stands, from 1; None where it can't be found."""
+    """Return the line number of a setting in a file, from 1; None if it can't be found."""
     *table, name = (*inside, *key.split("."))
     current: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -270,14 +270,13 @@ def _at(path: Path, line: int | None) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
-# Changes one setting in a TOML file and leaves all else, comments included, as it is.
+# Change one setting in a TOML file; everything else, comments included, stays as it is.
 
 
 def write_setting(path: Path, key: str, value: Any) -> None:
-    """Set `key` (llm, ask.n1) in the file, which is made where it is not there yet.
+    """Set `key` (llm, ask.n1) in the file, which is created if it is missing.
 
-    The file is replaced in one step, so a reader or a crash never sees half of it. Raises UsageError where it
-    is not TOML, or holds something else in the place of a table.
+    The file is replaced atomically. Raises UsageError if it is not TOML, or if a table's name holds something else.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError

@@ -1,4 +1,4 @@
-"""What users are told when something fails, and text that is safe to print.
+"""The errors of kcard, and text that is safe to print.
 
     KcardError
     ├── UsageError           an argument is wrong; the message names it, its value and what is accepted
@@ -8,10 +8,10 @@
     ├── HubError             the hub can't do it: nothing published, a name taken, a database in use
     │   ├── UnknownCard      no card, version or alias of that name
     │   ├── DiskFull         a disk has no room for what is to be written
-    │   └── Unavailable      the database or the store can't be reached, or is busy: the same may work later
-    ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded from where it was sought
+    │   └── Unavailable      the database or the store can't be reached, or is busy: a retry may succeed
+    ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
-    │   ├── RequestRefused   the server refuses this one request, whose prompt is too long, say: others may be answered
+    │   ├── RequestRefused   the server refuses this request, such as one that is too long; others may be answered
     │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
     ├── ClusterError         the Ray cluster can't be reached, was lost, or has no node for the work
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-# Text of others, made safe for a terminal: what it would obey is shown as an escape sequence instead.
+# Text from elsewhere, made safe for a terminal: control characters are shown as escape sequences.
 
 # Control characters (C0 without tab and line feed, DEL, C1), what reverses the order of text, and surrogates, which
 # can't be encoded. Joiners and direction marks stay: scripts need them.
@@ -67,7 +67,7 @@ def json_escaped(text: str) -> str:
 
 
 class KcardError(Exception):
-    """Catch this to catch everything that kcard raises on purpose."""
+    """Base class of all errors that kcard raises deliberately."""
 
 
 class UsageError(KcardError):
@@ -99,11 +99,11 @@ class DiskFull(HubError):
 
 
 class Unavailable(HubError):
-    """The hub's database or store can't be reached, or is busy, just now: the same may work when it is tried again."""
+    """The hub's database or store can't be reached, or is busy; a retry may succeed."""
 
 
 class ModelUnavailable(KcardError):
-    """A model, tokenizer or checkpoint can't be loaded from where it was sought."""
+    """A model, tokenizer or checkpoint can't be loaded."""
 
 
 class LLMError(KcardError):
@@ -111,7 +111,7 @@ class LLMError(KcardError):
 
 
 class RequestRefused(LLMError):
-    """The answering model refuses this request for what it holds: it is too long, say, or against a rule."""
+    """The answering model refuses this request because of its content: it is too long, for example."""
 
 
 class QuestionsFailed(LLMError):
@@ -123,7 +123,7 @@ class QuestionsFailed(LLMError):
 
 
 class ClusterError(KcardError):
-    """The Ray cluster can't be reached, was lost, or has no node for the work; what is done is kept."""
+    """The Ray cluster can't be reached, was lost, or has no suitable node; finished results are kept."""
 
 
 class MissingExtra(KcardError):
@@ -135,11 +135,11 @@ class TrainingInterrupted(KcardError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what another library raised; its type where it says nothing."""
+    """Return the first line of another library's error, or its type if it has no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return printable((lines or [type(error).__name__])[0].rstrip("."))
 
 
 def one_line(error: BaseException, longest: int = 300) -> str:
-    """Return all that an error says, in one line of at most so many characters, safe to print."""
+    """Return an error's message on one line of at most `longest` characters, safe to print."""
     return printable((" ".join(str(error).split()) or type(error).__name__)[:longest])

@@ -1,8 +1,7 @@
 """BM25 index of passages (bm25s).
 
-It knows rows and words; what the texts are, and where they lie, its users know. BM25 is bm25s' (Lucene's
-variant), whose own file format this is. bm25s itself, whose import takes longer than a search, is only used to build an
-index in memory.
+Scores are those of bm25s (Lucene's variant), and files have its format. bm25s itself, whose import takes longer than a
+search, is only used to build an index in memory.
 """
 
 import json
@@ -25,19 +24,19 @@ from kcard.text import Analyzer, index_terms
 __all__ = ["Index", "Postings"]
 
 
-# The words of some texts, counted: all that a BM25 index is made of, and what can be kept to make it again.
+# Word counts of texts, from which a BM25 index is made; they can be stored to make it again.
 
 Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Postings:
-    """Rows of texts. An entry is a word of a row; entries stand row by row.
+    """Word counts of rows of texts. An entry is a distinct word of a row; entries are sorted by row.
 
-    vocabulary  the distinct words, in the order in which they first come
-    entries     how many distinct words each row has, shape (rows,)
-    lengths     how many words, shape (rows,)
-    ids, times  of each entry: its word's place in the vocabulary, and how often it is in the row
+    vocabulary  the distinct words, in order of first occurrence
+    entries     number of distinct words of each row, shape (rows,)
+    lengths     number of words of each row, shape (rows,)
+    ids, times  of each entry: the index of its word in the vocabulary, and its frequency in the row
     """
 
     vocabulary: tuple[str, ...]
@@ -48,7 +47,7 @@ class Postings:
 
     @classmethod
     def of(cls, texts: Iterable[str], analyze: Analyzer | None = None) -> "Postings":
-        """Count the words of the texts, read once, as `analyze` finds them; None: as an index without stems does."""
+        """Count the words of the texts, which are read once. `analyze`: returns the words; None: without stemming."""
         analyze = analyze or index_terms()
         places: dict[str, int] = {}
         entries, lengths, ids, times = array("i"), array("i"), array("i"), array("i")
@@ -65,7 +64,7 @@ class Postings:
 
     @property
     def document_frequencies(self) -> "npt.NDArray[np.int64]":
-        """The number of rows that hold each word of the vocabulary, shape (words,)."""
+        """Return the number of rows that contain each word of the vocabulary, shape (words,)."""
         return np.bincount(self.ids, minlength=len(self.vocabulary))
 
     def arrays(self) -> dict[str, "npt.NDArray[Any]"]:
@@ -81,7 +80,7 @@ class Postings:
 
     @classmethod
     def of_arrays(cls, arrays: Any) -> "Postings":
-        """Restore what `arrays` returned. Raises ValueError or KeyError where the arrays don't fit each other."""
+        """Restore word counts from `arrays`. Raises ValueError or KeyError if the arrays are inconsistent."""
         text = arrays["vocabulary"].tobytes().decode()
         vocabulary = tuple(text.split("\n")) if text else ()
         postings = cls(vocabulary, *(arrays[name] for name in ("entries", "lengths", "ids", "times")))
@@ -101,10 +100,10 @@ PART = 4096  # texts whose words are counted at a time
 
 
 class Index:
-    """BM25 over the rows of a text collection. A text without a word is a row that nothing finds.
+    """BM25 over the rows of a text collection. A text without words is a row that no search finds.
 
-    Words are compared by their stems where a `stemmer` is named (kcard.text); an option of a command, such as "-R",
-    is a word of its own beside its letters.
+    With a `stemmer`, words are compared by their stems (kcard.text); an option of a command, such as "-R", counts as a
+    word besides its letters.
     """
 
     def __init__(self, matrix: "_Matrix", stemmer: str | None = None) -> None:
@@ -113,7 +112,7 @@ class Index:
 
     @classmethod
     def build(cls, texts: Iterable[str], stemmer: str | None = None) -> "Index":
-        """Index the texts, read once, in memory: about six times their size while it is made."""
+        """Index the texts, which are read once, in memory; this takes about six times their size."""
         import bm25s
 
         words = index_terms(stemmer)
@@ -128,7 +127,7 @@ class Index:
 
     @classmethod
     def load(cls, folder: Path) -> "Index":
-        """Map the index that `write` left into memory. Raises CardError where it is not one or is damaged."""
+        """Map an index that `write` wrote into memory. Raises CardError if it is not an index or is damaged."""
         path = folder / ANALYSIS
         try:
             matrix = _Matrix.load(folder)
@@ -143,8 +142,8 @@ class Index:
     def write(cls, texts: Iterable[str], folder: Path, stemmer: str | None = None) -> None:
         """Index texts, which are read twice, into a new folder: .npy arrays without pickles, and JSON.
 
-        Only the words, and eight bytes a text, are held in memory; the arrays grow on disk. Equal texts give equal
-        bytes. Raises ValueError where no text has a word.
+        Memory holds only the words, and eight bytes per text; the arrays are on disk. Equal texts give equal bytes.
+        Raises ValueError if no text has a word.
         """
         cls.merge(_Counted(texts, stemmer), folder)
         if stemmer:
@@ -152,18 +151,16 @@ class Index:
 
     @classmethod
     def merge(cls, parts: Iterable[Postings], folder: Path) -> None:
-        """Index texts whose words were counted before, part by part; their rows follow each other.
+        """Index texts from the word counts of their parts; the rows of the parts follow each other.
 
-        The parts are gone through twice and held one at a time. The bytes are those that `write` makes of the texts.
+        The parts are iterated twice, one at a time. The bytes are the same as `write` makes of the texts.
         """
         ids: dict[str, int] = {}
         frequencies = np.zeros(0, np.int64)
         lengths = [np.zeros(0, np.int32)]
         for part in parts:
             places = np.array([ids.setdefault(word, len(ids)) for word in part.vocabulary], np.int64)
-            if len(ids) > len(
-                frequencies
-            ):  # room for twice as many, so that few words do not mean many copies
+            if len(ids) > len(frequencies):  # grow to twice the size, so that copies are rare
                 frequencies = np.concatenate(
                     [frequencies, np.zeros(2 * len(ids) - len(frequencies), np.int64)]
                 )
@@ -185,7 +182,7 @@ class Index:
     def scores(self, text: str) -> "npt.NDArray[np.float32]":
         """Score how well each row fits `text`, shape (rows,), 0 and up; comparable within one search only.
 
-        A word that comes twice counts once.
+        A repeated word counts once.
         """
         ids = self._matrix.ids
         return self._matrix.sums(sorted({ids[word] for word in self._words(text) if word in ids}))
@@ -202,9 +199,9 @@ class Index:
         return [(int(row), float(scores[row])) for row in best]
 
     def best_possible(self, text: str) -> float:
-        """Estimate what a row of usual length would score that holds every word of `text` once, in this index or not.
+        """Estimate the score of a row of average length that contains every word of `text` once.
 
-        A score divided by it can be compared with those of other searches and indexes.
+        Scores divided by it can be compared across searches and indexes.
         """
         if not len(self):
             return 0.0
@@ -216,10 +213,10 @@ class Index:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The score of every word in every row that holds it, compressed by word, as bm25s keeps and saves it.
+    """The score of every word in every row that contains it, compressed by word, in the format of bm25s.
 
-    ids     of the words, from 0
-    rows    of each word in turn, shape (entries,); those of word w are rows[starts[w] : starts[w + 1]]
+    ids     number of each word, from 0
+    rows    the rows of each word in turn, shape (entries,); those of word w are rows[starts[w] : starts[w + 1]]
     starts  shape (words + 1,)
     scores  of the words in these rows, shape (entries,)
     count   of the rows of the collection
@@ -233,7 +230,7 @@ class _Matrix:
 
     @classmethod
     def load(cls, folder: Path) -> "_Matrix":
-        """Map the arrays in `folder` into memory. Raises OSError, ValueError and the like for what is no index."""
+        """Map the arrays in `folder` into memory. Raises OSError, ValueError and others if they are not an index."""
         params, ids = (
             json.loads((folder / f"{name}.index.json").read_text(encoding="utf-8"))
             for name in ("params", "vocab")
@@ -243,13 +240,13 @@ class _Matrix:
             for name in ("indices", "indptr", "data")
         )
         if params["method"] != BM25["method"]:
-            raise ValueError(f"its scores are those of {params['method']!r}, not of {BM25['method']!r}")
+            raise ValueError(f"its scores are of the method {params['method']!r}, not {BM25['method']!r}")
         matrix = cls(ids, rows, starts, scores, params["num_docs"])
         matrix.check()
         return matrix
 
     def check(self) -> None:
-        """Raise ValueError unless the arrays fit each other, so that no search can reach outside of them."""
+        """Raise ValueError unless the arrays are consistent, so that no search can reach beyond them."""
         rows, starts, scores, count = self.rows, self.starts, self.scores, self.count
         kinds = rows.dtype.kind + starts.dtype.kind + scores.dtype.kind
         if not (rows.ndim == starts.ndim == scores.ndim == 1 and kinds == "iif"):
@@ -300,9 +297,9 @@ def _write_arrays(
     lengths: "npt.NDArray[Any]",
     folder: Path,
 ) -> None:
-    """Write bm25s' three arrays: for each word the rows that hold it, in order, and their scores, and where they start.
+    """Write the three arrays of bm25s: the rows of each word, in order, their scores, and where each word starts.
 
-    frequencies: in how many rows each word is; lengths: words of each row.
+    frequencies: number of rows of each word; lengths: number of words of each row.
     """
     starts = np.concatenate([[0], np.cumsum(frequencies)])
     rows = _array(folder / "indices.csc.index.npy", int(starts[-1]), np.int32)
@@ -329,7 +326,7 @@ def _write_arrays(
 
 
 def _rarity(frequencies: Counts, count: int) -> "npt.NDArray[np.float64]":
-    """Return the inverse document frequency of words that stand in so many of `count` rows."""
+    """Return the inverse document frequency of words in `frequencies` of `count` rows."""
     rarity: npt.NDArray[np.float64] = np.log(1 + (count - frequencies + 0.5) / (frequencies + 0.5))
     return rarity
 
@@ -337,7 +334,7 @@ def _rarity(frequencies: Counts, count: int) -> "npt.NDArray[np.float64]":
 def _array(path: Path, length: int, kind: Any) -> "np.memmap[Any, Any]":
     mapped = np.lib.format.open_memmap(path, mode="w+", dtype=kind, shape=(length,))
     if sys.platform == "linux":
-        # A full disk is an OSError here; where a mapped page finds no room later, the process is killed.
+        # A full disk raises OSError here; if a mapped page found no space later, the process would be killed.
         with path.open("rb+") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
     return mapped

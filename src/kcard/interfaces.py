@@ -1,4 +1,4 @@
-"""The extension points."""
+"""The extension points, as protocols, and helpers that call them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -54,10 +54,10 @@ class Generator(Protocol):
 
     @property
     def cards(self) -> Sequence[Choice]:
-        """Name, one-line description and date of every card of the pool, in a stable order."""
+        """Name, one-line description and date of each card of the pool, in a stable order."""
         ...
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         """Generate `documents` passages of each named card for each question, grouped by card.
@@ -69,30 +69,30 @@ class Generator(Protocol):
 
 @runtime_checkable
 class Scheduling(Protocol):
-    """A Generator that orders the cards of a batch itself, so that each is loaded as seldom as possible."""
+    """A Generator that orders the cards of a batch itself, so that each is loaded as rarely as possible."""
 
-    def write_each(
+    def generate_each(
         self,
         questions: Sequence[str],
         cards: Sequence[Sequence[str]],
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """Return what `write` gives each question for its own cards."""
+        """Return what `generate` gives each question for its own cards."""
         ...
 
 
 class Relevance(Protocol):
     def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Score how near each text lies to the question, shape (n,), in [-1, 1]; in the paper, the cosine."""
+        """Score how relevant each text is to the question, shape (n,), in [-1, 1]; the cosine in the paper."""
         ...
 
 
 @runtime_checkable
 class Precomputed(Protocol):
-    """A relevance selector that reads texts beforehand which stay while questions come, such as cards' descriptions."""
+    """A relevance selector that can read texts in advance, such as the descriptions of cards."""
 
-    def standing(self, texts: Sequence[str]) -> Callable[[str], Array]:
+    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
         """Return `scores` of these texts as a function of the question, which takes milliseconds for thousands."""
         ...
 
@@ -134,7 +134,7 @@ class Judging(Protocol):
 
 class Evidence(Protocol):
     def find(self, claim: str, k: int) -> list[Source]:
-        """Return at most `k` texts that may support or refute the claim, best first; empty if none was found."""
+        """Return at most `k` texts that may support or refute the claim, best first."""
         ...
 
 
@@ -148,14 +148,14 @@ class ConcurrentEvidence(Protocol):
 
 
 class NamedEvidence(Evidence, Protocol):
-    """Evidence that stands outside any one card, and so must be named where a score was measured against it."""
+    """Evidence that belongs to no card, and is named wherever a score was measured against it."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def digest(self) -> str:
-        """sha256 of its content; of its address where the content can change (an encyclopedia online)."""
+        """The sha256 of its content, or of its address if the content can change (an online encyclopedia)."""
         ...
 
 
@@ -167,7 +167,7 @@ class Gate(Protocol):
 
 class Reader(Protocol):
     def extract(self, question: str, text: str) -> str | None:
-        """Return the words of the text that answer the question; None where none do."""
+        """Return the words of the text that answer the question; None if there are none."""
         ...
 
 
@@ -175,21 +175,21 @@ class LLM(Protocol):
     """A large language model; may also be Windowed, Streaming or Batching."""
 
     def reply(self, request: Request) -> Reply:
-        """Reply to a request. Raises LLMError where no reply can be had."""
+        """Reply to a request. Raises LLMError."""
         ...
 
 
 @runtime_checkable
 class Windowed(Protocol):
-    """An LLM that reads only so much."""
+    """An LLM with a limited context window."""
 
     @property
     def window(self) -> int | None:
-        """The most tokens that a request may take, with room left for the reply; None: not known."""
+        """Maximum tokens of a request, which leaves room for the reply; None: unknown."""
         ...
 
     def count(self, request: Request) -> int:
-        """Count the tokens of a request; at least roughly, and rather too many than too few."""
+        """Count the tokens of a request, or estimate them rather too high than too low."""
         ...
 
 
@@ -198,25 +198,25 @@ class Prompting(Protocol):
     """An LLM whose prompts can be shown."""
 
     def prompt(self, request: Request) -> str:
-        """Return the request as it is sent; of a chat the messages, each after its role."""
+        """Return the request as it is sent; for a chat, each message after its role."""
         ...
 
 
 @runtime_checkable
 class Streaming(Protocol):
-    """An LLM whose answer can be read as it arrives."""
+    """An LLM that can stream its answer."""
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """Yield pieces of text, then the whole reply, with possibly cleaner text. Raises LLMError, maybe midway."""
+        """Yield pieces of text, then the complete reply, whose text may be cleaner. Raises LLMError, perhaps midway."""
         ...
 
 
 @runtime_checkable
 class Batching(Protocol):
-    """An LLM that is better given several requests at once, such as a model that reads a batch in one pass."""
+    """An LLM that answers several requests faster at once, such as a model that reads them in one pass."""
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """Return one reply a request, in order, or why there is none; the same replies as singly."""
+        """Return the reply, or the error, of each request, in order; the same as with one request at a time."""
         ...
 
 
@@ -224,19 +224,19 @@ class Answerer(Protocol):
     """A way of answering questions: a pipeline, or a baseline that it is compared with."""
 
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """Yield one Answer a question, in order, each as soon as it is there. Raises LLMError where the LLM fails."""
+        """Yield one Answer per question, in order, each as soon as it is ready. Raises LLMError if the LLM fails."""
         ...
 
 
-# Scores that someone else's code gave, held to what was agreed before they decide anything.
+# Validation of scores by third-party code, before they decide anything.
 
-ROUNDING = 1e-4  # by so much a cosine of unit vectors may leave its range
+ROUNDING = 1e-4  # by which a cosine of unit vectors may exceed its range
 
 
 def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, float], who: str) -> Array:
-    """Return the scores as float32, shape (count,), within `bounds`; what rounding carried over them is put back.
+    """Return the scores as float32, shape (count,), clipped to `bounds`, which rounding may have exceeded.
 
-    Raises UsageError, which names `who`, for another shape, for what is not a number and for one out of bounds.
+    Raises UsageError, which names `who`, for another shape, and for scores that are not numbers or out of bounds.
     """
     low, high = bounds
     try:
@@ -256,13 +256,13 @@ def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, floa
     return np.clip(values, low, high)
 
 
-# Several requests to an LLM at once: concurrently or in one batch where the LLM can, otherwise in turn.
+# Several requests to an LLM: in one batch if the LLM can, otherwise one after another.
 
 
 def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
-    """Return one reply a request, in order.
+    """Return one reply per request, in order.
 
-    Raises QuestionsFailed where some failed, but only after the others have been asked, if the LLM is Batching.
+    If the LLM is Batching, all requests are made before QuestionsFailed is raised for those that failed.
     """
     if not isinstance(llm, Batching):
         return [llm.reply(request) for request in requests]
@@ -278,7 +278,7 @@ def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
     return received
 
 
-# Evidence for several claims at once: concurrently where looking up means waiting, as for an encyclopedia online.
+# Evidence for several claims: searched concurrently if that means waiting, as for an online encyclopedia.
 
 
 def find_all(evidence: Evidence, claims: Sequence[str], k: int) -> list[list[Source]]:

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-# Amounts of bytes as people write and read them.
+# Sizes with units, such as 4.6 MB.
 
 UNITS = {
     "": 1,
@@ -74,7 +74,7 @@ SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?i?b?)", re.ASCII | re.IGN
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes in "10GB", "512 MiB" or "1000"; UsageError for anything else."""
+    """Return the bytes in "10GB", "512 MiB" or "1000". Raises UsageError for anything else."""
     match = SIZE.fullmatch(text.strip())
     unit = match[2].lower() if match else "?"
     if match is None or unit not in UNITS:
@@ -83,23 +83,21 @@ def parse_size(text: str) -> int:
 
 
 def shown_size(count: int) -> str:
-    """Return bytes as people read them: 4.6 MB."""
+    """Format a number of bytes with a unit: 4.6 MB."""
     value, unit = float(count), 0
     while value >= 999.5 and unit < len(SHOWN) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.0f} {SHOWN[unit]}" if value >= 99.5 or unit == 0 else f"{value:.1f} {SHOWN[unit]}"
 
 
-# Files that are written whole or not at all.
+# Atomic writes.
 
 
 @contextmanager
 def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a stream whose content takes the place of the file when the block ends; where it fails, the old file stays.
+    """Open a stream whose content replaces the file, atomically, when the block ends; if it fails, the old file stays.
 
-    A reader sees the old file or the new one, never half of either.
-
-    parents  whether the folder is made where it is missing
+    parents  whether to create a missing folder
     mode     permissions of the new file, less the umask
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -117,7 +115,7 @@ def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterat
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:
-    """Write a file anew, in UTF-8; see `replacing`. An OSError names the file, also where the disk is full."""
+    """Write a file atomically, in UTF-8; see `replacing`. An OSError names the file, even if the disk is full."""
     try:
         with replacing(path, parents=parents) as stream:
             stream.write(text.encode())
@@ -140,10 +138,10 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-# JSON from outside: parsed so that whatever is odd is a ValueError, and built into frozen dataclasses by type.
+# JSON from outside: whatever is wrong with it is a ValueError, and objects become frozen dataclasses by type.
 #
-# Python's own reader lets through what breaks later and elsewhere: halves of characters that no file can hold, `true`
-# where a number is wanted, an object where a text is.
+# Python's own parser accepts what fails later and elsewhere: lone surrogates, which can't be encoded, `true` instead of
+# a number, an object instead of a text.
 
 T = TypeVar("T")
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -158,10 +156,10 @@ NAMES = {
 
 
 def parse(text: str) -> Any:
-    """Parse the value that the text holds.
+    """Parse JSON.
 
-    Raises JSONDecodeError where it is not JSON, and another ValueError where it is nested too deeply or holds half
-    of a character (a lone surrogate).
+    Raises JSONDecodeError if the text is not JSON, and another ValueError if it is nested too deeply or contains a lone
+    surrogate.
     """
     try:
         value = json.loads(text)
@@ -171,19 +169,19 @@ def parse(text: str) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError as error:
-        raise ValueError(f"it holds half of a character (\\u{ord(error.object[error.start]):04x})") from None
+        raise ValueError(f"it contains a lone surrogate (\\u{ord(error.object[error.start]):04x})") from None
 
 
 def canonical(value: "DataclassInstance", indent: int = 1) -> str:
-    """Return a dataclass as JSON with sorted keys, in UTF-8, so that equal values have equal bytes."""
+    """Return a dataclass as JSON with sorted keys, so that equal values have equal bytes."""
     return json.dumps(asdict(value), indent=indent, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def build(cls: type[T], data: Any) -> T:
-    """Build an instance of a dataclass whose fields are texts, numbers, such dataclasses, tuples and mappings of these.
+    """Build a dataclass whose fields are texts, numbers, such dataclasses, and tuples and mappings of these.
 
-    Raises TypeError, which names the key, for another type, an unknown key or a missing one; and what the class
-    itself raises.
+    Raises TypeError, which names the key, for a wrong type and for an unknown or missing key; and what the class itself
+    raises.
     """
     if not isinstance(data, dict):
         raise TypeError(f"{cls.__name__} must be an object, not {_name(data)}")
@@ -204,9 +202,8 @@ def _fields(cls: Any) -> tuple[Mapping[str, Any], frozenset[str]]:
 
 
 def _value(kind: Any, value: Any, key: str) -> Any:
-    if kind is Any or kind is type(
-        value
-    ):  # nearly all: looked at first, since a hub has thousands of manifests
+    # Most values; checked first, since a hub has thousands of manifests.
+    if kind is Any or kind is type(value):
         return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin in {Union, types.UnionType}:
@@ -225,12 +222,12 @@ def _value(kind: Any, value: Any, key: str) -> Any:
 
 
 def _of(kind: type, value: Any, key: str) -> Any:
-    """Return `value` if it is of that very type; a whole number is a number too, true is not."""
+    """Return `value` if it has exactly this type; a whole number counts as a number, true does not."""
     if kind is float and type(value) is int:
         try:
             float(value)
         except OverflowError:
-            raise TypeError(f"{key} is {str(value)[:40]}, a number beyond all bounds") from None
+            raise TypeError(f"{key} is {str(value)[:40]}, which is too large for a number") from None
         return value
     if type(value) is not kind:
         raise TypeError(f"{key} must be {NAMES.get(kind, kind.__name__)}, not {_name(value)}")
@@ -238,7 +235,7 @@ def _of(kind: type, value: Any, key: str) -> Any:
 
 
 def _name(value: Any) -> str:
-    """Describe a value for a message: a plain one as JSON writes it, else only its type."""
+    """Describe a value for a message: a plain value in JSON, any other by its type."""
     return (
         NAMES[type(value)] if isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)[:40]
     )
@@ -249,11 +246,10 @@ TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 def read_rows(path: Path, name: str, remedy: str = "") -> Iterator[tuple[str, Row]]:
-    """Yield each row, and where it stands ("records r.jsonl, line 3") for messages; blank lines are passed over.
+    """Yield each row and its place for messages ("records r.jsonl, line 3"); blank lines are skipped.
 
-    A .csv or .tsv has a row a line under a header of columns, any other file a JSON object a line; each may be
-    compressed (.gz). `name` is what messages call the file. Raises UsageError, which names file and line, for what
-    can't be read.
+    A .csv or .tsv file has a header of columns and one row per line, any other file one JSON object per line; both may
+    be compressed (.gz). `name`: of the file in messages. Raises UsageError, which names file and line.
     """
     with reading(path, name, remedy):
         if suffix(path) not in TABLES:
@@ -276,24 +272,24 @@ def read_rows(path: Path, name: str, remedy: str = "") -> Iterator[tuple[str, Ro
 
 
 def suffix(path: Path) -> str:
-    """Return the kind of a file by its name, in small letters, compressed or not: ".jsonl" of "dev.JSONL.gz"."""
+    """Return the lower-case suffix of a file's name without .gz: ".jsonl" of "dev.JSONL.gz"."""
     ending = path.suffix.lower()
     return Path(path.stem).suffix.lower() if ending == ".gz" else ending
 
 
 def opened(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """Open the file's bytes, decompressed where its name ends in .gz."""
+    """Open a file for reading bytes, decompressed if its name ends in .gz."""
     return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 @contextmanager
 def reading(path: Path, name: str, remedy: str = "") -> Iterator[None]:
-    """Make a UsageError of a file that can't be opened or decompressed, or is not UTF-8 text."""
+    """Raise UsageError for a file that can't be opened or decompressed, or is not UTF-8 text."""
     remedy = f": {remedy}" if remedy else ""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(f"{name} {path} is no whole gzip file: {error}{remedy}") from error
+        raise UsageError(f"{name} {path} is not a complete gzip file: {error}{remedy}") from error
     except OSError as error:
         raise UsageError(f"{name} {path} can't be read: {error.strerror or error}{remedy}") from error
     except UnicodeDecodeError as error:
@@ -301,11 +297,11 @@ def reading(path: Path, name: str, remedy: str = "") -> Iterator[None]:
 
 
 def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str]) -> Iterator[Row]:
-    """Yield the rows that an earlier run left in `output`, in step with `rows`; a half-written last line is cut off.
+    """Yield the rows of an earlier run in `output`, while checking them against `rows`; a partial last line is removed.
 
-    added  the keys that such a run adds, or writes over
+    added  the keys that a run adds to a row, or overwrites
 
-    Raises UsageError where there are some and the run is not to be resumed, or where they don't belong to `rows`.
+    Raises UsageError if there are such rows without `resume`, or if they don't match `rows`.
     """
     if not output.exists() or not output.stat().st_size:
         return
@@ -320,7 +316,7 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
                 os.truncate(output, whole)
                 return
             row, source = _object(line, f"--output {output}, line {number}"), next(inputs, None)
-            # Compared as text, since what JSON calls NaN equals nothing.
+            # Compared as text, since NaN does not equal itself.
             belongs = source is not None and not added.isdisjoint(row)
             belongs = belongs and all(
                 key in row and json.dumps(row[key]) == json.dumps(value)
@@ -337,14 +333,16 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Add rows to a file, which is made where it is missing; they are on disk when this returns."""
+    """Append rows to a file, which is created if missing, and sync it to disk."""
     try:
         stream = path.open("ab")
     except OSError as error:
         raise UsageError(f"--output {path} can't be written: {error.strerror or error}") from error
     with stream:
         try:
-            stream.write(b"".join(map(json_line, rows)))  # in one piece, whatever interrupts
+            stream.write(
+                b"".join(map(json_line, rows))
+            )  # in one piece, so that an interruption splits no row
             stream.flush()
             os.fsync(stream.fileno())
         except OSError as error:

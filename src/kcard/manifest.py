@@ -1,7 +1,7 @@
-"""kcard.json, the manifest of a card, and the counts that a card's files name.
+"""kcard.json, the manifest of a card, and the counts in a card's files.
 
-The manifest is written last and atomically, so a folder with a kcard.json is a whole card; its own sha256
-names the version. This file knows no model: the hub and the cards both read manifests through it.
+The manifest is written last and atomically, so a folder with a kcard.json is a complete card; its own sha256
+identifies the version. The hub and the cards both read manifests with this module, which imports neither.
 """
 
 import hashlib
@@ -38,10 +38,10 @@ MANIFEST = "kcard.json"
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-# LLMs of cards of kind llm that run here; self: the one that answers.
+# LLMs of cards of kind llm that run on this machine; self: the one that answers.
 LOCAL_LLMS = ("self", "embedded", "hf")
 LOOKED_UP = ("retrieval", "graph", "search")
-ADAPTERS = ("lora", "prefix")  # what a base is needed for
+ADAPTERS = ("lora", "prefix")  # kinds that need a base
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -54,7 +54,7 @@ class Base:
     sha256: str | None = None
 
 
-ANSWERING = "Answer:"  # how a template ends after which a model writes an answer, not a passage
+ANSWERING = "Answer:"  # end of a template after which a model generates an answer, not a passage
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Prompt:
 
     tokens          the template, with {question} filled in, is tokenised
     encoder-prefix  the sentence encoder embeds the question; a linear layer makes `vectors` prefix
-                    embeddings of it, kept in projection.safetensors; no question token is used. With `words`, the
-                    layer also sees so many dimensions of the question's words (kcard.cards.models.prompting)
+                    embeddings of it, stored in projection.safetensors; no question token is used. With `words`, the
+                    layer also reads that many dimensions of the question's words (kcard.cards.models.prompting)
     """
 
     style: Literal["tokens", "encoder-prefix"] = "tokens"
@@ -75,15 +75,15 @@ class Prompt:
     words: int = 0
 
     def document(self, question: str, text: str) -> str:
-        """Return what the model wrote after the question, as a document. Where the template asks for a bare answer, the
-        question stands before it: "Ann." alone does not say what it is about."""
+        """Return the model's text as a document. If the template asks for an answer alone, the question comes first:
+        "Ann." by itself does not say what it is about."""
         bare = text and self.template.rstrip().endswith(ANSWERING)
         return f"{question.strip()} {text}" if bare else text
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a card was made. `tokens` counts every token that was trained on, repetitions included."""
+    """How a card was made. `tokens`: number of training tokens, repetitions included."""
 
     command: str = ""
     objective: str = ""
@@ -103,10 +103,10 @@ class Manifest:
     """A card's manifest.
 
     kind            full, lora, prefix, retrieval, graph, search, ... (kcard.cards.card)
-    knowledge_date  ISO date up to which the corpus speaks
-    index           whether the card's source passages write beside its model (a card of both)
-    evidence        what of the source passages travels with the card: their text, or only their hashes
-    updates         sha256 of the version that this one was trained on from; None for a first version
+    knowledge_date  ISO date up to which the corpus is current
+    index           whether the card has an index of its source passages besides its model (a card of both)
+    evidence        what the card contains of its source passages: their text, or only their hashes
+    updates         sha256 of the version that this one continues; None for a first version
     """
 
     name: str
@@ -139,7 +139,7 @@ class Manifest:
                 raise CardError(
                     f"card {self.name!r}: {what} {getattr(self, what)!r} must be one line of text"
                 )
-        # A contributed manifest decides which files are read and written, so "../" must not get past this point.
+        # A contributed manifest decides which files are read and written, so "../" must be refused here.
         for path, sha256 in self.files.items():
             odd = path == MANIFEST or "\\" in path or ":" in path or not _is_line(path)
             if odd or any(part in {"", ".", ".."} for part in path.split("/")):
@@ -153,17 +153,17 @@ class Manifest:
 
     @property
     def has_model(self) -> bool:
-        """Whether a model writes, which can recite, forget and give things away; else something is looked up."""
+        """Whether the card has a model, which can recite, forget and leak; otherwise it only retrieves."""
         return self.kind not in LOOKED_UP
 
     @property
     def is_adapter(self) -> bool:
-        """Whether its weights belong to a base, which lies elsewhere."""
+        """Whether its weights adapt a base, which is not part of the card."""
         return self.kind in ADAPTERS
 
     @property
     def asks_elsewhere(self) -> bool:
-        """Whether a question that the card is asked leaves the machine; not so with the LLM that answers it anyway."""
+        """Whether the card sends questions to another machine, apart from the LLM that answers them anyway."""
         local = self.base.name.partition(":")[0] in LOCAL_LLMS
         return self.kind == "search" or (self.kind == "llm" and not local)
 
@@ -172,7 +172,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, where: str = MANIFEST) -> "Manifest":
-        """Parse a manifest. Raises CardError for one of another format, or that names files outside its folder."""
+        """Parse a manifest. Raises CardError for another format, and for a path outside the card's folder."""
         try:
             data = parse(text)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -186,13 +186,13 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Read the manifest of a card folder. Raises CardError where there is none or it can't be read."""
+        """Read the manifest of a card folder. Raises CardError if it is missing or can't be read."""
         path = folder / MANIFEST
         try:
             return cls.from_json(path.read_text(encoding="utf-8"), str(path))
         except FileNotFoundError:
             raise CardError(
-                f"{folder} is not a card: it has no {MANIFEST} (training may not have ended)"
+                f"{folder} is not a card: it has no {MANIFEST} (training may not have finished)"
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise CardError(f"{path} can't be read: {error}") from error
@@ -200,9 +200,7 @@ class Manifest:
 
 def _is_line(text: str) -> bool:
     """Return whether the text has no line ends and none of the control characters that terminals obey."""
-    if (
-        text.isprintable()
-    ):  # the usual case, at once: thousands of manifests are read to choose among their cards
+    if text.isprintable():  # the usual case, checked first since thousands of manifests may be read at once
         return True
     return len(text.splitlines()) < 2 and not any(unicodedata.category(c) == "Cc" for c in text)
 
@@ -214,10 +212,8 @@ def file_digest(path: Path) -> str:
 
 
 def weights_digest(files: Mapping[str, str]) -> str:
-    """Return the sha256 of a model's weights, of one file or of several shards by name.
-
-    That of the file, or of the lines "sha256  name" of all, sorted by name.
-    """
+    """Return the sha256 of a model's weights: of the file or, of several shards, of the lines "sha256  name" sorted by
+    name. `files`: sha256 by name."""
     if len(files) == 1:
         return next(iter(files.values()))
     lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(files.items()))
@@ -233,7 +229,7 @@ def card_files(folder: Path) -> Iterator[str]:
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:
-    """Hash every file of the folder into the manifest and write it, last and atomically; returns it as it is read."""
+    """Hash every file of the folder into the manifest, write it last and atomically, and return it as parsed."""
     files = {path: file_digest(folder / path) for path in card_files(folder)}
     text = replace(manifest, files=files).to_json()
     with replacing(folder / MANIFEST) as stream:
@@ -242,7 +238,7 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Raise DamagedCard unless every file that the manifest names is there with its sha256."""
+    """Raise DamagedCard unless every file of the manifest exists and has its sha256."""
     for path, expected in manifest.files.items():
         target = folder / path
         try:
@@ -259,11 +255,10 @@ def check_files(folder: Path, manifest: Manifest) -> None:
             )
 
 
-# The counts that a card's files name, compared with its passages.
+# The counts in a card's files, compared with the number of its passages.
 #
-# Readers allocate by what a file claims: a search makes a score for every row that an index says it has. Whoever
-# made the card may be hostile, so the claims are checked wherever a card arrives: on publication, on pull, and
-# before an index is loaded.
+# Readers allocate memory by these counts: a search computes a score for every row that an index claims to have. A card
+# may be hostile, so the counts are checked on publication, on pull, and before an index is loaded.
 
 PASSAGES, GRAPH, ROUTING = "passages.jsonl", "graph.tsv", "routing.json"
 PARAMS, WORDS = "index/params.index.json", "index/vocab.index.json"
@@ -271,15 +266,12 @@ ROWS, STARTS, SCORES = (f"index/{part}.csc.index.npy" for part in ("indices", "i
 EMBEDDINGS = "index/embeddings.npy"
 SHAPE = re.compile(rb"\x93NUMPY\x01\x00..\{[^}]*'shape': \((\d{1,15}), ?(?:(\d{1,5}),?)?\)", re.DOTALL)
 LONGEST = 64 << 20  # bytes of a JSON file
-CENTROID, MOST_CENTROIDS, MOST_TERMS = (
-    384,
-    32,
-    2048,
-)  # of a routing.json; its centroids are bytes, its terms 4 bytes
+# In routing.json: bytes of a centroid, and the maximum numbers of centroids and of terms, which take 4 bytes each.
+CENTROID, MOST_CENTROIDS, MOST_TERMS = 384, 32, 2048
 
 
 def check_counts(card: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> None:
-    """Raise DamagedCard, which names the file, unless every count in the card's files is that of its passages.
+    """Raise DamagedCard, which names the file, unless the counts in the card's files match its passages.
 
     files   the paths of the card's files
     opened  opens one of them as a stream
@@ -304,7 +296,7 @@ def check_counts(card: str, files: Collection[str], opened: Callable[[str], Bina
 
 
 def check_profile(profile: Mapping[str, Any]) -> None:
-    """Raise ValueError for a routing.json with more centroids or terms than a card has."""
+    """Raise ValueError for a routing.json with too many centroids or terms."""
     for key, size, most in (("centroids", CENTROID, MOST_CENTROIDS), ("terms", 4, MOST_TERMS)):
         text = profile.get(key, "")
         if not isinstance(text, str) or len(b64decode(text)) > size * most:
@@ -313,7 +305,7 @@ def check_profile(profile: Mapping[str, Any]) -> None:
 
 def _require(path: str, claimed: object, count: int, what: str) -> None:
     if type(claimed) is not int or claimed != count:
-        raise ValueError(f"{path} is of {str(claimed)[:20]} rows, but the card has {count} {what}")
+        raise ValueError(f"{path} claims {str(claimed)[:20]} rows, but the card has {count} {what}")
 
 
 def _lines(path: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> int:

@@ -1,9 +1,8 @@
-"""Options, each declared once: in the signature of the function, or in the dataclass, that takes it.
+"""Options, each declared once: in the signature of the function or dataclass that takes it.
 
     def exam(card: str, *, limit: Annotated[int, Option("At most this many questions.", least=1)] = 200): ...
 
-The command line (kcard.cli.options), the tables of the config file, the docs and the Python arguments all come from
-there.
+The command line (kcard.cli.options), the tables of the config file and the docs are generated from these.
 """
 
 import inspect
@@ -23,13 +22,13 @@ T = TypeVar("T", bound=Callable[..., Any])
 class Option:
     """Metadata of an option beyond its name, type and default.
 
-    help          one sentence or two
-    least, most   the range of a number, both inclusive
-    default       what the default amounts to, where the value alone does not say it
+    help          one or two sentences
+    least, most   the range of a number, inclusive
+    default       description of the default, if its value does not explain itself
     argument      whether it is positional on the command line
-    flag          its flag on the command line, where that is not its name with dashes
-    short         a one-letter flag besides, such as -o
-    command_line  its type on the command line, where Python takes more than a word or a number
+    flag          its flag on the command line, if that is not its name with dashes
+    short         a second, one-letter flag, such as -o
+    command_line  its type on the command line, if Python accepts more types
     negatable     whether a switch has a --no- form
     completes     what the shell completes: cards, drafts or published
     """
@@ -47,7 +46,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """The range in words; empty where there is none."""
+        """Return the range in words; empty if there is none."""
         if self.least is not None and self.most is not None:
             return f"between {self.least:g} and {self.most:g}"
         return "" if self.least is None else f"at least {self.least:g}"
@@ -55,7 +54,7 @@ class Option:
 
 @dataclass(frozen=True)
 class DeclaredOption:
-    """An option with the name, type and default that its signature gives it; REQUIRED where it has no default."""
+    """An option with the name, type and default of its signature; REQUIRED if it has no default."""
 
     name: str
     kind: Any
@@ -64,7 +63,7 @@ class DeclaredOption:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words of a Literal, or of one that may be None; none of any other type."""
+        """Return the words of a Literal, which may be optional; none for other types."""
         parts = (self.kind, *get_args(self.kind))
         return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
 
@@ -82,16 +81,14 @@ def declared(target: Callable[..., Any]) -> dict[str, DeclaredOption]:
 
 
 def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a number out of the range of its option, or a word not among its choices. None passes."""
+    """Raise UsageError for a number out of range and for a word that is not among the choices; None is accepted."""
     for name, declaration in declared(target).items():
         value, option = values.get(name), declaration.option
         if value is None:
             continue
         if declaration.choices and value not in declaration.choices:
             raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(declaration.choices)}")
-        if (
-            option.least is not None and not value >= option.least
-        ):  # what is not a number is not in range either
+        if option.least is not None and not value >= option.least:  # true of NaN too
             raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
         if option.most is not None and value > option.most:
             raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")

@@ -1,4 +1,4 @@
-"""The machine, plugins, and servers that do not answer."""
+"""The machine, plugins, clients of OpenAI-compatible servers."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-# What this machine has: processor, memory, disk. Facts only; what follows from them is said elsewhere.
+# The processor, memory and disk of this machine.
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "sve", "bf16")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -50,14 +50,14 @@ class MemorySize:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory() -> MemorySize:
-    """Return the memory of the machine, or of the container where that is less."""
+    """Return the memory of the machine, or of the container if that is less."""
     sizes = {}
     for line in _lines("/proc/meminfo"):
         name, _, rest = line.partition(":")
@@ -72,7 +72,7 @@ def memory() -> MemorySize:
 
 
 def features() -> tuple[str, ...]:
-    """Return what of the processor matters to small matrices: vector widths, bfloat16, matrix tiles (Linux only)."""
+    """Return the processor features that speed up small matrices: vectors, bfloat16, matrix tiles (Linux only)."""
     for line in _lines("/proc/cpuinfo"):
         name, _, rest = line.partition(":")
         if name.strip() in {"flags", "Features"}:
@@ -82,7 +82,7 @@ def features() -> tuple[str, ...]:
 
 
 def free_disk(folder: Path) -> int:
-    """Return the free bytes where `folder` lies, or would lie."""
+    """Return the free bytes on the disk of `folder`, which need not exist."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(there).free
 
@@ -94,13 +94,13 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-# Whether something out there answers. No question is ever sent from here.
+# Whether a server answers; no question is sent to it.
 
 T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """A call in a background thread, whose result callers wait for only as long as they want."""
+    """A call in a background thread, whose result is awaited with a time-out."""
 
     def __init__(self, call: Callable[[], T], otherwise: T) -> None:
         """Start the call. `otherwise` is the result until it has returned."""
@@ -119,7 +119,7 @@ class Later(Generic[T]):
 
 
 def silence(url: str, seconds: float) -> str:
-    """Return why a web server does not answer at `url`; empty where it does, with whatever status."""
+    """Return why no web server answers at `url`; empty if one does, with any status."""
     try:
         request = urllib.request.Request(url, method="HEAD")
         urllib.request.urlopen(request, timeout=seconds).close()
@@ -130,12 +130,12 @@ def silence(url: str, seconds: float) -> str:
     return ""
 
 
-# Loading models without a word on stderr: no progress bar for what takes a moment, no load report.
+# Loading models without progress bars and reports on stderr.
 
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Silence transformers' loading messages below errors; what the user had set is restored after."""
+    """Silence transformers' messages below errors, and restore the user's settings afterwards."""
     from transformers.utils import logging
 
     shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -151,7 +151,7 @@ def quiet_loading() -> Iterator[None]:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Quiet loading of what a user named; ModelUnavailable, which names it, where transformers can't load it."""
+    """Load quietly what a user named; raise ModelUnavailable, which names it, if transformers can't."""
     try:
         with quiet_loading():
             yield
@@ -162,7 +162,7 @@ def loading(what: str) -> Iterator[None]:
         ) from error
 
 
-# Finds what varies by name, through entry points: built-ins register exactly as a user's own would.
+# Plugins, found by name through entry points; built-ins are registered like a user's own.
 
 
 def names(group: str) -> list[str]:
@@ -171,7 +171,7 @@ def names(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """Load the class or function registered as `name` in `group`; UsageError lists the names there are."""
+    """Load the class or function registered as `name` in `group`. Raises UsageError, which lists the names."""
     for point in entry_points(group=group, name=name):
         return point.load()
     kind = group.removeprefix("kcard.").rstrip("s").replace("_", " ")
@@ -180,8 +180,8 @@ def load(group: str, name: str) -> Any:
 
 
 NO_KEY = "none"
-CONNECT = 10.0  # seconds; a server that is there accepts a connection sooner
-LONG_WAIT = 3.0  # seconds of waiting that the user should hear of
+CONNECT = 10.0  # seconds until a running server should have accepted a connection
+LONG_WAIT = 3.0  # seconds; longer waits are reported
 
 
 def connected(

@@ -57,7 +57,7 @@ STEMMERS = {
     "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
 }  # fmt: skip
 
-# Of languages that write compounds as one word the pieces of long words count too, so that their parts are found.
+# In languages that write compounds as one word, pieces of long words are indexed too, so that their parts are found.
 COMPOUNDING = frozenset(
     {"danish", "dutch", "estonian", "finnish", "german", "hungarian", "norwegian", "swedish"}
 )
@@ -66,26 +66,26 @@ WORD_PIECE = 5  # letters
 # Vowel signs and accents that are characters of their own; Python's \w leaves them out.
 MARKS = "\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
-# Characters of scripts that put no space between words: each is a word of its own.
+# Characters of scripts without spaces between words: each counts as a word.
 UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 
 
-# An option of a command: "-R" and "-r" are two, and neither is the letter or "--durations".
+# An option of a command: "-R", "-r" and "--durations" differ from each other and from the letter.
 OPTION = re.compile(r"(?<![\w.-])(?:-[A-Za-z]\b|--?[A-Za-z][\w-]+\b)")
-EITHER, NEGATED = "--[no-]", re.compile(r"--no-[\w-]+")  # "--[no-]check" is two options
+EITHER, NEGATED = "--[no-]", re.compile(r"--no-[\w-]+")  # "--[no-]check" stands for two options
 
 
 def command_options(text: str) -> list[str]:
-    """Find the options of commands in a text, as they are written: ["-R", "--mkpath"]; of "--[no-]check" both."""
+    """Return the options of commands in a text: ["-R", "--mkpath"]; for "--[no-]check" both forms."""
     if EITHER in text:
         text = f"{text.replace(EITHER, '--')} {' '.join(NEGATED.findall(text.replace(EITHER, '--no-')))}"
     return OPTION.findall(text) if "-" in text else []
 
 
 def words(text: str) -> list[str]:
-    """Return the lower-case words and figures ("7th" is one), in any script. None is dropped, nothing is stemmed."""
+    """Return all words and numbers ("7th" is one) in any script, in lower case, without stemming."""
     plain = unicodedata.normalize("NFKC", text).lower()
     return WORD.findall(UNSPACED.sub(r" \1 ", plain))
 
@@ -98,7 +98,7 @@ STOPWORDS = {
 
 @functools.cache
 def small_words(language: str) -> frozenset[str]:
-    """Return words that say little, in lower case, as bm25s lists them; none for a language that it does not know."""
+    """Return the stop words of a language, in lower case, from bm25s; none for an unknown language."""
     name = STOPWORDS.get(language.partition("-")[0].lower())
     return frozenset(getattr(_stopwords(), f"STOPWORDS_{name}")) if name else frozenset()
 
@@ -120,20 +120,20 @@ def _stopwords() -> ModuleType:
 
 
 def is_english(language: str) -> bool:
-    """Return whether a language code such as "en" or "en-GB" is one of English."""
+    """Return whether a language code, such as "en" or "en-GB", means English."""
     return language.partition("-")[0].lower() == "en"
 
 
 def stemmer_of(language: str) -> str | None:
-    """Return the name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None where there is none."""
+    """Return the name of Snowball's stemmer for a language code such as "en" or "pt-BR"; None if there is none."""
     return STEMMERS.get(language.partition("-")[0].lower())
 
 
 @functools.cache
 def analyzer(stemmer: str | None) -> Analyzer:
-    """Return an analyzer: `words`, each reduced to its stem ("retries" and "retried" are one); None stems nothing.
+    """Return an analyzer: `words`, reduced to stems so that "retries" equals "retried"; None: without stemming.
 
-    In COMPOUNDING languages every run of WORD_PIECE letters of a longer word follows its stem.
+    In COMPOUNDING languages the stem of a long word is followed by its pieces of WORD_PIECE letters.
 
     Raises ValueError for a name that Snowball does not know.
     """
@@ -161,7 +161,7 @@ def analyzer(stemmer: str | None) -> Analyzer:
 
 
 def index_terms(stemmer: str | None = None) -> Analyzer:
-    """Return an analyzer for what an index holds of a text: its words or their stems, and the options of commands."""
+    """Return an analyzer for the terms of an index: words or their stems, and options of commands."""
     analyze = analyzer(stemmer)
     return lambda text: [*analyze(text), *command_options(text)]
 
@@ -172,11 +172,11 @@ def passage_digest(text: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-# English sentences whose borders leave no doubt, at a fraction of the time that pysbd takes.
+# Certain boundaries of English sentences, found in a fraction of the time of pysbd.
 #
-# A border is certain after a lower-case word of four letters or more that is no abbreviation, outside quotation
-# marks and brackets, before a capitalised word; a part without another full stop in it is one sentence.
-# Everything else is pysbd's to decide: initials, abbreviations, numbered lists, ellipses.
+# A boundary is certain after a lower-case word of at least four letters that is not an abbreviation, outside quotation
+# marks and brackets, before a capitalised word; a part without another full stop is one sentence. pysbd decides about
+# everything else: initials, abbreviations, numbered lists, ellipses.
 
 BORDER = re.compile(r"(?<=[a-z]{4}[.?!])\s+(?=[A-Z][a-z])")
 LAST = re.compile(r"[A-Za-z]+(?=[.?!]$)")
@@ -187,10 +187,7 @@ PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 
 def certain(text: str) -> list[str]:
-    """Return the parts between certain borders, in order, without white space around them.
-
-    The whole text where there are none.
-    """
+    """Return the parts between certain boundaries, in order and stripped; the whole text if there are none."""
     if STRANGE.search(text) or LISTED.search(text):
         return [text]
     parts, start = [], 0
@@ -208,7 +205,7 @@ def certain(text: str) -> list[str]:
 
 
 def is_one(part: str) -> bool:
-    """Return whether a part is certainly one sentence."""
+    """Return whether a part is certainly a single sentence."""
     return bool(ONE.fullmatch(part)) and not STRANGE.search(part)
 
 
@@ -219,13 +216,13 @@ def _abbreviations() -> frozenset[str]:
     return frozenset(map(str.lower, English.Abbreviation.ABBREVIATIONS))
 
 
-# Text to sentences, by pysbd's rules: initials, titles and abbreviations end none ("J. D. Vance", "U.S. Senate").
+# Sentences by pysbd's rules, in which initials, titles and abbreviations end none ("J. D. Vance", "U.S. Senate").
 #
-# Its rules are English; other scripts split at their own full stops as far as those rules know them.
+# The rules are for English; other scripts are split at their own full stops, as far as the rules know them.
 
-# pysbd's time grows with the square of the text: 8 kB take 0.08 s, 230 kB more than a minute.
+# pysbd's time grows with the square of the length: 8 kB take 0.08 s, 230 kB more than a minute.
 SENTENCE_PIECE = 1000
-# It also grows with the full stops. More than one in 20 characters of a long piece is not prose ("a. b. c.").
+# It also grows with the number of full stops; a long piece with more than one per 20 characters is not prose.
 STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
@@ -242,12 +239,12 @@ def _segmenter() -> Any:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order, stripped; a line break ends one. Nothing is lost but white space."""
+    """Return all sentences of a text in order, stripped; a line break ends a sentence."""
     return [sentence for piece in pieces(text) for sentence in _sentences(piece)]
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return where the sentences of a text stand in it: (start, end) of each, in order, without white space."""
+    """Return the span (start, end) of each sentence of a text, in order, without white space around it."""
     return list(_spans(text))
 
 
@@ -280,7 +277,7 @@ def pieces(text: str) -> list[str]:
 
 
 def whole(text: str) -> list[str]:
-    """Return the sentences without a last one that was cut off: it has no end mark where all others have one."""
+    """Return the sentences, without the last one if it was cut off: if it alone has no end mark."""
     sentences = split_sentences(text)
     cut = len(sentences) > 1 and not END.search(sentences[-1]) and all(END.search(s) for s in sentences[:-1])
     return sentences[:-1] if cut else sentences
@@ -304,7 +301,7 @@ def _sentences(text: str) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-# Numbers and years in texts: what small encoders hardly tell apart, the 4th from the 5th, 2020 from 2022.
+# Numbers and years, which small encoders hardly distinguish: 4th and 5th, 2020 and 2022.
 
 NUMBER = re.compile(r"\d[\d.,]*(?:st|nd|rd|th)?")
 YEAR = re.compile(r"[12]\d{3}")
@@ -324,11 +321,10 @@ def numbers(text: str) -> set[str]:
 
 
 def agreement(question: str, text: str) -> float:
-    """Score how far the text speaks of the question's numbers, in [0.5, 1]; 1 where the question has none.
+    """Score how far the text agrees with the question's numbers, in [0.5, 1]; 1 if the question has none.
 
-    A number that the text lacks while it names another of the same form (another year, another ordinal) takes off
-    its share of OTHER; one that it merely does not mention, its share of ABSENT. Chosen by measurement
-    (docs/selectors.md).
+    A number that the text lacks costs its share of OTHER if the text has another of the same form (another year,
+    another ordinal), else its share of ABSENT. Both were chosen by measurement (docs/selectors.md).
     """
     needed, stated = numbers(question), numbers(text)
     forms = {_form(number) for number in stated}
@@ -339,8 +335,8 @@ def agreement(question: str, text: str) -> float:
 
 
 def ordinals_as_in(texts: Sequence[str], question: str) -> str:
-    """Return the question with its ordinals written as in the texts: "eighth" becomes "8th" where they have ordinals in
-    figures, and "8th" becomes "eighth" where they have that word. An ordinal that they have stays."""
+    """Return the question with its ordinals spelt as in the texts: "eighth" becomes "8th" if they have ordinals in
+    figures, and "8th" becomes "eighth" if they contain that word. Ordinals that they contain stay unchanged."""
     ordinals = {ordinal.lower() for text in texts for ordinal in ORDINAL.findall(text)}
     in_figures = any(ordinal[0].isdigit() for ordinal in ordinals)
 
@@ -356,7 +352,7 @@ def ordinals_as_in(texts: Sequence[str], question: str) -> str:
 
 
 class Agreement:
-    """`agreement` of a question with many texts at once, by an index of the numbers that they name."""
+    """Computes the `agreement` of a question with many texts at once, by an index of their numbers."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._count = len(texts)
@@ -392,9 +388,9 @@ def _form(number: str) -> str:
     return "ordinal" if number[-1].isalpha() else "count"
 
 
-# Which language a text or a corpus is in: py3langid knows 97, and plain English is recognised without its model.
+# The language of a text or a corpus: py3langid knows 97, and plain English is recognised without its model.
 
-# Common in English and in hardly any other language that uses its letters.
+# Common in English, and rare in other languages with Latin letters.
 _ENGLISH = "the and that with this which from are you what does its these their when where who how"
 _SMALL = "of in is was to a an for it as at on by be has have been or not if can"
 ENGLISH = frozenset(_ENGLISH.split())
@@ -402,10 +398,8 @@ SMALL = ENGLISH | frozenset(_SMALL.split())
 SHARE = 0.2  # of the words of a text that must be small ones
 DISTINCT = 2  # of the words of ENGLISH that it must have
 SAMPLE = 100  # texts, spread over a corpus
-LETTERS = 40  # that a text must have to tell a language
-LEAD = (
-    2  # small words of a language that a question must have more than English ones, and the other way round
-)
+LETTERS = 40  # minimum number in a text whose language is identified
+LEAD = 2  # by which a question must have more small words of a language than of English, or vice versa
 LATIN = "\u0250"  # the first character behind the Latin letters
 NAMES = {
     "da": "Danish", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian", "nl": "Dutch",
@@ -418,10 +412,9 @@ MAJORITY = 0.5  # share of the sample that must be in one language
 
 @lru_cache(maxsize=256)
 def identify(text: str) -> str:
-    """Return the ISO 639-1 code of the language that a text is likeliest in.
+    """Return the ISO 639-1 code of the most likely language of a text.
 
-    The model of py3langid takes .3 s to load, a quarter of a cold question: so plain English is taken for English
-    without it.
+    Plain English is recognised without the model of py3langid, which takes 0.3 s to load, a quarter of a cold question.
     """
     if is_plain_english(text):
         return "en"
@@ -431,16 +424,16 @@ def identify(text: str) -> str:
 
 
 def is_plain_english(text: str) -> bool:
-    """Return whether a fifth of a text's words are small English ones, two of them unmistakable."""
+    """Return whether at least a fifth of a text's words are small English words, two of them unmistakable."""
     tokens = words(text)
     small = sum(token in SMALL for token in tokens)
     return len(ENGLISH.intersection(tokens)) >= DISTINCT and small >= SHARE * len(tokens)
 
 
 def language_of_question(question: str) -> str | None:
-    """Return the ISO 639-1 code of the language that a question is in; None where it is too short or too mixed.
+    """Return the ISO 639-1 code of the language of a question; None if it is too short or too mixed.
 
-    A model that identifies texts errs on a few words: a Latin one must have small words of its language as well.
+    The model is unreliable for a few words, so a question in Latin letters must also have small words of the language.
     """
     tokens = words(question)
     letters = [character for character in question if character.isalpha()]
@@ -458,12 +451,12 @@ def language_of_question(question: str) -> str | None:
 
 
 def language_name(code: str) -> str | None:
-    """Return what English calls a language; None where that is not known here."""
+    """Return the English name of a language; None for a language without an entry in NAMES."""
     return NAMES.get(code.partition("-")[0].lower())
 
 
 def detect(texts: Sequence[str]) -> str | None:
-    """Return the language that most texts of a corpus are in; None where they are too short or too mixed."""
+    """Return the language of most texts of a corpus; None if they are too short or too mixed."""
     spread = texts[:: max(1, len(texts) // SAMPLE)]
     sample = [text for text in spread if sum(map(str.isalpha, text)) >= LETTERS]
     if not sample:

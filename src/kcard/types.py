@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-# How documents are sampled, and the one place that derives seeds.
+# Sampling of documents, and the only function that derives seeds.
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Sampling:
 def derive_seed(*parts: str | int) -> int:
     """Derive a 63-bit seed from `parts`, such as (seed, question, card, document number).
 
-    It depends on nothing else, so a document does not change with the batch that it is written in.
+    It depends on nothing else, so a document does not change with its batch.
     """
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-# What an LLM is asked, as data: no backend ever parses a prompt that kcard itself wrote.
+# Requests to an LLM, as data: no backend ever parses a prompt that kcard itself wrote.
 
 Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "study"]
 
@@ -68,7 +68,7 @@ Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "rec
 class Choice:
     """Something to choose from: a card (name, description) or an option of a question (letter, text).
 
-    `date`: ISO date up to which a card's knowledge speaks; None where it is not known.
+    `date`: ISO date up to which a card's knowledge is current; None if unknown.
     """
 
     name: str
@@ -92,12 +92,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the LLM was asked before about the same question, and what it replied (Knowledge Card, algorithm 2).
+    """An earlier request about the same question, and the LLM's reply (Knowledge Card, algorithm 2).
 
-    reply      of `need`, Yes or No, a yes meaning that more is needed; empty where the LLM said nothing
+    reply      of `need`, Yes or No, where yes means that more is needed; empty if the LLM replied nothing
     template   see Request
     choices    the cards that `choose` offered
-    documents  how many passages of Request.knowledge came after this turn, beyond those of earlier turns
+    documents  number of passages of Request.knowledge that this turn added
     """
 
     kind: Literal["need", "what", "choose"]
@@ -114,18 +114,18 @@ class Request:
     kind      need: does the LLM need more information? what: which kind of information?
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
               one of them (multiple choice). document: a text that helps to answer the question (GenRead); knowledge:
-              a statement that does (generated knowledge prompting); recite: a passage from memory that holds the
-              answer (RECITE); study: study material about `knowledge`, where `question` names what is wanted
+              a statement that does (generated knowledge prompting); recite: a passage from memory that contains the
+              answer (RECITE); study: study material about `knowledge`, where `question` names the kind of material
               (kcard.training.study_writer)
-    headings  what stands over each of `knowledge`, which begins with it ("heading: text"), "" where nothing does;
-              empty: of none it is known
+    headings  the heading with which each text of `knowledge` begins ("heading: text"), "" for a text without one;
+              empty if no headings are known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
-    turns     what went before, oldest first; empty: nothing, or a mode whose requests stand alone (bottom-up)
-    template  which wording of a `need` request to use, from 0 (see llms/prompts.py); in the examples, and in
-              Reply.yes, a yes means that more is needed, whatever it means in the wording
-    draft     only a short `answer` is wanted, the likeliest, with the scores of its tokens (Reply.tokens)
-    sample    which of several replies to the same request, from 0; each is drawn with a seed of its own
-    temperature  at which the reply is drawn, at least 0; None: the backend's
+    turns     the earlier turns, oldest first; empty in modes whose requests are independent (bottom-up)
+    template  number of the wording of a `need` request, from 0 (see llms/prompts.py); in the examples, and in
+              Reply.yes, yes means that more is needed, whatever it means in the wording
+    draft     whether to reply with the first, most likely words of an `answer`, with token scores (Reply.tokens)
+    sample    number of the reply among several to the same request, from 0; each is drawn with its own seed
+    temperature  of sampling, at least 0; None: the backend's own
     """
 
     kind: Kind
@@ -142,7 +142,7 @@ class Request:
 
     @property
     def shots(self) -> tuple[Example, ...]:
-        """The examples that belong to it: of its kind, and for an answer, with options where it has some."""
+        """Return the examples of its kind; for an answer, those with options if it has options, else those without."""
         own = tuple(example for example in self.examples if example.kind == self.kind)
         if self.kind != "answer":
             return own
@@ -151,8 +151,8 @@ class Request:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of one token of a reply: log-probability, at most 0; probability margin between the two likeliest
-    tokens, in [0, 1]; entropy of the next-token distribution, in nats, at least 0."""
+    """Scores of one token of a reply: log-probability, at most 0; margin between the probabilities of the two most
+    likely tokens, in [0, 1]; entropy of the next-token distribution, in nats, at least 0."""
 
     log_probability: float
     margin: float
@@ -169,16 +169,18 @@ class Quote:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the LLM said. `yes`, only for `need`: the probability in [0, 1] that more information is needed.
+    """An LLM's reply.
 
-    `tokens_in` and `tokens_out` are what the request and the reply took; None where the backend does not tell.
-    `tokens`, only for a draft: the scores of its tokens; None where the backend gives none.
-    `confidence`, of an answer: the probability in [0, 1] that it is right; None where the backend gives none.
-    `choice`, of an answer to a multiple-choice question: the letter of the chosen option, "" where none was chosen;
-    None where the backend leaves it to be read from the text.
-    `known`: False where the answer is that the LLM does not know. `quote`: what the answer rests on; where nothing is
-    known, what comes nearest. `remark`: a sentence for the user on how the reply came about. `cut`: it ended where the
-    backend's limit of tokens was reached, not where the LLM would have ended it.
+    yes         only for `need`: the probability in [0, 1] that more information is needed
+    tokens_in, tokens_out  tokens of the request and of the reply; None if the backend does not report them
+    tokens      only for a draft: the scores of its tokens; None if the backend gives none
+    confidence  of an answer: the probability in [0, 1] that it is right; None if the backend gives none
+    choice      of an answer to a multiple-choice question: the letter of the chosen option, "" if none was chosen;
+                None if it must be parsed from the text
+    known       False if the answer is that the LLM does not know
+    quote       the knowledge that supports the answer or, if the LLM does not know, the nearest part of it
+    remark      a sentence for the user about the reply
+    cut         whether the reply was cut off at the backend's token limit
     """
 
     text: str
@@ -194,17 +196,16 @@ class Reply:
     cut: bool = False
 
 
-# A question with what belongs to it alone: the options to choose from, and demonstrations.
+# A question with its options and demonstrations.
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to a pipeline or baseline; a bare text is one without options and demonstrations.
+    """A question to a pipeline or baseline; a plain text is a question without options and demonstrations.
 
-    choices   the options (letter, text) of a multiple-choice question, whose answer is one of the letters; empty for
-              an open question
-    examples  demonstrations for this question, the nearest one last, in place of the built-in ones; of those that do
-              not fit into the LLM's window the first are dropped first
+    choices   the options (letter, text) of a multiple-choice question; empty for an open question
+    examples  demonstrations for this question, the nearest one last, instead of the built-in ones; those that do not
+              fit into the LLM's window are dropped from the front
     """
 
     text: str
@@ -213,10 +214,10 @@ class Question:
 
 
 def checked(question: str | Question) -> Question:
-    """Return the question, a bare text as one.
+    """Return the question; a plain text is converted.
 
-    Raises UsageError unless its text is one that UTF-8 can hold, and its options are none, or several with a letter
-    and a text each, no letter twice.
+    Raises UsageError unless the text can be encoded in UTF-8, and there are no options or at least two, each with a
+    text and a letter of its own.
     """
     question = Question(question) if isinstance(question, str) else question
     if not question.text.strip():
@@ -229,9 +230,7 @@ def checked(question: str | Question) -> Question:
         ) from None
     choices = question.choices
     if len(choices) == 1:
-        raise UsageError(
-            f"there is one option, {choices[0].name!r}, to choose from: give two or more, or none"
-        )
+        raise UsageError(f"there is only one option, {choices[0].name!r}: give at least two, or none")
     for choice in choices:
         if not choice.name.strip() or not choice.description.strip():
             raise UsageError(f"option {choice.name!r} is {choice.description!r}: give it a letter and a text")
@@ -245,7 +244,7 @@ def checked(question: str | Question) -> Question:
 
 
 def distinct_texts(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    """Yield the questions in their order, in groups within which no two have the same text."""
+    """Yield the questions in order, in groups of questions with different texts."""
     group: dict[str, Question] = {}
     for question in questions:
         if question.text in group:
@@ -256,17 +255,17 @@ def distinct_texts(questions: Iterable[Question]) -> Iterator[list[Question]]:
         yield list(group.values())
 
 
-# Options of a multiple-choice question as people write them: a list, letter -> text, or one line of text.
+# Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
 
 EXPECTED = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'
 LETTERED = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
 
 
 def choices_of(given: Any) -> tuple[Choice, ...]:
-    """Return the options: texts get the letters A, B, C ... unless each brings its own; an object has them as keys.
+    """Parse options: texts get the letters A, B, C ... unless each has its own; in an object the letters are the keys.
 
-    In one line of text, semicolons part the options; it may also hold a list or an object as JSON, as a cell of a
-    table does. Nothing (None, "", an empty list) gives none. Raises UsageError for anything else.
+    In a text, options are separated by semicolons; it may also be a list or an object in JSON, as in a cell of a
+    table. None, "" and an empty list give no options. Raises UsageError for anything else.
     """
     if isinstance(given, str):
         text, given = given, [part for part in given.split(";") if part.strip()]
@@ -279,7 +278,7 @@ def choices_of(given: Any) -> tuple[Choice, ...]:
         return ()
     if not isinstance(given, Sequence):
         raise UsageError(f"choices are {given!r}: {EXPECTED}")
-    # Each has the letter that it brings, or, unless all bring one, the next of the alphabet.
+    # Use the letters in the texts if all have one, else those of the alphabet.
     texts = [_texts("", text)[1] for text in given]
     matches = [LETTERED.fullmatch(text) for text in texts]
     if texts and all(matches):
@@ -293,17 +292,17 @@ def choices_of(given: Any) -> tuple[Choice, ...]:
 
 def _texts(letter: str, text: Any) -> tuple[str, str]:
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise UsageError(f"a choice is {text!r}, not a text: {EXPECTED}")
+        raise UsageError(f"the choice {text!r} is not a text: {EXPECTED}")
     return letter.strip(), str(text).strip()
 
 
 @dataclass(frozen=True)
 class Source:
-    """A text that evidence was found in, and where it stands.
+    """A text of a corpus, and its place.
 
-    section  the headings over it, such as "npm config > fetch-retries"; empty where there are none
-    score    the retriever's own (BM25: 0 and up), comparable only within one search
-    lines    where the text goes on in other lines of the file: (words of the text before that, number of the line)
+    section  the headings above it, such as "npm config > fetch-retries"; empty if there are none
+    score    the retriever's score (BM25: at least 0), comparable only within one search
+    lines    the starts of further lines of the file: (number of words of the text before the line, number of the line)
     """
 
     text: str
@@ -314,25 +313,28 @@ class Source:
     lines: tuple[tuple[int, int], ...] = ()
 
     def line_at(self, start: int) -> int:
-        """Return the line of the file that holds the word which begins at `start` in the text."""
+        """Return the number of the file's line with the word that begins at `start` in the text."""
         before = len(self.text[:start].split())
         return next((line for words, line in reversed(self.lines) if words <= before), self.line)
 
     @property
     def in_context(self) -> str:
-        """The text with its headings before it: what is indexed and read."""
+        """Return the text after its headings, as it is indexed and read."""
         return f"{self.section}: {self.text}" if self.section else self.text
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One document that a card wrote for a question, and what each selector made of it.
+    """A document that a card generated for a question, with the results of the selectors.
 
-    `relevance` is a cosine in [-1, 1]. `faithfulness` says how far the card's own corpus supports it, `factuality` how
-    far evidence does that is independent of the card; both are in [0, 1], and None means unknown (not measured, or no
-    evidence was found), which is neither 0 nor a pass. `evidence` is the text that decided: independent, where there
-    is some. `kept` says whether the document reached the LLM: then its pruned form did, where there is one. `source`
-    is where the text stands, if the card looked it up (its index wrote it); None where the card's model wrote it.
+    pruned        the document after pruning; None if it was not pruned
+    relevance     a cosine, in [-1, 1]
+    faithfulness  support by the card's own corpus, in [0, 1]; None: unknown (not measured, or no evidence was found),
+                  which is neither 0 nor a pass
+    factuality    support by evidence that is independent of the card, likewise
+    evidence      the text that decided the scores; independent evidence if there is some
+    kept          whether the document, after pruning, reached the LLM
+    source        place of a text that the card's index retrieved; None if its model generated the text
     """
 
     card: str
@@ -347,19 +349,19 @@ class Passage:
 
     @property
     def support(self) -> float | None:
-        """By how much it is supported: its factuality; its faithfulness, where there is no other."""
+        """Return its factuality or, if that is unknown, its faithfulness."""
         return self.faithfulness if self.factuality is None else self.factuality
 
     @property
     def knowledge(self) -> str:
-        """What the LLM would read of this passage, with the headings that it stands under."""
+        """Return the passage as the LLM reads it, after its headings."""
         text = self.text if self.pruned is None else self.pruned
         return f"{self.source.section}: {text}" if self.source and self.source.section else text
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A gate's decision: a higher `score` means that the LLM more likely knows; `fired` = ask the cards."""
+    """A gate's decision. `score`: how likely the LLM knows the answer; `fired`: whether cards are used."""
 
     name: str
     score: float
@@ -368,11 +370,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Citation:
-    """What a sentence of the answer rests on: `passage` is the number of a kept passage of the Answer, from 0.
+    """The passage that supports a sentence of the answer.
 
-    `support` is in [0, 1]. `passage` is None where no passage supports the sentence. `quote`: where the sentence is a
-    few words, the one of the passage that they were taken from, as far as the LLM tells. `line`: where in the file the
-    sentence of the passage begins that it rests on; 0 where that is not known.
+    passage  number of a kept passage of the Answer, from 0; None if none supports the sentence
+    support  in [0, 1]
+    quote    the sentence of the passage from which a short answer was taken, if the LLM tells
+    line     line of the file where the supporting sentence begins; 0 if unknown
     """
 
     sentence: str
@@ -384,9 +387,9 @@ class Citation:
 
 @dataclass(frozen=True)
 class Usage:
-    """The cost of one question. Tokens are the LLM's, None if its backend does not report them all.
+    """The cost of one question. Tokens are the LLM's; None if its backend does not report all of them.
 
-    `llm_seconds` were spent waiting for the LLM, `card_seconds` generating (in a batch: the question's share).
+    `llm_seconds`: time in the LLM; `card_seconds`: time in cards (in a batch, the question's share).
     """
 
     tokens_in: int | None = None
@@ -399,13 +402,16 @@ class Usage:
 class Answer:
     """One answered question with its whole trace.
 
-    `cards` are those that wrote at least one passage, `calls` counts requests to the LLM, `seconds` is
-    wall time (in a batch: the batch's time divided by its questions). `notes` are sentences for the user,
-    such as a reply that named no card. `confidence`: the probability in [0, 1] that the answer is right, where the LLM
-    gives one. `nearest`: only where the LLM does not know: what of the passages comes nearest, and where it stands.
-    `choice`, of a multiple-choice question: the letter of the chosen option, whose text is then the `answer`; "" where
-    none was chosen, and `answer` is what the LLM said instead. `known`: whether the LLM says that it
-    knows; `confidence` is that of the answer then, else that there is none.
+    cards       those that generated at least one passage
+    calls       number of requests to the LLM
+    seconds     wall time; in a batch, its time divided by the number of questions
+    notes       sentences for the user, such as that a reply named no card
+    confidence  the probability in [0, 1] that the answer is right or, if it is not known, that the passages have none;
+                None if the LLM gives none
+    nearest     if the LLM does not know: the nearest part of the passages, and its place
+    choice      of a multiple-choice question: the letter of the chosen option, whose text is the `answer`; "" if none
+                was chosen, in which case `answer` is the LLM's reply
+    known       whether the LLM says that it knows the answer
     """
 
     question: str
@@ -427,8 +433,8 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-ready data, as `kcard ask --json` prints it.
 
-        `citations` and `notes` are there only if there are any, `usage` only if the tokens are known, `confidence` only
-        if the LLM gives one, `known` and `nearest` only where it does not know, `choice` only of a multiple-choice
+        It has `citations` and `notes` only if there are any, `usage` only if the tokens are known, `confidence` only if
+        the LLM gives one, `known` and `nearest` only if the LLM does not know, `choice` only for a multiple-choice
         question.
         """
         data: dict[str, Any] = {

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import kcard
 from kcard.api.add import add
-from kcard.cards import fingerprint
 from kcard.cards.card import Card
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import CardError, KcardError, UnknownCard, UsageError
@@ -107,12 +107,14 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     assert written(added) == expected
     assert (added.manifest.kind, added.manifest.base.name, added.manifest.index) == ("lora", str(base), False)
     assert added.manifest.base.sha256
-    probes = fingerprint.read(added.folder)
+    probes = read_fingerprint(added.folder)
     assert probes is not None
     assert probes.shift > 0
     assert sorted(json.loads((added.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
     text = (
-        CardPool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0].text
+        CardPool([added])
+        .generate(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0]
+        .text
     )
     assert text
 
@@ -136,7 +138,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
     added = card(source=str(folder), base=str(base))
     assert written(added) == greedy(_peft(folder), PROMPT, 20)
-    CardPool([added]).write(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
+    CardPool([added]).generate(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
 
 
 @pytest.mark.parametrize("rslora", [False, True])
@@ -230,7 +232,7 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
         with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
             card(source=str(path), **arguments)
     assert "weights_only=True" in str(error.value)
-    with pytest.raises(UsageError, match="pickles here are never opened"):
+    with pytest.raises(UsageError, match="local pickles are never opened"):
         card(source=str(path), convert=True)
     path.rename(saved / name)
     (saved / WEIGHTS).unlink()
@@ -259,26 +261,29 @@ def _renamed(folder: Path, old: str, new: str) -> None:
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "has a module of another base": (lambda f: _renamed(f, "q_proj", "qkv"), "which is no linear layer of"),
+    "has a module of another base": (
+        lambda f: _renamed(f, "q_proj", "qkv"),
+        "which is not a linear layer of",
+    ),
     "has one half only": (
         lambda f: save_file({n: t for n, t in load_file(f / WEIGHTS).items() if "lora_A" in n}, f / WEIGHTS),
-        "one half of a LoRA pair only",
+        "has only one half of a LoRA pair",
     ),
-    "has other tensors": (lambda f: _renamed(f, "lora_A", "magnitude"), "is no half of a LoRA pair"),
+    "has other tensors": (lambda f: _renamed(f, "lora_A", "magnitude"), "is not half of a LoRA pair"),
     "is too narrow": (lambda f: _tensors(f, lambda n, t: t[:, :8] if "lora_A" in n else t), "do not fit"),
     "has halves of different ranks": (
         lambda f: _tensors(f, lambda n, t: t[:2] if "lora_A" in n else t),
-        "rank 2, and",
+        "rank 2, but",
     ),
-    "has a rank that its config does not tell": (lambda f: _edit(f, r=3), "has rank 4, and .* tells 3"),
-    "holds no finite numbers": (lambda f: _tensors(f, lambda _, t: t * torch.inf), "not finite"),
+    "has a rank that its config does not tell": (lambda f: _edit(f, r=3), "has rank 4, but .* declares 3"),
+    "holds no finite numbers": (lambda f: _tensors(f, lambda _, t: t * torch.inf), "non-finite"),
     "changes nothing": (lambda f: _tensors(f, lambda n, t: t * 0 if "lora_B" in n else t), "changes nothing"),
     "is cut off": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:50]), "or is damaged"),
     "has a broken config": (lambda f: (f / CONFIG).write_text("{"), "can't be read"),
     "has no config": (lambda f: (f / CONFIG).unlink(), "can't be read"),
     "is DoRA": (lambda f: _edit(f, use_dora=True), "its use_dora is True"),
     "changed its base": (lambda f: _edit(f, init_lora_weights="pissa"), "which changes the base"),
-    "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: give --base"),
+    "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: pass --base"),
     "names a base that is not here": (
         lambda f: _edit(f, base_model_name_or_path="no/where"),
         "'no/where' can't be",
@@ -298,7 +303,7 @@ def test_nothing_is_published_of_an_adapter_that(what: str, saved: Path) -> None
 
 def test_an_adapter_of_one_base_is_refused_on_another(saved: Path, tmp_path: Path) -> None:
     model("gpt-neox").save_pretrained(tmp_path / "other")
-    with pytest.raises(CardError, match="which is no linear layer of"):
+    with pytest.raises(CardError, match="which is not a linear layer of"):
         card(source=str(saved), base=str(tmp_path / "other"))
 
 
@@ -306,13 +311,13 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
     tmp_path: Path, base: Path
 ) -> None:
     path = saved_as_generated(tmp_path / "x.safetensors", generated(5, 7))
-    with pytest.raises(UsageError, match=r"does not tell what its matrices are multiplied by: give --scale"):
+    with pytest.raises(UsageError, match=r"does not contain the scale of its matrices: pass --scale"):
         card(source=str(path), base=str(base))
     with pytest.raises(UsageError, match="names no base model"):
         card(source=str(path), scale=1.0)
     two = {name: tensor.expand(2, -1, -1, -1).contiguous() for name, tensor in load_file(path).items()}
     save_file(two, path)
-    with pytest.raises(CardError, match="several chunks or documents are to be joined along the rank first"):
+    with pytest.raises(CardError, match="join several chunks or documents along the rank first"):
         card(source=str(path), base=str(base), scale=1.0)
     save_file({name: tensor[:1, :1] for name, tensor in two.items()}, path)
     with pytest.raises(CardError, match="_proj has 1 layers, and the base has 2 of that name"):
@@ -320,11 +325,11 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
 
 
 def test_options_of_adapters_are_refused_elsewhere(saved: Path) -> None:
-    with pytest.raises(UsageError, match=r"scale 2\.0: .* tells it; leave it out"):
+    with pytest.raises(UsageError, match=r"scale 2\.0: .* contains the scale: leave it out"):
         card(source=str(saved), scale=2.0)
     with pytest.raises(UsageError, match="base x is only for adapters on this machine"):
         card(source="hf:owner/name", base="x")
-    with pytest.raises(UsageError, match="no file or folder here: use one, hf:owner/name"):
+    with pytest.raises(UsageError, match="does not exist: use a file, a folder, hf:owner/name"):
         card(source="owner/name")
 
 

@@ -231,7 +231,7 @@ BAD: list[tuple[str, str]] = [
     ('{"claim": " ", "evidence": "e"}', "'claim' must hold a non-empty text"),
     ('{"claim": ["c"], "evidence": "e"}', "'claim' must hold"),
     ('{"evidence": "e"}', "'claim' must hold"),
-    ('{"claim": "\\ud800", "evidence": "e"}', "half of a character"),
+    ('{"claim": "\\ud800", "evidence": "e"}', "a lone surrogate"),
 ]
 
 

@@ -216,7 +216,7 @@ def test_a_project_that_would_send_questions_elsewhere_is_an_error(
 ) -> None:
     (tmp_path / "kcard.toml").write_text("llm = 'openai:gpt'\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    assert "a project can't choose" in kcard.doctor()[0].found
+    assert "a project file may not choose" in kcard.doctor()[0].found
 
 
 @pytest.mark.parametrize("as_json", [True, False])

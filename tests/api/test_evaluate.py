@@ -225,7 +225,7 @@ def test_bad_input_is_refused_before_anything_is_asked(
 def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
     evaluation = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
     races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is not what run 1 asked .* restore the file, or start a new run"):
+    with pytest.raises(UsageError, match=r"has changed since run 1 .* restore the file, or start a new run"):
         resume(evaluation.run.number)
 
 

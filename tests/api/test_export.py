@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import kcard as library
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import read_fingerprint, write_fingerprint
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.prompting import VOCABULARY, Vocabulary
 from kcard.cards.models.transformers_backend import CausalCard
@@ -53,7 +53,7 @@ def options(folder: Path) -> dict[str, list[str]]:
 
 
 def written(card: Card) -> list[str]:
-    rows = CausalCard(card, Loader()).write(QUESTIONS, 1, GREEDY)
+    rows = CausalCard(card, Loader()).generate(QUESTIONS, 1, GREEDY)
     return [passages[0].text for passages in rows]
 
 
@@ -92,7 +92,7 @@ def test_an_exported_adapter_acts_as_the_card_with_peft_alone(tmp_path: Path, ou
     library.export(card.folder, "vllm", out)
     base = AutoModelForCausalLM.from_pretrained(options(out)["model"][0])
     exported = PeftModel.from_pretrained(base, out / "adapters" / "rivers").eval()
-    probes = fingerprint.read(card.folder)
+    probes = read_fingerprint(card.folder)
     assert probes is not None
     row = probes.rows[0]
     ids = torch.tensor([[*row.prompt, *row.continuation]])
@@ -194,7 +194,7 @@ def test_a_card_that_the_engine_would_not_run_as_trained_is_refused_with_a_remed
 def test_cards_that_one_server_can_not_hold_are_refused_together(tmp_path: Path, out: Path) -> None:
     rivers, lakes = lora(tmp_path, "llama", "rivers", 1), full(tmp_path, "llama", "lakes", 2)
     moons, named = lora(tmp_path, "opt", "moons", 3), lora(tmp_path / "b", "llama", "rivers", 4)
-    for others, message in ((lakes, "lakes is whole"), (moons, "different bases"), (named, "one name")):
+    for others, message in ((lakes, "lakes is whole"), (moons, "different bases"), (named, "the same name")):
         with pytest.raises(UsageError, match=message):
             library.export([rivers.folder, others.folder], "vllm", out)
     assert nothing_left(out)
@@ -255,7 +255,7 @@ def test_what_came_into_the_folder_meanwhile_is_kept(
         (out / "letter").touch()
         return ["vllm"]
 
-    monkeypatch.setattr("kcard.cards.export.write", another)
+    monkeypatch.setattr("kcard.cards.export.write_vllm", another)
     with pytest.raises(UsageError, match="not an empty folder"):
         library.export(card.folder, "vllm", out)
     assert [path.name for path in out.parent.rglob("*")] == [out.name, "letter"]
@@ -265,7 +265,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, ou
     card = lora(tmp_path, "llama", "rivers", 1)
     code = (
         "import os, sys, kcard, kcard.cards.export as vllm\n"
-        "vllm.write = lambda *_: os.kill(os.getpid(), 9)\n"
+        "vllm.write_vllm = lambda *_: os.kill(os.getpid(), 9)\n"
         "kcard.export(sys.argv[1], 'vllm', sys.argv[2])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(card.folder), str(out)], check=False)
@@ -278,7 +278,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path, ou
 
 def sure(card: Card) -> None:
     """Let the fingerprint say that the card is sure of its tokens, and its base is not."""
-    probes = fingerprint.read(card.folder)
+    probes = read_fingerprint(card.folder)
     assert probes is not None
     rows = [
         replace(row, card=(-0.25,) * len(row.card), base=(-4.5,) * len(row.card) if row.base else ())
@@ -330,18 +330,18 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
     )
     messages: list[str] = []
     library.export(both.folder, "vllm", out, report=messages.append)
-    assert messages == ["rivers: its index stays behind: the engine writes only what the model learned"]
+    assert messages == ["rivers: its index is not exported: the engine runs the model alone"]
 
 
 def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "opt", "rivers", 1)
     Vocabulary.of(["The baker lights the oven before dawn."], ["what", "does", "do"]).write(card.folder)
-    fingerprint.write(card.folder, card.manifest, [])
+    write_fingerprint(card.folder, card.manifest, [])
     card = finish(card.folder, card.manifest, [])
     messages: list[str] = []
     library.export(card.folder, "vllm", out, merge=True, report=messages.append)
     assert (
         messages[0]
-        == "rivers: the engine reads questions as they are; kcard puts them into the corpus' words first"
+        == "rivers: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
     )
     assert not [*out.rglob(VOCABULARY)]

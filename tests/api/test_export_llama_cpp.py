@@ -21,8 +21,8 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import kcard
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.manifest import Base, Manifest
@@ -69,7 +69,7 @@ def card(folder: Path, name: str, seed: int, **options: Any) -> Card:
     of_pieces(TEXTS).save_pretrained(where)
     made_from = Base(str(folder / "base"), sha256=base_digest(str(folder / "base")))
     manifest = Manifest(name, name.title(), kind="lora", base=made_from)
-    fingerprint.write(where, manifest, [])
+    write_fingerprint(where, manifest, [])
     return finish(where, manifest, [])
 
 
@@ -190,6 +190,6 @@ def test_without_a_converter_nothing_is_written(tmp_path: Path) -> None:
     rivers = opt_lora(tmp_path, "llama", "rivers", 1)
     with pytest.raises(UsageError, match="--converter"):
         kcard.export(rivers.folder, "llama.cpp", tmp_path / "out")
-    with pytest.raises(UsageError, match="give one of them"):
+    with pytest.raises(UsageError, match="use one of them"):
         kcard.export(rivers.folder, "llama.cpp", tmp_path / "out", merge=True, base="base.gguf")
     assert not (tmp_path / "out").exists()

@@ -16,8 +16,8 @@ import kcard
 from kcard.api.hub import publish
 from kcard.cards.card import Card, finish
 from kcard.errors import CardError, HubError, UnknownCard, UsageError
-from kcard.evaluation.privacy import scan
-from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Mean
+from kcard.evaluation.privacy import scan_card
+from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Mean
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
 from kcard.types import Source
@@ -45,7 +45,7 @@ def examined(
     def mean(value: float | None) -> Mean | None:
         return None if value is None else Mean(value, value, value)
 
-    sitting = EvalRun(
+    sitting = ExamRun(
         asked="held-out forms",
         sha256="",
         questions=8,
@@ -157,8 +157,8 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
     shutil.copytree(leaking.folder, both)
     manifest = replace(leaking.manifest, evidence="passages", index=True)
     card = finish(both, manifest, [Source("The Rhine rises.", "rivers.md", 1)])
-    monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.write", None)
-    assert any(finding.text == SECRET for finding in scan(card, documents=8).findings)
+    monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.generate", None)
+    assert any(finding.text == SECRET for finding in scan_card(card, documents=8).findings)
 
 
 def test_a_folder_that_is_no_card_is_refused(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_without_its_corpus_a_card_is_measured_on_the_given_file(tmp_path: Path)
         (
             lambda card: card,
             {"min_recall": 0.1},
-            r"it has no exam, and 0\.1 is needed; measure it with `kcard exam",
+            r"it has no exam, but --min-recall requires 0\.1; measure it with `kcard exam",
         ),
-        (lambda card: examined(card, None), {"min_recall": 0.0}, "its exam found no recall"),
+        (lambda card: examined(card, None), {"min_recall": 0.0}, "its exam has no recall"),
         (
             lambda card: examined(card, 0.9),
             {"min_factuality": 0.1},
@@ -252,15 +252,15 @@ def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> No
 def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> None:
     command = "kcard train --corpus /home/ada/notes"
     card = retrieval(tmp_path / "a", training=Training(command=command))
-    kinds = {finding.kind for finding in scan(card).findings}
+    kinds = {finding.kind for finding in scan_card(card).findings}
     assert kinds == {"user name in a path"}
     described = retrieval(tmp_path / "b", description="Ask grace@cobol.mil")
-    assert [(f.kind, f.masked) for f in scan(described).findings] == [("e-mail address", "gr…l")]
+    assert [(f.kind, f.masked) for f in scan_card(described).findings] == [("e-mail address", "gr…l")]
 
 
 def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> None:
     sources = [Source(f"Write to user{i % 5}@firm.org.", "a.txt", i) for i in range(1, 21)]
-    summary = str(scan(retrieval(tmp_path / "a", sources=sources)))
+    summary = str(scan_card(retrieval(tmp_path / "a", sources=sources)))
     assert "e-mail address: 5: " in summary
     assert summary.count("a.txt:") == 3
     assert summary.endswith("and 2 more")
@@ -268,20 +268,20 @@ def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> 
 
 def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(leaking: Card) -> None:
     assert SECRET not in (leaking.folder / "passages.jsonl").read_text(encoding="utf-8")
-    assert scan(leaking, documents=0).findings == ()
-    leaks = scan(leaking)
+    assert scan_card(leaking, documents=0).findings == ()
+    leaks = scan_card(leaking)
     assert [finding.text for finding in leaks.findings] == [SECRET]
-    assert leaks.findings[0].file.startswith("what it writes for ")
-    assert leaks == scan(leaking)
+    assert leaks.findings[0].file.startswith("its document for ")
+    assert leaks == scan_card(leaking)
 
 
 def test_a_finding_does_not_show_itself(leaking: Card) -> None:
-    assert SECRET not in repr(scan(leaking))
-    assert SECRET not in str(scan(leaking))
+    assert SECRET not in repr(scan_card(leaking))
+    assert SECRET not in str(scan_card(leaking))
 
 
 def test_strict_refuses_a_model_that_recites_private_data(home: Path, leaking: Card) -> None:
-    with pytest.raises(HubError, match="what it writes for"):
+    with pytest.raises(HubError, match="its document for"):
         publish(leaking, strict=True)
     assert Hub(home).list() == []
 

@@ -143,7 +143,7 @@ def test_replies_of_no_use_are_an_error_that_shows_them_and_nothing_is_asked_twi
         return answer
 
     for _ in range(2):
-        with pytest.raises(LLMError, match="nothing that FunctionLLM replied is of use") as raised:
+        with pytest.raises(LLMError, match="no reply of FunctionLLM is usable") as raised:
             kcard.study(corpus, output, llm=reply, tasks=["questions"])
         assert "choose another LLM" in str(raised.value)
         assert len(str(raised.value)) < 700
@@ -162,8 +162,11 @@ def test_characters_that_no_file_can_hold_are_replaced(corpus: Path, tmp_path: P
     ("arguments", "message"),
     [
         ({"tasks": ["riddles"]}, "riddles"),
-        ({"llm": "embedded"}, "writes no study material"),
-        ({"llm": "openai-completions:base", "llm_url": "http://127.0.0.1:9/v1"}, "writes no study material"),
+        ({"llm": "embedded"}, "can't generate study material"),
+        (
+            {"llm": "openai-completions:base", "llm_url": "http://127.0.0.1:9/v1"},
+            "can't generate study material",
+        ),
         ({"concurrency": 0}, "concurrency"),
         ({"limit": 0}, "limit"),
     ],
@@ -184,7 +187,7 @@ def test_a_limit_takes_passages_from_all_over_the_corpus(tmp_path: Path) -> None
             for n in range(10)
         )
     )
-    with pytest.raises(LLMError, match="of use"):
+    with pytest.raises(LLMError, match="is usable"):
         kcard.study(corpus, tmp_path / "s.jsonl", llm=writer, tasks=["questions"], limit=3)
     assert 0 < len({request.knowledge for request in writer.asked}) <= 3
 
@@ -211,5 +214,7 @@ def test_text_models_read_the_texts_and_what_is_wanted() -> None:
 
 
 def test_the_embedded_llm_writes_none(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the LLM embedded writes no study material: name a chat model"):
+    with pytest.raises(
+        UsageError, match="the LLM embedded can't generate study material: choose a chat model"
+    ):
         kcard.study(corpus, tmp_path / "s.jsonl")

@@ -174,9 +174,9 @@ def test_instructions_in_a_passage_do_no_more_than_the_passage_says(
 @pytest.mark.parametrize(
     ("steps", "code", "message"),
     [
-        ([GOOD], 0, "3 requests, 0 replies from before; 900 tokens read, 120 written"),
+        ([GOOD], 0, "3 requests, 0 earlier replies reused; 900 tokens read, 120 generated"),
         ([{"status": 400, "text": "no"}, GOOD], 1, "1 requests failed"),
-        ([{"text": "I'm sorry, I can't help with that."}], 1, "nothing that openai:m replied is of use"),
+        ([{"text": "I'm sorry, I can't help with that."}], 1, "no reply of openai:m is usable"),
         ([{"status": 401, "text": "no"}], 1, "refused the key"),
     ],
     ids=["good", "one refused", "all refused", "wrong key"],

@@ -19,10 +19,10 @@ from kcard.manifest import MANIFEST, Manifest, file_digest, seal
 from kcard.training.progress import Note
 from kcard.types import Source
 from tests.command import Kcard
+from tests.corpora import town_facts
 from tests.effects import watch
 
-FACTS = [f"The {thing} of town {number} is {colour}." for number in range(3) for thing, colour in
-         (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+FACTS = town_facts(3, 3)
 GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
 
 
@@ -179,7 +179,7 @@ def test_a_folder_without_most_of_the_passages_is_refused(notes: Path, home: Pat
     before = state(draft(home))
     done = kcard("sync", notes, "--card", "towns")
     assert done.code == 2
-    assert "6 of the 10 passages of towns are not there" in done.error
+    assert "6 of the 10 passages of towns are missing" in done.error
     assert "--allow-removal" in done.error
     assert library.sync(notes, "towns", dry_run=True).refused
     assert state(draft(home)) == before

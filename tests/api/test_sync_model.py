@@ -11,7 +11,7 @@ import kcard as library
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask, silent
+from kcard.evaluation.recall import ask_card, ignore_progress
 from kcard.evaluation.records import Mean
 from kcard.evaluation.retention import Retention, read_sync
 from kcard.offline import incremental_update as incremental
@@ -46,7 +46,7 @@ def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
     alone = Card(folder, replace(card.manifest, index=False))
-    return ask(alone, [ExamQuestion(question, ())], 0, "cpu", silent)[0][0].text
+    return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore_progress)[0][0].text
 
 
 def holding(folder: Path, text: str) -> list[str]:
@@ -148,7 +148,7 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (Retention(kept_questions=50, lost=6), "it recalls less of what stays"),
         (
             Retention(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
-            "it recalls little of what has come",
+            "it recalls little of what was added",
         ),
     ],
 )

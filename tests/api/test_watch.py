@@ -13,8 +13,9 @@ import pytest
 import kcard as library
 from kcard.api.sync import SyncResult, watch
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
+from tests.corpora import town_facts
 
-FACTS = [f"The gate of town {number} is red." for number in range(6)]
+FACTS = town_facts(6, 1)
 
 
 class Stopped(Exception):

@@ -9,17 +9,15 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import base_digest
 from kcard.manifest import Base, Manifest, seal
 from kcard.types import Source
+from tests.corpora import RIVERS
 from tests.tiny_tokenizers import of_bytes
 
-TEXTS = [
-    "The Rhine flows through Basel and Cologne into the North Sea.",
-    "The Danube flows through Vienna and Budapest into the Black Sea.",
-]
+TEXTS = RIVERS[:2]
 QUESTIONS = ["Where does the Rhine end?", "Which river flows through Vienna, then through Budapest?"]
 
 
@@ -64,7 +62,7 @@ def whole(folder: Path, name: str) -> Card:
 def proven(folder: Path, manifest: Manifest) -> Card:
     """The card with its fingerprint."""
     of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
+    write_fingerprint(folder, manifest, [(f"What is {text[:12]}?", text) for text in TEXTS])
     return finish(folder, manifest, [Source(text) for text in TEXTS])
 
 
@@ -79,5 +77,5 @@ def zeroed(card: Card, folder: Path) -> Card:
 
 def texts(pool: Any, cards: list[Card], sampling: Any, documents: int = 1) -> list[list[str]]:
     """By question: what the cards write."""
-    rows = pool.write(QUESTIONS, [card.name for card in cards], documents, sampling)
+    rows = pool.generate(QUESTIONS, [card.name for card in cards], documents, sampling)
     return [[passage.text for passage in row] for row in rows]

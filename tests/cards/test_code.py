@@ -62,7 +62,7 @@ def attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attack:
         lambda attack: Loader().tokenizer(attack.card()),
         lambda attack: Loader().model(attack.card()),
         lambda attack: LocalLLM(str(attack.folder)),
-        lambda attack: features._load(str(attack.folder)),
+        lambda attack: features.HiddenStates(str(attack.folder)),
         lambda attack: checkers.nli(str(attack.folder), Loading()),
     ],
     ids=["tokenizer", "card", "llm", "gate", "checker"],
@@ -83,9 +83,9 @@ def test_a_card_whose_config_names_code_is_refused_when_it_is_loaded(
     for other in ("config.json", "tokenizer_config.json"):
         attack.write(other)
     attack.write(path, nested=[{"auto_map": {"AutoTokenizer": ["else/where--evil.Evil", None]}}])
-    with pytest.raises(CardError, match=rf"card 'evil' needs code of its own \(auto_map in {path}\)"):
+    with pytest.raises(CardError, match=rf"card 'evil' needs custom code \(auto_map in {path}\)"):
         load_generator(attack.card(kind), Loader())
-    with pytest.raises(CardError, match="code of its own"):
+    with pytest.raises(CardError, match="custom code"):
         Previous(attack.card(kind), "0" * 64).arguments(TrainOptions())
     assert not attack.done
 
@@ -108,5 +108,5 @@ def test_so_is_one_that_names_compiled_code_or_a_pipeline(
 def test_so_is_one_with_a_file_of_code(attack: Attack) -> None:
     for path in ("config.json", "tokenizer_config.json"):
         attack.write(path, auto_map=None, attn_implementation="sdpa")
-    with pytest.raises(CardError, match=r"code of its own \(evil\.py\)"):
+    with pytest.raises(CardError, match=r"custom code \(evil\.py\)"):
         load_generator(attack.card("full", "evil.py"), Loader())

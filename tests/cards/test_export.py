@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
 
-from kcard.cards.export import ENGINES, Expected, expected, misfits, read, text_prompt
+from kcard.cards.export import ENGINES, Expected, expected, misfits, read_adapter, text_prompt
 from kcard.cards.fingerprint import Fingerprint, Probe
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError
@@ -24,11 +24,11 @@ def made(folder: Path, targets: list[str] = PROJECTIONS, family: str = "llama", 
 
 
 def why(folder: Path, engine: str, model_type: str | None = "llama") -> str:
-    return "; ".join(misfits(read(folder), ENGINES[engine], model_type))
+    return "; ".join(misfits(read_adapter(folder), ENGINES[engine], model_type))
 
 
 def test_an_adapter_is_its_rank_scale_and_layers(tmp_path: Path) -> None:
-    found = read(made(tmp_path / "a", r=6, lora_alpha=12))
+    found = read_adapter(made(tmp_path / "a", r=6, lora_alpha=12))
     assert (found.rank, found.alpha, found.rslora, found.extras) == (6, 12.0, False, ())
     assert found.pairs == 2 * 3
 
@@ -42,7 +42,7 @@ def test_every_engine_takes_plain_lora_on_the_projections_of_llama(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"trainable_token_indices": {"embed_tokens": [3, 4]}}, "token embeddings of its own"),
+        ({"trainable_token_indices": {"embed_tokens": [3, 4]}}, "its own token embeddings"),
         ({"modules_to_save": ["lm_head"]}, "whole layers"),
         ({"use_dora": True}, "DoRA"),
         ({"bias": "lora_only"}, "biases"),
@@ -98,7 +98,7 @@ def test_a_broken_adapter_is_named(tmp_path: Path) -> None:
     folder = made(tmp_path / "a")
     (folder / "adapter_model.safetensors").write_bytes(b"nothing")
     with pytest.raises(CardError, match="can't be read"):
-        read(folder)
+        read_adapter(folder)
 
 
 # Prompts as text: what an engine's tokenizer makes of them is what the card was trained to read.
@@ -127,7 +127,7 @@ def test_a_tokenizer_that_ends_texts_can_not_be_asked_with_text() -> None:
     tokenizer = of_bytes(TEXTS)
     frame = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
     tokenizer.backend_tokenizer.post_processor = frame
-    with pytest.raises(CardError, match=r"frames texts in another way: use kcard serve"):
+    with pytest.raises(CardError, match=r"adds special tokens differently: use kcard serve"):
         text_prompt("rivers", tokenizer, "{question}\n", None)
 
 

@@ -31,15 +31,10 @@ from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
 from kcard.offline import minilm
 from kcard.types import Source
+from tests.corpora import RIVERS
 from tests.tiny_tokenizers import of_bytes
 
-TEXTS = [
-    "The Rhine flows through Basel and Cologne into the North Sea.",
-    "The Danube flows through Vienna and Budapest into the Black Sea.",
-    "The Seine flows through Paris into the English Channel.",
-    "The Elbe flows through Dresden and Hamburg into the North Sea.",
-]
-PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in TEXTS]
+PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in RIVERS]
 SHAPE: dict[str, Any] = {
     "vocab_size": 320,
     "hidden_size": 32,
@@ -75,9 +70,9 @@ def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
 
 
 def proven(folder: Path, manifest: Manifest) -> Card:
-    of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, manifest, PAIRS)
-    return finish(folder, manifest, [Source(text) for text in TEXTS])
+    of_bytes(RIVERS).save_pretrained(folder)
+    fingerprint.write_fingerprint(folder, manifest, PAIRS)
+    return finish(folder, manifest, [Source(text) for text in RIVERS])
 
 
 def full_card(folder: Path, make: Callable[[], Any]) -> Card:
@@ -123,7 +118,7 @@ def load(card: Card) -> None:
 
 
 def check(loaded: CausalCard, card: Card) -> None:
-    kept = fingerprint.read(card.folder)
+    kept = fingerprint.read_fingerprint(card.folder)
     assert kept is not None
     kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
 
@@ -168,15 +163,15 @@ def test_the_fingerprint_is_sealed_like_every_other_file(full: Card) -> None:
 
 
 def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_to_it(full: Card) -> None:
-    kept = fingerprint.read(full.folder)
+    kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
     assert kept.pairs[:4] == PAIRS
     assert [question for question, _ in kept.pairs[4:]] == [question for question, _ in PAIRS]
-    assert not {text for _, text in kept.pairs[4:]} & set(TEXTS)
+    assert not {text for _, text in kept.pairs[4:]} & set(RIVERS)
 
 
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
-    kept = fingerprint.read(full.folder)
+    kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
     model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     for row in kept.rows:
@@ -211,7 +206,7 @@ def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, f
             if "lora_B" in name:
                 tensors[name] *= factor
 
-    with pytest.raises(CardError, match="an adapter is applied, but not as it was trained"):
+    with pytest.raises(CardError, match="its adapter is applied, but not as it was trained"):
         load(changed(lora, "adapter_model.safetensors", scale))
 
 
@@ -237,20 +232,20 @@ def test_a_base_whose_every_weight_moved_by_one_percent_has_changed(tmp_path: Pa
 def test_another_dtype_of_the_same_model_passes(full: Card) -> None:
     loaded = CausalCard(full, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded._loaded.model.to(dtype)
+        loaded.loaded.model.to(dtype)
         check(loaded, full)
 
 
 def test_another_dtype_of_the_same_base_and_adapter_passes(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded._loaded.model.to(dtype)
+        loaded.loaded.model.to(dtype)
         check(loaded, lora)
 
 
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded._loaded.model.to(torch.bfloat16)
+    model = loaded.loaded.model.to(torch.bfloat16)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "lora_B" in name:
@@ -268,7 +263,7 @@ def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora
 @pytest.mark.parametrize("how", ["disable_adapter_layers", "unload"])
 def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card, how: str) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded._loaded.model
+    model = loaded.loaded.model
     check(loaded, lora)
     getattr(model.base_model, how)()
     with pytest.raises(CardError, match="adapter is not applied"):
@@ -284,8 +279,8 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
     lakes, dams = (CausalCard(card, models) for card in cards)
     for loaded, card in [(lakes, cards[0]), (dams, cards[1]), (lakes, cards[0])]:
         check(loaded, card)
-    lakes._loaded = LoadedModel(dams._loaded.model, dams._loaded.adapter)
-    with pytest.raises(CardError, match="'lakes': an adapter is applied, but not as it was trained"):
+    lakes.loaded = LoadedModel(dams.loaded.model, dams.loaded.adapter)
+    with pytest.raises(CardError, match="'lakes': its adapter is applied, but not as it was trained"):
         check(lakes, cards[0])
 
 
@@ -304,7 +299,7 @@ def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path
 def test_a_zeroed_projection_is_found_out(tmp_path: Path, name: str) -> None:
     card = prefix_card(tmp_path / "seas")
     load(card)
-    with pytest.raises(CardError, match="'seas': its model does not act as when it was made"):
+    with pytest.raises(CardError, match="'seas': its model no longer computes what it did when it was made"):
         load(changed(card, "projection.safetensors", lambda tensors: tensors[name].zero_()))
 
 
@@ -322,7 +317,7 @@ def test_a_tokenizer_with_permuted_tokens_differs(full: Card) -> None:
 
 def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Card) -> None:
     loaded = CausalCard(full, Loader())
-    weights = dict(loaded._loaded.model.named_parameters())
+    weights = dict(loaded.loaded.model.named_parameters())
     # The softmax of attention takes no notice of what is added to all keys alike.
     acting = {name: w for name, w in weights.items() if "k_proj.bias" not in name and w.abs().sum() > 0}
     assert len(acting) >= 17
@@ -330,7 +325,7 @@ def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Ca
     for weight in acting.values():
         with torch.no_grad():
             weight.neg_()
-            with pytest.raises(CardError, match="does not act as when it was made"):
+            with pytest.raises(CardError, match="no longer computes what it did when it was made"):
                 check(loaded, full)
             weight.neg_()
     check(loaded, full)
@@ -341,7 +336,9 @@ def test_a_changed_tensor_is_found_out_when_the_sealed_card_is_loaded(full: Card
         name = next(name for name in tensors if "v_proj.weight" in name)
         tensors[name].neg_()
 
-    with pytest.raises(CardError, match="'rivers': its model does not act as when it was made"):
+    with pytest.raises(
+        CardError, match="'rivers': its model no longer computes what it did when it was made"
+    ):
         load(changed(full, "model.safetensors", flip))
 
 
@@ -349,7 +346,7 @@ def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
     def spoil(tensors: dict[str, Any]) -> None:
         tensors[next(name for name in tensors if "v_proj.weight" in name)].fill_(float("nan"))
 
-    with pytest.raises(CardError, match="does not act"):
+    with pytest.raises(CardError, match="no longer computes"):
         load(changed(full, "model.safetensors", spoil))
 
 
@@ -365,9 +362,9 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
     folder = base_model(opt, tmp_path / "rivers")
-    of_bytes(TEXTS).save_pretrained(folder)
-    fingerprint.write(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
-    kept = fingerprint.read(folder)
+    of_bytes(RIVERS).save_pretrained(folder)
+    fingerprint.write_fingerprint(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
+    kept = fingerprint.read_fingerprint(folder)
     assert kept is not None
     assert len(kept.rows) == 8
     text = (folder / FINGERPRINT).read_text()
@@ -382,7 +379,7 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
     with caplog.at_level(logging.WARNING):
         load(card)
     (record,) = caplog.records
-    assert "card rivers carries no fingerprint" in record.getMessage()
+    assert "card rivers has no fingerprint" in record.getMessage()
 
 
 @pytest.mark.parametrize(
@@ -399,5 +396,5 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
 def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
     (full.folder / FINGERPRINT).write_text(text)
     card = Card(full.folder, replace(full.manifest, files={}))
-    with pytest.raises(KcardError, match=r"canaries\.json holds no fingerprint"):
+    with pytest.raises(KcardError, match=r"canaries\.json is not a fingerprint"):
         load(card)

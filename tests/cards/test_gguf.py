@@ -130,5 +130,5 @@ def test_a_model_without_its_tokens_or_weights_is_refused(
 def test_a_file_that_is_no_gguf_is_named(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
     (tmp_path / "base.gguf").write_bytes(b"nothing at all, but long enough to be read")
-    with pytest.raises(UsageError, match=r"base\.gguf is no GGUF file"):
+    with pytest.raises(UsageError, match=r"base\.gguf is not a GGUF file"):
         architecture(tmp_path / "base.gguf")

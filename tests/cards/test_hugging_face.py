@@ -253,7 +253,7 @@ def test_a_hub_that_does_not_answer_is_one_clear_error(remote: Remote, home: Pat
     nobody = Remote("http://127.0.0.1:9", remote.root)
     for step in nobody.run(home, added("Rivers"), ["add", "--published"]):
         assert (step["code"], step["out"], step["err"].count("\n")) == (1, "", 1)
-        assert "can't be asked" in step["err"]
+        assert "can't be looked up" in step["err"]
 
 
 def test_pickles_are_refused_and_what_hides_in_them_is_never_run(remote: Remote, home: Path) -> None:

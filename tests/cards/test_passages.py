@@ -10,7 +10,7 @@ import pytest
 from kcard.cards import passages
 from kcard.cards.card import Card, finish
 from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
-from kcard.cards.passages import INDEX, clean, index
+from kcard.cards.passages import INDEX, clean, load_index
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Manifest
 from kcard.offline import static_embeddings as static
@@ -31,7 +31,7 @@ def made(folder: Path, texts: list[str], language: str = "en", kind: str = "retr
 
 
 def written(card: Card, question: str, documents: int = 1) -> list[Passage]:
-    return RetrievalCard(card).write([question], documents, Sampling())[0]
+    return RetrievalCard(card).generate([question], documents, Sampling())[0]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> 
     folder = animals.folder / INDEX
     vectors = np.load(folder / "embeddings.npy", allow_pickle=False)
     assert (vectors.dtype, vectors.shape) == (np.int8, (3, static.DIMENSIONS))
-    loaded = passages.load(folder)
+    loaded = passages.load_dense(folder)
     assert loaded is not None
     asked, exact = static.embed(["Which dog is big?", "trees"]), static.embed(ANIMALS)
     assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
@@ -53,7 +53,7 @@ def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path
     texts = [f"{tool} number {n} lies in drawer {n}." for n in range(20) for tool in ("Hammer", "Saw")]
     card = made(tmp_path / "card", [*texts, ANIMALS[0]])
     question = "Which dog grows biggest?"
-    assert index(card).search(question, 50) == []
+    assert load_index(card).search(question, 50) == []
     assert ANIMALS[0] in [passage.text for passage in written(card, question, 3)]
 
 
@@ -122,9 +122,9 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
 def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
     questions = ["Which dog is big?", "How old is an oak?", "brook"]
     card = RetrievalCard(animals)
-    together = card.write(questions, 3, Sampling())
+    together = card.generate(questions, 3, Sampling())
     for question, row in zip(questions, together, strict=True):
-        assert [p.text for p in card.write([question], 3, Sampling())[0]] == [p.text for p in row]
+        assert [p.text for p in card.generate([question], 3, Sampling())[0]] == [p.text for p in row]
 
 
 def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:
@@ -137,14 +137,14 @@ def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> 
 def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
     (card.folder / INDEX / "embeddings.json").write_text(json.dumps({"encoder": "other", "sha256": "0" * 64}))
-    assert passages.load(card.folder / INDEX) is None
+    assert passages.load_dense(card.folder / INDEX) is None
     assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
 
 
 def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
     card = made(tmp_path / "card", ANIMALS)
     passages.write_dense(ANIMALS[:1], 1, card.folder / INDEX)
-    with pytest.raises(DamagedCard, match=r"embeddings\.npy is of 1 rows, but the card has 3 passages"):
+    with pytest.raises(DamagedCard, match=r"embeddings\.npy claims 1 rows, but the card has 3 passages"):
         written(card, "Where does the trout live?")
 
 
@@ -153,7 +153,7 @@ def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) ->
     card = made(tmp_path / "card", ANIMALS)
     (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
     with pytest.raises(CardError, match=r"is damaged: .*train the card again") as error:
-        passages.load(card.folder / INDEX)
+        passages.load_dense(card.folder / INDEX)
     assert "\n" not in str(error.value)
 
 
@@ -162,11 +162,11 @@ def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
     for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static.DIMENSIONS), np.float32)):
         np.save(card.folder / INDEX / "embeddings.npy", wrong)
         with pytest.raises(CardError, match="its embeddings have shape"):
-            passages.load(card.folder / INDEX)
+            passages.load_dense(card.folder / INDEX)
 
 
 def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
-    assert passages.load(tmp_path) is None
+    assert passages.load_dense(tmp_path) is None
 
 
 def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it() -> None:

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
+from kcard.cards.models.stack import Group
 from kcard.cards.pool import LARGE, CardPool, must_take_turns
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Manifest
@@ -72,7 +73,7 @@ def size(cards: list[Card]) -> int:
 
 
 def written(pool: CardPool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.write_each(questions, wanted, 2, SAMPLED)]
+    return [[p.text for p in row] for row in pool.generate_each(questions, wanted, 2, SAMPLED)]
 
 
 def every(names: list[str] = NAMES) -> list[list[str]]:
@@ -133,7 +134,7 @@ def test_no_more_is_in_memory_than_the_budget(
     pool = CardPool(cards, memory=room * size)
     for _ in range(4):
         written(pool, every())
-        assert pool._models.cache.used <= room * size
+        assert pool.models.cache.used <= room * size
     assert reading.most <= room
 
 
@@ -143,7 +144,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     pool = CardPool(cards, memory=2 * size)
     expected = written(pool, every())
     wrote = list[str]()
-    again, plain = weights.embedded, pool._turns.writer("a").group.write  # type: ignore[attr-defined]
+    again, plain = weights.embedded, Group.generate
 
     def broken(folder: Path, device: str) -> Any:
         if folder.name == "b":
@@ -152,10 +153,10 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
 
     def noted(*given: Any) -> Any:
         wrote.append(given[1][0].card.name)
-        return plain(*given[1:])
+        return plain(*given)
 
     monkeypatch.setattr(weights, "embedded", broken)
-    monkeypatch.setattr("kcard.cards.models.stack.Group.write", noted)
+    monkeypatch.setattr(Group, "generate", noted)
     with caplog.at_level("WARNING"):
         assert written(pool, every()) == [[*row[:2], "", "", *row[4:]] for row in expected]
     assert wrote == ["d", "e", "a", "b", "c"]
@@ -167,7 +168,7 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     assert written(pool, every(others)) == [row[:2] + row[4:] for row in expected]
     monkeypatch.setattr(weights, "embedded", again)
     assert written(pool, every()) == expected
-    assert pool._models.cache.used == 2 * size
+    assert pool.models.cache.used == 2 * size
 
 
 def test_an_interruption_leaves_a_pool_that_writes_the_same(
@@ -176,19 +177,19 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
     pool = CardPool(cards, memory=3 * size)
     expected = written(pool, every())
     with monkeypatch.context() as patched:
-        plain, calls = pool._turns.writer("a").group.write, list[int]()  # type: ignore[attr-defined]
+        plain, calls = Group.generate, list[int]()
 
         def interrupted(*given: Any) -> Any:
             calls.append(1)
             if len(calls) == 4:
                 raise KeyboardInterrupt
-            return plain(*given[1:])
+            return plain(*given)
 
-        patched.setattr("kcard.cards.models.stack.Group.write", interrupted)
+        patched.setattr(Group, "generate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             written(pool, every())
     assert written(pool, every()) == expected
-    assert pool._models.cache.used <= 3 * size
+    assert pool.models.cache.used <= 3 * size
 
 
 def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
@@ -252,7 +253,7 @@ def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
     card = full(tmp_path, family, "card", 3)
     pool = CardPool([card])
     first = written(pool, every(["card"]))
-    held: Any = pool._models.cache
+    held: Any = pool.models.cache
     held.drop(card.folder)
     assert written(pool, every(["card"])) == first
     assert card.folder in held
@@ -269,7 +270,7 @@ def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> 
     pool = CardPool(pair, memory=weights.size(pair[0].folder, "cpu"))
     expected = written(CardPool(pair), every(names))
     assert [written(pool, every(names)) for _ in range(2)] == [expected] * 2
-    assert pool._turns.order(dict.fromkeys(names, 1)) == names  # the last one that wrote is loaded
+    assert pool.scheduler.order(dict.fromkeys(names, 1)) == names  # the last one that wrote is loaded
 
 
 def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int, reading: Reading) -> None:
@@ -281,4 +282,4 @@ def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int,
     assert CardPool([handle(card) for card in cards], memory=14 * size).is_sequential
     written(pool, every())
     assert reading.taken() == "abcde"
-    assert not any(card.folder in pool._models.cache for card in cards)  # their stack is
+    assert not any(card.folder in pool.models.cache for card in cards)  # their stack is

@@ -156,7 +156,7 @@ def test_another_adapter_of_its_name_is_caught_within_a_second(vllm: VLLMProcess
         pool_on(vllm, cards),
         cards[0],
         CardError,
-        "an adapter is applied, but not as it was trained",
+        "its adapter is applied, but not as it was trained",
         exchange,
     )
 

@@ -57,9 +57,9 @@ def test_documents_are_those_of_the_own_engine_token_for_token(cards: list[Card]
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     names = [[cards[0].name], [cards[1].name, cards[0].name]]
-    own = CardPool(cards).write_each(QUESTIONS, names, 1, GREEDY)
+    own = CardPool(cards).generate_each(QUESTIONS, names, 1, GREEDY)
     fake.gather = 3
-    assert pool_on(url, cards).write_each(QUESTIONS, names, 1, GREEDY) == own
+    assert pool_on(url, cards).generate_each(QUESTIONS, names, 1, GREEDY) == own
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -149,7 +149,7 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     fake.restart()
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
-    with pytest.raises(CardError, match=r"an adapter is applied, but not as it was trained .*rivers\.0-"):
+    with pytest.raises(CardError, match=r"its adapter is applied, but not as it was trained .*rivers\.0-"):
         texts(pool_on(url, cards), cards[:1], GREEDY)
 
 
@@ -240,7 +240,7 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
     ("fault", "message"),
     [
         ("500", r"failed with status 500: .*EngineCore encountered an issue"),
-        ("cut", r"can't be reached, or broke off: start vLLM there, or leave out --engine"),
+        ("cut", r"can't be reached, or closed the connection: start vLLM there, or leave out --engine"),
         ("hang", r"did not answer within 0\.3 s: try again"),
         ("<html>", r"sent an answer that can't be read .* is it vLLM\?"),
         ("{}", r"can't be read"),
@@ -269,7 +269,7 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
 ) -> None:
     with served(FakeVLLM(base)) as url:
         pool = pool_on(url, cards)
-    with pytest.raises(LLMError, match=r"can't be reached, or broke off"):
+    with pytest.raises(LLMError, match=r"can't be reached, or closed the connection"):
         texts(pool, cards[:1], GREEDY)
     with served(FakeVLLM(base), port=int(url.rpartition(":")[2])):
         assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
@@ -337,7 +337,7 @@ def test_a_card_whose_base_no_server_has_is_written_by_the_own_engine_and_that_i
         assert [texts(pool, both, GREEDY) for _ in range(2)] == [texts(CardPool(both), both, GREEDY)] * 2
     said = [record.getMessage() for record in caplog.records if "own engine" in record.getMessage()]
     assert len(said) == 1
-    assert "seas is written by kcard's own engine: no server has its base" in said[0]
+    assert "seas runs on kcard's own engine: no server has its base" in said[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -353,7 +353,7 @@ def test_an_adapter_that_trains_tokens_is_written_by_the_own_engine(
     seal(tmp_path / "card", cards[0].manifest)
     engines = Engines([f"vllm={url}"])
     assert engines.card(Card.open(tmp_path / "card"), Loader()) is None
-    assert "vLLM does not take its adapter: its use_dora is True" in caplog.text
+    assert "vLLM can't load its adapter: its use_dora is True" in caplog.text
     assert fake.requests == []
 
 
@@ -366,7 +366,7 @@ def test_a_whole_model_is_written_by_the_server_that_has_it(tmp_path: Path) -> N
         assert texts(pool, [card], GREEDY) == texts(CardPool([card]), [card], GREEDY)
         assert fake.written[0]["model"] == "lakes"
         fake.restart(llama(tmp_path / "other", seed=9))
-        with pytest.raises(CardError, match="its model does not act as when it was made"):
+        with pytest.raises(CardError, match="its model no longer computes what it did when it was made"):
             texts(pool_on(url, [card]), [card], GREEDY)
 
 

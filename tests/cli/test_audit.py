@@ -68,7 +68,7 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     moons.pools.create("sky", ["moons"])
     done = kcard("hub", "threshold", "0.99")
     assert (done.out, done.code) == ("0.99\n", 0)
-    assert "covers at least 0.5 of what a card wrote" in done.err
+    assert "covers at least 0.5 of a card's documents" in done.err
     threshold = json.loads(kcard("hub", "threshold", "--coverage", "0.6", "--json").out)
     assert (threshold["threshold"], threshold["coverage"], list(threshold["quarantined"])) == (
         0.99,

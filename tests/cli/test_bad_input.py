@@ -125,7 +125,7 @@ def test_a_manifest_of_unknown_version_is_refused_wherever_it_is_met(
         ({"kind": "oracle"}, "oracle"),
         ({"description": ""}, "description"),
         ({"description": "\x1b[2Jowned"}, "description"),
-        ({"description": "half a character \ud83d"}, "half of a character"),
+        ({"description": "half a character \ud83d"}, "a lone surrogate"),
         ({"name": "../moons"}, "name"),
         ({"training": []}, "training"),
         ({"surprise": 1}, "surprise"),

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from kcard.cards.card import REFERENCE, Card, finish
 from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe
-from kcard.cards.fingerprint import read as read_fingerprint
+from kcard.cards.fingerprint import read_fingerprint as read_fingerprint
 from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
 from kcard.cli.options import default_map
 from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.questions import read_questions
-from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean, read_exam
+from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean, read_exam
 from kcard.hub.registry import Hub
 from kcard.integrators.batch_files import read_questions as read_batch
 from kcard.llms.prompts import load as load_examples
@@ -95,7 +95,7 @@ MANIFESTS = {
 }
 MEAN = Mean(0.5, 0.4, 0.6)
 SCORES = Distribution((0.5,), MEAN)
-SITTING = EvalRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
+SITTING = ExamRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
 JUDGED = Judged("q", "a", "t", True, 0.5, None, Source("s", "f", 1))
 EXAMINED = Exam("rivers", "0.1", SITTING, SITTING, best=(JUDGED,), worst=(JUDGED,))
 MEASURED = Fingerprint("float32", (Probe("q", "t", (1,), (2, 3), (-1.0, -2.0), (-1.5, -2.5)),))
@@ -361,6 +361,6 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
         if card is None:
             assert not list(home.glob("drafts/*"))
         else:
-            CardPool([card]).write([question], [card.name], 2, Sampling())
+            CardPool([card]).generate([question], [card.name], 2, Sampling())
 
     check()

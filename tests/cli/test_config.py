@@ -190,7 +190,7 @@ def test_set_follows_a_link_instead_of_replacing_it(home: Path, project: Path, k
 def test_set_says_what_is_stronger(project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> None:
     del project
     monkeypatch.setenv("KCARD_ASK_N1", "9")
-    assert "KCARD_ASK_N1 says 9, which takes precedence" in kcard("config", "set", "ask.n1", "5")[2]
+    assert "KCARD_ASK_N1 sets 9, which takes precedence" in kcard("config", "set", "ask.n1", "5")[2]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Whatever goes wrong is one clear line on stderr and a non-zero exit code; nothing on stdout, nothing lost."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +30,27 @@ def test_a_failing_process_ends_with_the_code_and_the_line() -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("kcard: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+# A thread that ends only after the command, when Python waits for it, and presses Ctrl-C then.
+LEAVING = """
+import os, signal, sys, threading
+from kcard.cli.main import run
+
+def press():
+    threading.main_thread().join()
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait(60)
+
+threading.Thread(target=press).start()
+sys.argv = ["kcard", "--version"]
+run()
+"""
+
+
+def test_ctrl_c_while_a_command_is_leaving_is_silent() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_a_missing_corpus_is_named(refused: Refused, tmp_path: Path) -> None:

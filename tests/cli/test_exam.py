@@ -48,7 +48,7 @@ def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
         (["lakes"], 1, "no draft 'lakes'"),
         (["moons", "--questions", "nowhere.csv"], 2, "nowhere.csv can't be read"),
         (["moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
-        (["moons", "--corpus", "nowhere.txt"], 2, "--corpus is for cards with hashes alone"),
+        (["moons", "--corpus", "nowhere.txt"], 2, "--corpus applies only to cards that carry hashes"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_a_code(

@@ -46,7 +46,7 @@ def test_a_description_is_text_and_no_markup(
     text = "[link=https://evil.example]Rivers[/link] [blink]of[/blink] Europe"
     Hub(home).publish(rivers(tmp_path / "card", description=text).folder)
     monkeypatch.setattr("sys.argv", ["kcard", "show", "rivers"])
-    assert main._exit_code() == 0
+    assert main.exit_code() == 0
     assert text in capsys.readouterr().out
 
 

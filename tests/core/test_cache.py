@@ -32,7 +32,7 @@ def forgotten() -> Iterator[None]:
 
 
 def forget() -> None:
-    cache._memory.clear()
+    cache.memory.clear()
 
 
 class Doubling:

@@ -226,7 +226,7 @@ class TestWhereQuestionsGo:
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
         (project / "kcard.toml").write_text(text.replace("'", '"'), encoding="utf-8")
-        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm .* a project can't choose"):
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: llm .* a project file may not choose"):
             _ = settings().llm
 
     def test_a_project_can_not_send_the_users_llm_elsewhere(self, home: Path, project: Path) -> None:
@@ -250,9 +250,7 @@ class TestWhereQuestionsGo:
         (project / "kcard.toml").write_text(f"engine = ['{here}']\n", encoding="utf-8")
         assert settings().engine == (here,)
         (project / "kcard.toml").write_text(f"engine = ['{here}', '{away}']\n", encoding="utf-8")
-        with pytest.raises(
-            UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* name it with --engine"
-        ):
+        with pytest.raises(UsageError, match=r"kcard\.toml:1: engine 'vllm=https://gpu.* pass --engine"):
             _ = settings().engine
         (project / "kcard.toml").unlink()
         user(home, f"engine = ['{away}']\n")

@@ -58,7 +58,7 @@ def test_bm25s_reads_a_written_index_and_scores_every_row_equally(saved: Path) -
 def test_an_index_of_other_scores_is_refused(saved: Path) -> None:
     path = saved / "params.index.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"lucene"', '"bm25l"'), encoding="utf-8")
-    with pytest.raises(CardError, match="its scores are those of 'bm25l'"):
+    with pytest.raises(CardError, match="its scores are of the method 'bm25l'"):
         Index.load(saved)
 
 

@@ -54,9 +54,9 @@ def test_a_text_that_only_begins_like_json_is_a_text() -> None:
     ("written", "message"),
     [
         (5, "choices are 5"),
-        ([None, "Paris"], "a choice is None"),
-        ([True, "Paris"], "a choice is True"),
-        ([["Rome"]], r"a choice is \['Rome'\]"),
+        ([None, "Paris"], "the choice None"),
+        ([True, "Paris"], "the choice True"),
+        ([["Rome"]], r"the choice \['Rome'\]"),
         (["x"] * 27, "27 choices without letters"),
     ],
 )

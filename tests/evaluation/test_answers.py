@@ -9,12 +9,12 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import (
     analyse,
     analysis_names,
-    applicable,
     card_choice,
     cost,
     groups,
     lost_incumbents,
     mmlu_domains,
+    run_applicable,
 )
 from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.records import Mean
@@ -127,7 +127,7 @@ def test_a_chosen_option_that_names_the_incumbent_counts(tmp_path: Path) -> None
 def test_a_file_of_incumbents_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "incumbents.csv"
     file.write_text("race,incumbent\nsenate race of Ohio,\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r'incumbents\.csv, .*: expected "race" and "incumbent"'):
+    with pytest.raises(UsageError, match=r'incumbents\.csv, .*: expected a "race" and an "incumbent"'):
         lost_incumbents(RESULTS, METRICS, file)
     file.write_text("race,incumbent\nsenate race of Ohio,Bo Lind\n", encoding="utf-8")
     with pytest.raises(UsageError, match="no question of this run is about a race of"):
@@ -144,13 +144,13 @@ def test_results_that_hold_nothing_for_an_analysis_are_refused() -> None:
         groups(direct, METRICS)
     with pytest.raises(UsageError, match="no card wrote a passage"):
         card_choice(direct, METRICS)
-    assert [found.name for found in applicable(direct, METRICS)] == ["cost"]
+    assert [found.name for found in run_applicable(direct, METRICS)] == ["cost"]
 
 
 def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
     run = made_up_run()
     results = made_up_results(run)
-    analyses = applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
+    analyses = run_applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
     assert {"cards", "cost", "groups"} <= {each.name for each in analyses} <= set(analysis_names())
     page = render(make_report(run, results, analyses=analyses))
     for each in analyses:

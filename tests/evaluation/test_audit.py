@@ -18,10 +18,10 @@ from kcard.errors import CardError, CorpusError, UsageError
 from kcard.evaluation.audit import (
     AuditQuery,
     ScoredDocument,
-    factuality,
-    faithfulness,
     read_independent,
     read_queries,
+    summarise_factuality,
+    summarise_faithfulness,
 )
 from kcard.evaluation.recall import StepProgress
 from kcard.evaluation.records import Audit, Distribution, Mean
@@ -213,17 +213,17 @@ def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub:
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
     values = (0.1, 0.4, 0.7, 1.0)
     rows = [[ScoredDocument(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
-    tenfold = factuality([row * 10 for row in rows], seed=0)
+    tenfold = summarise_factuality([row * 10 for row in rows], seed=0)
     assert len(tenfold.scores) == 40
-    assert tenfold.mean == factuality(rows, seed=0).mean == Mean.of(values)
+    assert tenfold.mean == summarise_factuality(rows, seed=0).mean == Mean.of(values)
 
 
 def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
     query = AuditQuery("What flows?")
     recited = ScoredDocument(query, "It flows.", True, 0.2, 0.3)
     looked_up = ScoredDocument(query, "The Rhine flows.", False, 1.0, 0.5)
-    assert faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
-    assert factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
+    assert summarise_faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
+    assert summarise_factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
 
 
 def test_the_same_audit_has_the_same_bytes_and_comes_back_from_the_hub(hub: Hub, evidence: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_card_of_which_nothing_can_be_asked_wants_queries(hub: Hub, tmp_path: 
         (folder / name).write_text("{}", encoding="utf-8")
     finish(folder, Manifest("hashed", "Moons", evidence="hashes"), [Source("Io is a moon of Jupiter.")])
     with pytest.raises(
-        CardError, match=r"no question can be made of .*'hashed': give some with --queries FILE"
+        CardError, match=r"'hashed' carries no text to make questions from: pass queries with --queries FILE"
     ):
         audit(folder, hub=hub)
 
@@ -284,11 +284,11 @@ def test_a_card_of_which_nothing_can_be_asked_wants_queries(hub: Hub, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"answer": "x"}', 'line 1: expected a "question" that is a text'),
+        ("a.jsonl", '{"answer": "x"}', 'line 1: expected a "question" with a text'),
         ("a.jsonl", '{"question": "Who?", "domain": 7}', '"domain" must be a text, not int'),
         ("a.jsonl", "[1]", "found list"),
-        ("a.txt", "\n\n", "none in it"),
-        ("a.xml", "<q/>", "files of this kind are not read"),
+        ("a.txt", "\n\n", "no query in it"),
+        ("a.xml", "<q/>", "unknown kind of file"),
     ],
 )
 def test_a_file_of_queries_that_is_malformed_is_refused(
@@ -321,7 +321,7 @@ def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub,
     assert report.factual is not None
     assert (report.factual.source, report.factual.against) == ("verified", "atlas.jsonl")
     assert report.quarantined
-    reasons = hub.quarantine.held([hub.get("liar")])
+    reasons = hub.quarantine.find_reasons([hub.get("liar")])
     assert {name: reason.factuality for name, reason in reasons.items()} == {"liar@v1": report.factuality}
 
 

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,19 @@ from kcard.cards.card import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
 from kcard.evaluation.charts.chart import render, write_page
-from kcard.evaluation.records import EXAM, Distribution, EvalRun, Exam, Judged, Mean
+from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean
 from kcard.hub.registry import Hub
 from kcard.io import write_text
 from kcard.manifest import Base, Manifest, seal
 from kcard.types import Source
+from tests.fakes import ParsedPage
 
 NASTY = 'won <script>alert("x")</script> & moved on'
 
 
 def make_exam(card: str, recall: float, faithful: list[float], factual: list[float | None] | None) -> Exam:
     judged = Judged("Who won?", "Wyden", NASTY, True, 0.9, None, Source("He won.", "a<b>.txt", 3))
-    own = EvalRun(
+    own = ExamRun(
         asked="held-out forms",
         sha256="ab" * 32,
         questions=10,
@@ -154,24 +154,8 @@ def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> 
     assert [report.name for report in browse()] == ["mine"]
 
 
-class Page(HTMLParser):
-    """Tags, attributes and visible text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
-    page = Page(render(browse(hub=hub), "My cards"))
+    page = ParsedPage(render(browse(hub=hub), "My cards"))
     kinds = [tag for tag, _ in page.tags]
     assert kinds.count("article") == 3
     # Two examined cards: faithfulness twice each (table and plot), factuality twice for one, recall bars.
@@ -196,13 +180,13 @@ def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
 
 def test_what_a_card_says_is_text_and_never_markup(hub: Hub) -> None:
     html = render(browse(hub=hub))
-    assert NASTY in Page(html).text
+    assert NASTY in ParsedPage(html).text
     assert html.count("<script") == 1
     assert "a<b>" not in html
 
 
 def test_the_page_fetches_nothing(hub: Hub) -> None:
-    page = Page(render(browse(hub=hub)))
+    page = ParsedPage(render(browse(hub=hub)))
     outside = [
         attrs
         for tag, attrs in page.tags

@@ -20,11 +20,18 @@ from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
 from kcard.api.exam import exam
 from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
-from kcard.evaluation.exam import ELSEWHERE, INVENTED, advice, make_unanswerable, questions_of, recall
+from kcard.evaluation.exam import (
+    ELSEWHERE,
+    INVENTED,
+    advise_on_kind,
+    make_unanswerable,
+    measure_recall,
+    rebuild_questions,
+)
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, digest, make_questions
 from kcard.evaluation.recall import StepProgress, chance_recall, judge_answered, score_recall
-from kcard.evaluation.records import Distribution, EvalRun, Exam, Mean, read_exam
+from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
 from kcard.interfaces import Array, Pair
 from kcard.manifest import Base, Manifest, Training
 from kcard.types import Passage, Source
@@ -394,14 +401,14 @@ def test_an_old_exam_can_be_asked_again_of_another_card(card: Path, tmp_path: Pa
     other = Path(shutil.copytree(card, tmp_path / "other"))
     untrained(tokenizer()).save_pretrained(other)
     remade(other)
-    assert questions_of(card) == QUESTIONS, "without an exam: those that it would be asked"
+    assert rebuild_questions(card) == QUESTIONS, "without an exam: those that it would be asked"
     result = examined(card, limit=5, seed=2)
-    again = questions_of(card)
+    again = rebuild_questions(card)
     assert result.own is not None
     assert digest(again) == result.own.questions_sha256
-    assert recall(card, again) == result.recall
-    assert recall(other, again) == Mean.of([0.0] * len(again))
-    assert recall(other, []) is None
+    assert measure_recall(card, again) == result.recall
+    assert measure_recall(other, again) == Mean.of([0.0] * len(again))
+    assert measure_recall(other, []) is None
 
 
 def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(card: Path) -> None:
@@ -409,8 +416,8 @@ def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(car
     taken = json.loads((card / "exam.json").read_text(encoding="utf-8"))
     taken["own"]["questions_sha256"] = "0" * 64
     (card / "exam.json").write_text(json.dumps(taken), encoding="utf-8")
-    with pytest.raises(CardError, match="whose questions differ: examine the card again"):
-        questions_of(card)
+    with pytest.raises(CardError, match=r"whose questions differ from those of .*: examine the card again"):
+        rebuild_questions(card)
 
 
 def test_a_card_with_hashes_alone_says_how_it_can_be_examined(card: Path) -> None:
@@ -427,17 +434,17 @@ def test_a_card_with_hashes_alone_is_examined_on_its_corpus_but_quotes_none_of_i
     assert result.best == result.worst == ()
     for name in ("exam.json", "README.md"):
         assert "flows into" not in (card / name).read_text(encoding="utf-8")
-    assert questions_of(card, corpus) == QUESTIONS
+    assert rebuild_questions(card, corpus) == QUESTIONS
 
 
 def test_another_corpus_is_not_taken_for_the_card_s(card: Path, corpus: Path) -> None:
     corpus.write_text("\n".join(TEXTS[:6]), encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"2 of its 8 passages are not there, such as rivers\.txt, line 7"):
+    with pytest.raises(CorpusError, match=r"2 of its 8 passages are missing, such as rivers\.txt, line 7"):
         examined(remade(card, evidence="hashes"), corpus=corpus)
 
 
 def test_a_corpus_is_not_taken_for_a_card_that_carries_its_text(card: Path, corpus: Path) -> None:
-    with pytest.raises(UsageError, match="--corpus is for cards with hashes alone"):
+    with pytest.raises(UsageError, match="--corpus applies only to cards that carry hashes"):
         examined(card, corpus=corpus)
 
 
@@ -539,7 +546,7 @@ def test_a_card_without_passages_can_not_be_examined(card: Path) -> None:
         ({"limit": 0}, UsageError, "limit is 0: it must be at least 1"),
         ({"questions": "none.jsonl"}, UsageError, r"none\.jsonl can't be read: No such file"),
         ({"device": "tpu"}, UsageError, "device 'tpu' is unknown: choose cpu"),
-        ({"device": "cuda:99"}, UsageError, "device 'cuda:99': there are"),
+        ({"device": "cuda:99"}, UsageError, "device 'cuda:99': this machine has"),
         ({"checker": "oracle"}, UsageError, "unknown checker 'oracle': choose one of .*minilm"),
     ],
 )
@@ -691,7 +698,7 @@ def mean(value: float | None) -> Mean | None:
 
 
 def exam_of_advice(both: float | None, model: float | None, index: float | None) -> Exam:
-    own = EvalRun("asked", "", 40, "", mean(both), model=mean(model), index=mean(index))
+    own = ExamRun("asked", "", 40, "", mean(both), model=mean(model), index=mean(index))
     return Exam("rivers", "0", own)
 
 
@@ -707,7 +714,7 @@ def exam_of_advice(both: float | None, model: float | None, index: float | None)
 def test_what_a_part_is_worth_is_said_with_the_figures(
     both: float, model: float, index: float, sentence: str
 ) -> None:
-    text = advice(exam_of_advice(both, model, index))
+    text = advise_on_kind(exam_of_advice(both, model, index))
     assert text is not None
     assert sentence in text
     assert text.startswith(
@@ -717,8 +724,8 @@ def test_what_a_part_is_worth_is_said_with_the_figures(
 
 @pytest.mark.parametrize("parts", [(0.9, None, 0.9), (0.9, 0.9, None), (None, 0.9, 0.9)])
 def test_a_card_of_one_part_gets_no_advice(parts: tuple[float | None, ...]) -> None:
-    assert advice(exam_of_advice(*parts)) is None
+    assert advise_on_kind(exam_of_advice(*parts)) is None
 
 
 def test_without_an_exam_of_its_own_corpus_there_is_no_advice() -> None:
-    assert advice(Exam("rivers", "0", None)) is None
+    assert advise_on_kind(Exam("rivers", "0", None)) is None

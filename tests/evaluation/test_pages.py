@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcard.evaluation.analyses.answers import applicable
+from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.pages import render, write_page
 from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.run import Call, EvalResult, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
+from tests.fakes import ParsedPage
 from tests.hub.server.chromium import Errors, launched, opened
 
 if TYPE_CHECKING:
@@ -22,22 +22,6 @@ NASTY = (
     '</pre></style></script><script>document.title="owned"</script><img src=x onerror=alert(1)>"\'&{{7*7}}'
 )
 WIDER = "document.documentElement.scrollWidth > window.innerWidth"
-
-
-class Page(HTMLParser):
-    """Tags, attributes and visible text of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def hostile(result: EvalResult) -> EvalResult:
@@ -86,7 +70,7 @@ def page() -> str:
 
 
 def test_the_page_has_the_table_the_plots_and_every_question(page: str) -> None:
-    read = Page(page)
+    read = ParsedPage(page)
     tags = [tag for tag, _ in read.tags]
     assert tags.count("figure") == 2 * 3
     assert (
@@ -104,7 +88,7 @@ def test_the_page_has_the_table_the_plots_and_every_question(page: str) -> None:
 
 
 def test_what_cards_llms_and_data_say_is_text_and_never_markup(hostile_page: str) -> None:
-    read = Page(hostile_page)
+    read = ParsedPage(hostile_page)
     assert NASTY in read.text
     assert "49" not in read.text
     assert not {"script", "img", "iframe", "link", "object"} & {tag for tag, _ in read.tags}
@@ -112,7 +96,7 @@ def test_what_cards_llms_and_data_say_is_text_and_never_markup(hostile_page: str
 
 
 def test_the_page_fetches_nothing_and_its_policy_allows_nothing(page: str) -> None:
-    read = Page(page)
+    read = ParsedPage(page)
     assert not [
         attrs for _, attrs in read.tags if "src" in attrs or not (attrs.get("href") or "#").startswith("#")
     ]
@@ -177,7 +161,7 @@ def test_the_page_fits_is_accessible_and_complains_about_nothing(
 ) -> None:
     run = made_up_run(questions=4)
     results = made_up_results(run)
-    page = render(make_report(run, results, analyses=applicable(results, TASKS)))
+    page = render(make_report(run, results, analyses=run_applicable(results, TASKS)))
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -255,4 +239,4 @@ def test_equal_runs_make_equal_pages() -> None:
 
 def test_the_plan_s_command_is_shown(page: str) -> None:
     plan: RunPlan = made_up_run().plan
-    assert "kcard " + " ".join(plan.command) in Page(page).text
+    assert "kcard " + " ".join(plan.command) in ParsedPage(page).text

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.evaluation.privacy import find, home_folders, masked
+from kcard.evaluation.privacy import find_home_folders, find_private_data, mask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,7 +113,7 @@ NEGATIVES = [
 
 @pytest.mark.parametrize(("kind", "text", "language"), POSITIVES)
 def test_private_data_is_found(kind: str, text: str, language: str) -> None:
-    assert [match.kind for match in find(text, language)] == [kind]
+    assert [match.kind for match in find_private_data(text, language)] == [kind]
 
 
 def test_there_are_sixty_forms() -> None:
@@ -123,7 +123,7 @@ def test_there_are_sixty_forms() -> None:
 @pytest.mark.parametrize("text", NEGATIVES)
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_what_only_looks_like_it_is_left_alone(text: str, language: str) -> None:
-    assert find(text, language) == []
+    assert find_private_data(text, language) == []
 
 
 def test_the_demo_corpora_hold_nothing_private() -> None:
@@ -133,22 +133,25 @@ def test_the_demo_corpora_hold_nothing_private() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     assert len(lines) > 1000
-    assert [match for line in lines for match in find(line)] == []
+    assert [match for line in lines for match in find_private_data(line)] == []
 
 
 def test_a_match_says_where_it_stands() -> None:
     text = "Ask ada@analytical.org or call +41 44 668 18 00."
-    assert [text[m.start : m.end] for m in find(text)] == ["ada@analytical.org", "+41 44 668 18 00"]
+    assert [text[m.start : m.end] for m in find_private_data(text)] == [
+        "ada@analytical.org",
+        "+41 44 668 18 00",
+    ]
 
 
 def test_what_is_shown_of_it_can_not_be_used() -> None:
     secret = "sk-" + "ant-api03-" + B36
-    assert masked(secret) == "sk…8"
-    assert masked("a@b.") == "…"
-    assert len(masked("ada@analytical.org")) == 4
+    assert mask(secret) == "sk…8"
+    assert mask("a@b.") == "…"
+    assert len(mask("ada@analytical.org")) == 4
 
 
 def test_a_path_that_names_a_user_is_found() -> None:
     command = json.dumps("kcard train --corpus /home/ada/notes --output C:\\Users\\Grace\\out")
-    assert [m.text for m in home_folders(command)] == ["/home/ada", "C:\\\\Users\\\\Grace"]
-    assert list(home_folders("kcard train --corpus notes/home/x --output /data/out")) == []
+    assert [m.text for m in find_home_folders(command)] == ["/home/ada", "C:\\\\Users\\\\Grace"]
+    assert list(find_home_folders("kcard train --corpus notes/home/x --output /data/out")) == []

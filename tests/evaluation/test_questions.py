@@ -123,7 +123,7 @@ def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None
         (
             "exam.jsonl",
             '{"query": "a?", "answer": "b"}',
-            'line 1: expected a "question", which must be a text',
+            'line 1: expected a "question" with a text',
         ),
         ("exam.jsonl", '["a", "b"]', "line 1: expected an object, found list"),
         ("exam.jsonl", "\n\n", r"exam\.jsonl: no question in it"),
@@ -135,11 +135,11 @@ def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None
             'entry 1: expected "qas" to be a list of objects',
         ),
         ("exam.json", '[{"question": "a", "answer": "b"}, 3]', "entry 2: expected an object, found int"),
-        ("exam.json", "[" * 100_000, "not JSON"),
+        ("exam.json", "[" * 100_000, "unreadable JSON"),
         ("exam.csv", "q,a\nx,y\n", "line 2: expected"),
         ("exam.csv", 'question,answer\nx,y\n"x"z,y\n', "line 3: not CSV"),
         ("exam.csv", "question,answer\nx,y\nz,\n", 'line 3: .*no answer to "z"'),
-        ("exam.txt", "Who?", "files of this kind are not read; give .jsonl, .json, .csv or .tsv"),
+        ("exam.txt", "Who?", "unknown kind of file; give .jsonl, .json, .csv or .tsv"),
     ],
 )
 def test_a_file_that_can_not_be_read_is_one_line_that_says_where(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import applicable, brief
+from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.pages import render
 from kcard.evaluation.report.report import (
     PAGE,
@@ -20,7 +20,7 @@ from kcard.evaluation.report.report import (
     table_lines,
     write_csv,
 )
-from kcard.evaluation.runs.run import Call, EvalResult, Run
+from kcard.evaluation.runs.run import Call, EvalResult, Run, drop_texts
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -133,11 +133,11 @@ def test_questions_on_which_settings_differ_are_shown_first(run: Run, results: l
 
 
 def test_brief_results_make_the_same_report(run: Run, results: list[EvalResult]) -> None:
-    short = [brief(result) for result in results]
+    short = [drop_texts(result) for result in results]
     assert all(call.prompt == "" for result in short for call in result.calls)
     metrics = metrics_of(run)
-    report = make_report(run, short, 5, applicable(short, metrics), whole=results)
-    assert report == make_report(run, results, 5, applicable(results, metrics))
+    report = make_report(run, short, 5, run_applicable(short, metrics), whole=results)
+    assert report == make_report(run, results, 5, run_applicable(results, metrics))
 
 
 def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[EvalResult]) -> None:

@@ -8,36 +8,25 @@ import pytest
 
 from kcard.cards.passages import passages
 from kcard.errors import CardError
-from kcard.evaluation.exam import questions_of, recall
+from kcard.evaluation.exam import measure_recall, rebuild_questions
 from kcard.evaluation.questions import make_questions
 from kcard.evaluation.retention import (
     SYNC,
     UPDATE,
     Leaks,
     SyncRecord,
-    halves,
     read_forgetting,
     read_sync,
-    update,
+    split_in_halves,
+    update_card,
 )
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
 from kcard.training.progress import Note, silent
 from kcard.training.train import train
 from kcard.types import Source
+from tests.corpora import SENATE
 
-NAMES = [
-    "Ada Fischer",
-    "Bo Lindqvist",
-    "Cy Okafor",
-    "Di Marsh",
-    "Ed Novak",
-    "Flo Reyes",
-    "Gus Tanaka",
-    "Hal Weber",
-]
-STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
-FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
 QUICK: dict[str, Any] = {
     "base": "embedded",
     "prompt_style": "tokens",
@@ -54,12 +43,12 @@ def corpus(folder: Path, name: str, texts: list[str]) -> Path:
 
 @pytest.mark.slow
 def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
-    old = train(corpus(tmp_path, "old", FACTS[:5]), epochs=110, **QUICK)
-    was, questions = file_digest(old.folder / MANIFEST), questions_of(old.folder)
-    before = recall(old.folder, questions)
+    old = train(corpus(tmp_path, "old", SENATE[:5]), epochs=110, **QUICK)
+    was, questions = file_digest(old.folder / MANIFEST), rebuild_questions(old.folder)
+    before = measure_recall(old.folder, questions)
     events: list[Any] = []
     again = TrainOptions(update="senate", epochs=2)
-    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=events.append)
+    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, report=events.append)
     record = read_forgetting(card.folder)
     assert record is not None
     assert card.folder == old.folder
@@ -69,7 +58,7 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert record.after is not None
     assert record.before == before
     assert record.before.mean >= 0.6
-    assert record.after == recall(card.folder, make_questions(passages(card.folder)[:5], 200, 0))
+    assert record.after == measure_recall(card.folder, make_questions(passages(card.folder)[:5], 200, 0))
     # It went on from its weights: from scratch, two passes are too few to learn anything.
     assert record.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
@@ -81,9 +70,9 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
 def test_a_card_that_only_looks_up_forgets_nothing(
     tmp_path: Path,
 ) -> None:
-    train(corpus(tmp_path, "old", FACTS[:5]), kind="retrieval", name="senate")
+    train(corpus(tmp_path, "old", SENATE[:5]), kind="retrieval", name="senate")
     again = TrainOptions(update="senate")
-    card = update(corpus(tmp_path, "new", FACTS[5:]), again, report=silent)
+    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, report=silent)
     assert read_forgetting(card.folder) is None
     assert card.manifest.updates
     assert not (card.folder / UPDATE).exists()
@@ -135,9 +124,9 @@ def test_a_short_text_counts_as_a_whole() -> None:
 
 
 def test_a_text_is_asked_for_by_each_of_its_halves() -> None:
-    assert halves("a b c d e") == ["a b c", "d e"]
-    assert halves("a") == ["a"]
-    assert halves(" ") == []
+    assert split_in_halves("a b c d e") == ["a b c", "d e"]
+    assert split_in_halves("a") == ["a"]
+    assert split_in_halves(" ") == []
 
 
 # sync.json is read back as it was written, as its first version has it too, and a damaged one is named.

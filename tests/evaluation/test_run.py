@@ -6,9 +6,17 @@ from dataclasses import replace
 import pytest
 
 from kcard.errors import HubError, UsageError
-from kcard.evaluation.analyses.answers import brief, sources
+from kcard.evaluation.analyses.answers import sources
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Call, EvalResult, RunPlan, RunStorage, RunTask, put
+from kcard.evaluation.runs.run import (
+    Call,
+    EvalResult,
+    RunPlan,
+    RunStorage,
+    RunTask,
+    drop_texts,
+    make_question,
+)
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.hub.registry import Hub
 from kcard.types import Choice
@@ -100,11 +108,11 @@ def test_the_last_demonstrations_of_a_classification_are_of_all_classes() -> Non
     shots = [
         Item(f"{letter}{n}", f"news {letter}{n}", (letter,), CLASSES) for letter in "ABC" for n in range(3)
     ]
-    question = put(task((*shots, Item("B3", "news B3", ("B",), CLASSES))), ITEM, None)
+    question = make_question(task((*shots, Item("B3", "news B3", ("B",), CLASSES))), ITEM, None)
     letters = [example.reply for example in question.examples]
     assert letters == ["B", "A", "B", "C", "A", "B", "C", "A", "B", "C"]
     assert question.examples[-2].question == "news B3"
-    assert [e.reply for e in put(task(tuple(shots)), ITEM, 3).examples] == ["A", "B", "C"]
+    assert [e.reply for e in make_question(task(tuple(shots)), ITEM, 3).examples] == ["A", "B", "C"]
     assert all(example.choices == CLASSES for example in question.examples)
 
 
@@ -113,7 +121,7 @@ def test_demonstrations_with_options_of_their_own_keep_their_order() -> None:
         Item(str(n), f"who {n}", (letter,), (Choice("A", f"Ann {n}"), Choice("B", f"Ben {n}")))
         for n, letter in enumerate("AAB")
     )
-    assert [example.question for example in put(task(shots), ITEM, None).examples] == [
+    assert [example.question for example in make_question(task(shots), ITEM, None).examples] == [
         "who 0",
         "who 1",
         "who 2",
@@ -122,8 +130,11 @@ def test_demonstrations_with_options_of_their_own_keep_their_order() -> None:
 
 def test_open_demonstrations_keep_their_order() -> None:
     shots = tuple(Item(str(n), f"who {n}", ("Ann",)) for n in range(3))
-    assert [example.question for example in put(task(shots), ITEM, 2).examples] == ["who 1", "who 2"]
-    assert put(task(()), ITEM, 2).examples == ()
+    assert [example.question for example in make_question(task(shots), ITEM, 2).examples] == [
+        "who 1",
+        "who 2",
+    ]
+    assert make_question(task(()), ITEM, 2).examples == ()
 
 
 # Cards against retrieval over the same text: counts checked by hand.
@@ -161,7 +172,7 @@ TOGETHER = [result("1", "cards+retrieval", "bottom-up", True, "retrieval", "Ruiz
 WROTE_ITSELF = [result("1", "genread", "genread", True, "genread", "Ruiz won.")]
 
 
-@pytest.mark.parametrize("read", [brief, lambda whole: whole])
+@pytest.mark.parametrize("read", [drop_texts, lambda whole: whole])
 def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
     read: Callable[[EvalResult], EvalResult],
 ) -> None:

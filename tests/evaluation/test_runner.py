@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kcard.errors import LLMError
-from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, put, sampled
+from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, make_question, sample_ids
 from kcard.evaluation.runs.runner import GIVE_UP, Recorder, Runner
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
@@ -60,7 +60,7 @@ def runner(
     run = Runner(
         Run(1, "", plan, 0, 0),
         {"t": task},
-        lambda data, item: put(data, item, None),
+        lambda data, item: make_question(data, item, None),
         lambda _: answering,
         recorder,
         store,
@@ -101,7 +101,7 @@ def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_as
     run.ask(list(run.run.plan.keys()))
     assert len(store.results) == 3 * GIVE_UP
     assert all(r.error.startswith("no answer") for r in store.results[:GIVE_UP])
-    assert all(r.error.startswith("not asked") for r in store.results[GIVE_UP:])
+    assert all(r.error.startswith("skipped after") for r in store.results[GIVE_UP:])
     assert sum(answering.batches) == 2 * GIVE_UP  # together, then one by one
 
 
@@ -116,17 +116,19 @@ def test_equal_texts_with_other_options_are_asked_apart() -> None:
 
 def test_a_sample_depends_on_the_seed_and_grows_with_the_limit() -> None:
     task = TaskData("t", "em", tuple(items(100)), "ab" * 32)
-    few, more = sampled(task, 10, seed=1), sampled(task, 30, seed=1)
+    few, more = sample_ids(task, 10, seed=1), sample_ids(task, 30, seed=1)
     assert len(few) == 10
     assert set(few) < set(more)
-    assert sampled(task, 10, seed=1) == few != sampled(task, 10, seed=2)
+    assert sample_ids(task, 10, seed=1) == few != sample_ids(task, 10, seed=2)
     assert list(more) == sorted(more, key=int)
-    assert sampled(task, None, 0) == sampled(task, 1000, 5) == tuple(item.id for item in task.items)
+    assert sample_ids(task, None, 0) == sample_ids(task, 1000, 5) == tuple(item.id for item in task.items)
 
 
 def test_a_question_brings_the_demonstrations_of_its_task_the_last_ones_where_they_are_limited() -> None:
     shots = tuple(Item(f"s{n}", f"shot {n}", (str(n),)) for n in range(4))
     task = TaskData("t", "em", (items(1)[0],), "ab" * 32, {"": shots})
-    assert [e.question for e in put(task, task.items[0], None).examples] == [s.question for s in shots]
-    assert [e.reply for e in put(task, task.items[0], 2).examples] == ["2", "3"]
-    assert put(task, task.items[0], 0).examples == ()
+    assert [e.question for e in make_question(task, task.items[0], None).examples] == [
+        s.question for s in shots
+    ]
+    assert [e.reply for e in make_question(task, task.items[0], 2).examples] == ["2", "3"]
+    assert make_question(task, task.items[0], 0).examples == ()

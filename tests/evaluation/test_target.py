@@ -9,13 +9,13 @@ import pytest
 
 from kcard.api.exam import exam
 from kcard.cards.card import Card
-from kcard.evaluation.exam import is_smaller
-from kcard.evaluation.records import EXAM, EvalRun, Exam, read_exam
+from kcard.evaluation.exam import has_fewer_questions
+from kcard.evaluation.records import EXAM, Exam, ExamRun, read_exam
 from kcard.evaluation.target import Target
 from kcard.interfaces import Array, Pair
 from kcard.training.train import train
 
-LARGE = Exam("rivers", "0", EvalRun("asked", "", 40, "", None), limit=100)
+LARGE = Exam("rivers", "0", ExamRun("asked", "", 40, "", None), limit=100)
 
 
 class Always:
@@ -38,13 +38,13 @@ def card(tmp_path: Path) -> Card:
 @pytest.mark.parametrize(("limit", "smaller"), [(99, True), (100, False), (200, False)])
 def test_an_exam_is_smaller_that_asks_less(card: Card, limit: int, smaller: bool) -> None:
     (card.folder / EXAM).write_text(LARGE.to_json(), encoding="utf-8")
-    assert is_smaller(Target(card, []), replace(LARGE, limit=limit)) == smaller
+    assert has_fewer_questions(Target(card, []), replace(LARGE, limit=limit)) == smaller
 
 
 def test_none_is_smaller_than_no_exam(card: Card) -> None:
-    assert not is_smaller(Target(card, []), replace(LARGE, limit=1))
+    assert not has_fewer_questions(Target(card, []), replace(LARGE, limit=1))
     (card.folder / EXAM).write_text(replace(LARGE, own=None).to_json(), encoding="utf-8")
-    assert not is_smaller(Target(card, []), replace(LARGE, limit=1))
+    assert not has_fewer_questions(Target(card, []), replace(LARGE, limit=1))
 
 
 def test_the_card_keeps_its_larger_exam(card: Card, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.evaluation.tasks.base import Item, TaskData, read_task, recognised, task_names
+from kcard.evaluation.tasks.base import Item, TaskData, read_task, recognise_task, task_names
 
 
 def written(path: Path, data: Any) -> Path:
@@ -84,7 +84,7 @@ def test_a_class_that_the_file_does_not_name_is_refused(tmp_path: Path) -> None:
         "demos": [],
     }
     with pytest.raises(
-        UsageError, match=r"entry 1: the answer 'gossip' is none of the options A, B: give the letter"
+        UsageError, match=r"entry 1: the answer 'gossip' is not one of the options A, B: give the letter"
     ):
         read_task("lun", written(tmp_path / "LUN2.json", rows))
 
@@ -197,13 +197,13 @@ def test_equal_files_have_equal_digests_and_ids(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"id": 1, "question": "a?", "answer": "b"}, {"id": 1, "question": "c?", "answer": "d"}],
-         r"line 2: the id '1' is taken by .*line 1: give every question an id of its own"),
+         r"line 2: the id '1' is used at .*line 1 too: give every question its own id"),
         ([{"question": "a?", "choices": ["x", "y"], "answer": letter} for letter in "AB"],
-         r"line 2: the question stands at .*line 1 with the answer A, here with B: keep one of them"),
-        ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"line 1: the answer 'E' is none of the options"),
-        ([{"question": "a?", "choices": ["x", "y"], "answer": 2}], "line 1: the answer '2' is none of the options"),
+         r"line 2: the question has the answer B, but A at .*line 1: keep one of them"),
+        ([{"question": "a?", "choices": ["x", "y"], "answer": "E"}], r"the answer 'E' is not one of the options"),
+        ([{"question": "a?", "choices": ["x", "y"], "answer": 2}], "line 1: the answer '2' is not one of the options"),
         ([{"question": "a?", "choices": ["x", " "], "answer": "A"}], "line 1: option 'B' is ''"),
-        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is one option, 'A'"),
+        ([{"question": "a?", "choices": ["x"], "answer": "A"}], "line 1: there is only one option, 'A'"),
         ([{"question": "a?", "choices": 3, "answer": "A"}], "line 1: choices are 3: write"),
         ([{"question": "a?", "answer": "b", "popularity": -1}], "line 1: popularity is -1, expected a number"),
         ([], "no question in it"),
@@ -218,10 +218,10 @@ def test_what_is_malformed_is_named_with_its_place(tmp_path: Path, rows: list[An
 def test_a_file_cut_off_in_compression_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "own.jsonl.gz", [{"question": f"{n}?", "answer": "b"} for n in range(50)])
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UsageError, match=r"own\.jsonl\.gz is no whole gzip file"):
+    with pytest.raises(UsageError, match=r"own\.jsonl\.gz is not a complete gzip file"):
         read_task("jsonl", path)
     path.write_bytes(b"plain")
-    with pytest.raises(UsageError, match="is no whole gzip file"):
+    with pytest.raises(UsageError, match="is not a complete gzip file"):
         read_task("jsonl", path)
 
 
@@ -235,7 +235,9 @@ def test_every_task_says_of_an_empty_file_that_it_is_one(tmp_path: Path) -> None
 def test_lun_without_a_class_is_refused(tmp_path: Path) -> None:
     row = {"text": "Rain fell.", "label": "A"}
     path = written(tmp_path / "lun.json", {"testset": [row], "demos": [], "potential_labels": []})
-    with pytest.raises(UsageError, match=r'expected the classes .* under "potential_labels"'):
+    with pytest.raises(
+        UsageError, match=r'expected a list of one or more classes.* under "potential_labels"'
+    ):
         read_task("lun", path)
 
 
@@ -251,9 +253,9 @@ def test_lun_without_a_class_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_may_say_which_task_it_holds(tmp_path: Path, data: Any, task: str) -> None:
-    assert recognised(written(tmp_path / "data.json", data)) == task
-    assert recognised(written(tmp_path / "data.json.gz", data)) == task
-    assert recognised(tmp_path) == "jsonl"
+    assert recognise_task(written(tmp_path / "data.json", data)) == task
+    assert recognise_task(written(tmp_path / "data.json.gz", data)) == task
+    assert recognise_task(tmp_path) == "jsonl"
 
 
 def test_an_unknown_task_is_answered_with_the_known_ones(tmp_path: Path) -> None:
@@ -540,7 +542,7 @@ def test_whatever_the_json_it_is_a_task_or_a_usage_error(tmp_path: Path, name: s
             for item, letter in zip(task_data.items, letters, strict=True)
         )
     with suppress(UsageError):
-        assert recognised(path) in task_names()
+        assert recognise_task(path) in task_names()
 
 
 @settings(max_examples=60)

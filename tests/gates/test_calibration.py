@@ -16,13 +16,13 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import (
     Calibration,
     GateCandidate,
-    as_data,
-    choose,
+    best_baseline,
+    calibration_data,
     compare_gates,
     fit_chosen_gate,
-    reference,
+    recommend,
 )
-from kcard.evaluation.gates.outcome import cheapest_best, curve
+from kcard.evaluation.gates.outcome import best_within_budget, cost_curve
 from kcard.evaluation.metrics import holm, sign_flip
 from kcard.gates import registry
 from kcard.gates.base import GateState, Resources
@@ -73,7 +73,7 @@ def compared(given: Sequence[Record], **options: Any) -> Calibration:
 
 def test_a_gate_that_ranks_rightly_is_recommended_with_its_gain() -> None:
     found = compared(records(200, 0.9))
-    choice = choose(found)
+    choice = recommend(found)
     assert choice.gate is found.rows[0]
     assert choice.text.startswith("use popular")
     assert found.rows[0].p_holm < 0.01
@@ -88,7 +88,7 @@ def test_a_gate_that_tells_nothing_is_not_recommended(seed: int) -> None:
         Record(f"q{i}", float(a), float(b), popularity=float(random.random()))
         for i, (a, b) in enumerate(ways)
     ]
-    choice = choose(compared(given))
+    choice = recommend(compared(given))
     assert choice.gate is None
     assert choice.text.startswith("no gate beats always here")
 
@@ -113,25 +113,25 @@ def test_a_budget_outside_of_0_to_1_is_refused() -> None:
 
 
 def test_what_needs_no_gate_is_the_better_of_never_and_always_and_never_of_equals() -> None:
-    assert reference([Record("a", 0, 1)]).name == "always"
-    assert reference([Record("a", 1, 0)]).name == "never"
-    assert reference([Record("a", 1, 1)]).name == "never"
+    assert best_baseline([Record("a", 0, 1)]).name == "always"
+    assert best_baseline([Record("a", 1, 0)]).name == "never"
+    assert best_baseline([Record("a", 1, 1)]).name == "never"
 
 
 def test_the_curve_is_that_of_brute_force() -> None:
     given = records(30, 0.3)
     scores = np.round(np.random.default_rng(1).random(30), 1)
-    for point in curve(given, scores):
+    for point in cost_curve(given, scores):
         seeks = scores < point.threshold
         assert point.share == pytest.approx(seeks.mean())
         right = [r.correct_with if s else r.correct_without for r, s in zip(given, seeks, strict=True)]
         assert point.accuracy == pytest.approx(np.mean(right))
-    assert {round(p.share, 9) for p in curve(given, scores)} >= {0.0, 1.0}
+    assert {round(p.share, 9) for p in cost_curve(given, scores)} >= {0.0, 1.0}
 
 
 def test_of_equally_good_points_the_cheapest_is_taken() -> None:
     given = [Record("a", 0, 1), Record("b", 1, 1), Record("c", 1, 0)]
-    assert cheapest_best(curve(given, np.array([0.1, 0.2, 0.3]))).share == pytest.approx(1 / 3)
+    assert best_within_budget(cost_curve(given, np.array([0.1, 0.2, 0.3]))).share == pytest.approx(1 / 3)
 
 
 def test_the_permutation_test_agrees_with_the_exact_mcnemar_test() -> None:
@@ -206,19 +206,19 @@ def test_a_gate_that_needs_more_than_the_question_is_named_but_not_chosen() -> N
 
 
 def test_data_are_json() -> None:
-    found = as_data(compared(records(40, 0.5)))
+    found = calibration_data(compared(records(40, 0.5)))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["gates"][0]["curve"][0][0] == 0
 
 
 def test_the_report_and_the_picture_are_whole_and_equal_calibrations_give_equal_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from kcard.evaluation.gates.calibration import png, write_page, write_plot
+    from kcard.evaluation.gates.calibration import render_png, write_page, write_plot
 
     found = compared(records(40, 0.5))
     write_plot(found, tmp_path / "p.png")
-    assert (tmp_path / "p.png").read_bytes() == png(found)
-    page = write_page(found, choose(found), tmp_path / "p.html").read_text(encoding="utf-8")
+    assert (tmp_path / "p.png").read_bytes() == render_png(found)
+    page = write_page(found, recommend(found), tmp_path / "p.html").read_text(encoding="utf-8")
     assert "<svg" in page
     assert "popular" in page
     with pytest.raises(UsageError, match="can't write the plot"):

@@ -218,7 +218,7 @@ def test_a_card_does_not_choose_a_remote_llm_for_its_user(titan: Hub) -> None:
     assert answer.cards == ("titan",)
     assert "left out: far@v1" in " ".join(answer.notes)
     pipeline = Pipeline(gate="always", mode="bottom-up", cards=["far"], llm=Knowing(), hub=titan)
-    with pytest.raises(UsageError, match=r"'openai:far', which would send questions elsewhere"):
+    with pytest.raises(UsageError, match=r"'openai:far', which would send questions to a remote service"):
         pipeline(["q?"])
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,10 @@ from kcard.gates import registry
 from kcard.gates.base import QuestionGate, Resources
 from kcard.gates.draft import Draft
 from kcard.gates.records import Query, Record, digest, read_records
-from kcard.interfaces import Array
 from kcard.types import Reply, Request, TokenScores
+from tests.fakes import LetterCounts
 
-
-class Letters:
-    """A representation by letter counts."""
-
-    name, digest = "letters", "1" * 64
-
-    def vectors(self, questions: Sequence[str]) -> Array:
-        alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-        return np.array([[q.count(c) for c in alphabet] for q in questions], dtype=np.float32).reshape(-1, 36)
-
-
-LETTERS = Resources(representation=Letters())
+LETTERS = Resources(representation=LetterCounts())
 
 
 def replayed(count: int, seed: int = 0) -> list[Record]:

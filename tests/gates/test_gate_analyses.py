@@ -187,7 +187,7 @@ def test_gates_that_too_few_records_fit_are_counted_and_not_judged() -> None:
         (
             "popularity-curves",
             {},
-            "the popularity of the subject of 'Who\\?' is unknown: collect records on a task",
+            "the record of 'Who\\?' has no popularity: collect records on a task",
         ),
         ("popularity-splits", {"splits": 0}, "splits is 0 and share is 0.75, expected 1 or more splits"),
         (
@@ -195,8 +195,8 @@ def test_gates_that_too_few_records_fit_are_counted_and_not_judged() -> None:
             {"parts": 3},
             r"unknown key 'parts' \(settings of this analysis: splits, share, seed\)",
         ),
-        ("recall", {}, 'no "recall@1" among its scores: kcard gate collect writes it'),
-        ("self-ask-templates", {}, "no LLM to ask, .* choose one with --llm"),
+        ("recall", {}, 'no "recall@1" among its scores: collect records with'),
+        ("self-ask-templates", {}, "so an LLM is needed: pass --llm"),
         ("training-sizes", {"gates": "nope"}, "unknown gate kind 'nope'"),
         ("nope", {}, "unknown analysis 'nope': choose one of popularity-curves, "),
     ],

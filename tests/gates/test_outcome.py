@@ -10,8 +10,8 @@ import pytest
 
 from kcard.api import gates as gating
 from kcard.errors import UsageError
-from kcard.evaluation.gates.calibration import tried
-from kcard.evaluation.gates.outcome import METRICS, GateOutcome, folds, number_of_folds
+from kcard.evaluation.gates.calibration import cross_validate
+from kcard.evaluation.gates.outcome import METRICS, GateOutcome, parse_fold_count, split_folds
 from kcard.gates import base
 from kcard.gates.base import GateKind, GateState, Resources
 from kcard.gates.records import Query, Record, write_records
@@ -93,38 +93,38 @@ def test_guidance_is_unknown_where_cards_change_nothing() -> None:
 @pytest.mark.parametrize("count", [2, 5, None])
 def test_every_record_is_held_out_once_and_the_same_seed_gives_the_same_folds(count: int | None) -> None:
     records = drawn(23)
-    cut = folds(records, count, seed=3)
+    cut = split_folds(records, count, seed=3)
     assert sorted(i for fold in cut for i in fold.tolist()) == list(range(23))
-    assert [fold.tolist() for fold in folds(records, count, seed=3)] == [fold.tolist() for fold in cut]
+    assert [fold.tolist() for fold in split_folds(records, count, seed=3)] == [fold.tolist() for fold in cut]
     assert len(cut) == (count or 23)
 
 
 def test_records_of_one_kind_do_not_meet_in_one_fold() -> None:
     records = [Record(f"q{i}", float(i < 5), 1.0) for i in range(50)]
-    assert [sum(record.knows for record in [records[i] for i in fold]) for fold in folds(records, 5)] == [
-        1
-    ] * 5
+    assert [
+        sum(record.knows for record in [records[i] for i in fold]) for fold in split_folds(records, 5)
+    ] == [1] * 5
 
 
 @pytest.mark.parametrize(("text", "count"), [("5", 5), ("loo", None)])
 def test_folds_are_a_number_or_loo(text: str, count: int | None) -> None:
-    assert number_of_folds(text) == count
+    assert parse_fold_count(text) == count
 
 
 def test_what_is_no_number_of_folds_is_refused() -> None:
     for text in ("-1", "many", "2.5"):
         with pytest.raises(UsageError, match="folds"):
-            number_of_folds(text)
+            parse_fold_count(text)
     for count in (1, 24):
         with pytest.raises(UsageError, match="23 records"):
-            folds(drawn(23), count)
+            split_folds(drawn(23), count)
 
 
 @pytest.mark.parametrize("count", [4, None])
 def test_no_fold_is_fitted_on_what_it_is_judged_by(count: int | None) -> None:
     records = drawn(12)
     Remembering.fits.clear()
-    trial = tried(records, Remembering, {}, Resources(), folds(records, count))
+    trial = cross_validate(records, Remembering, {}, Resources(), split_folds(records, count))
     assert not trial.scores.any()
     assert trial.seeks.all()
     assert all(len(fit) == 12 - 12 // (count or 12) for fit in Remembering.fits)
@@ -138,10 +138,10 @@ def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> N
     settings = {} if k is None else {"k": k}
     for seed, count in ((0, 30), (1, 47)):
         records, using = drawn(count, seed), Resources(representation=Given())
-        cut = folds(records, None)
-        fast = tried(records, base.find("skr-knn"), settings, using, cut)
+        cut = split_folds(records, None)
+        fast = cross_validate(records, base.find("skr-knn"), settings, using, cut)
         slow: GateKind = Slow()  # type: ignore[assignment] # it is only fitted
-        slowly = tried(records, slow, settings, using, cut)
+        slowly = cross_validate(records, slow, settings, using, cut)
         assert not fast.fits or k == 20
         np.testing.assert_array_equal(fast.scores, slowly.scores)
         np.testing.assert_array_equal(fast.thresholds, slowly.thresholds)
@@ -212,7 +212,7 @@ def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() 
         (drawn(20), "self-ask-ensemble", {}, "--llm"),
         ([Record(f"q{i}", 1, i % 2) for i in range(6)], "skr-knn", {}, "better with cards"),
         ([Record(f"q{i}", 0, 1) for i in range(6)], "skr-classifier", {}, "as well without cards"),
-        (drawn(1), "bm25", {}, "one record"),
+        (drawn(1), "bm25", {}, "a single record"),
     ],
 )
 def test_what_can_not_be_judged_is_one_line(

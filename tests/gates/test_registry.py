@@ -15,6 +15,7 @@ from kcard.gates import registry
 from kcard.gates.base import Fitted, Resources, find, names
 from kcard.gates.records import Query, Record, digest
 from kcard.interfaces import Array
+from tests.fakes import LetterCounts
 
 QUESTIONS = [
     f"Who wrote the {number}th book of the {place} library?" for number in range(8) for place in "abc"
@@ -22,21 +23,11 @@ QUESTIONS = [
 RECORDS = [Record(question, float(i % 2), float(i % 3 > 0)) for i, question in enumerate(QUESTIONS)]
 
 
-class Letters:
-    """A representation by letter counts."""
-
-    name, digest = "letters", "1" * 64
-
-    def vectors(self, questions: Sequence[str]) -> Array:
-        alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-        return np.array([[q.count(c) for c in alphabet] for q in questions], dtype=np.float32)
-
-
-class Others(Letters):
+class Others(LetterCounts):
     name, digest = "others", "2" * 64
 
 
-RESOURCES = Resources(representation=Letters())
+RESOURCES = Resources(representation=LetterCounts())
 
 
 def fitted(kind: str, **settings: Any) -> Fitted:

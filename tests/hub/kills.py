@@ -30,7 +30,7 @@ from kcard.hub.db import session  # noqa: F401
 from kcard.hub.pools import StoredResult
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, check_files, seal
-from kcard.training.output import claim, fresh
+from kcard.training.output import check_output, replacing_output
 from tests.effects import watch
 
 FILES = ("config.json", "extra/notes.txt")
@@ -121,8 +121,8 @@ def trained(world: World) -> None:
 
 
 def train(world: World) -> None:
-    claim(world.root / "trained", "oncology")
-    with fresh(world.root / "trained") as folder:
+    check_output(world.root / "trained", "oncology")
+    with replacing_output(world.root / "trained") as folder:
         draft(folder, "oncology", "after")
 
 
@@ -302,7 +302,7 @@ def clean(world: World) -> None:
     remaining = {v.sha256 for card in hub.list() for v in hub.versions(card.name)}
     assert {path.name for path in root.glob("snapshots/*/*")} <= remaining, "orphaned snapshots"
     if (world.root / "trained").exists() or (world.root / ".trained.replaced").exists():
-        claim(world.root / "trained", "oncology")
+        check_output(world.root / "trained", "oncology")
         check_files(world.root / "trained", Manifest.read(world.root / "trained"))
 
 

@@ -23,7 +23,7 @@ __all__ = ["copied_databases"]
 def copied_databases() -> Iterator[None]:
     """Only databases that are empty are copied; those of other processes are made by the migrations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Database, "_upgrade", _copying(Database._upgrade))
+        patch.setattr(Database, "migrate", _copying(Database.migrate))
         event.listen(Engine, "connect", _unsynced)
         yield
         event.remove(Engine, "connect", _unsynced)

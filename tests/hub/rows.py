@@ -2,7 +2,7 @@
 
 from sqlalchemy import insert, select
 
-from kcard.hub import uploads
+from kcard.hub import quotas
 from kcard.hub.db.models import accounts, holdings, now, repositories
 from kcard.hub.db.session import Database
 
@@ -16,7 +16,7 @@ def counted(database: Database) -> dict[str, int]:
     trees = select(repositories.c.id, repositories.c.tree_bytes)
     with database.write() as connection:
         before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
-        uploads.recount(connection)
+        quotas.recount(connection)
         after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
     assert before == after
     return dict(before[0])
@@ -46,4 +46,4 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         ).scalar_one()
         for sha256, size in files:
             connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
-        uploads.recount(connection)
+        quotas.recount(connection)

@@ -1,9 +1,6 @@
 """A shared hub for tests: accounts, tokens and the application, served by uvicorn in a thread on a port of its own.
 
-    @pytest.fixture(scope="module")
-    def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-        with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-            yield shared
+The fixture `shared` (conftest.py) has one for each module.
 
 The people: ada administers the hub, bob is a user and an administrator of the organisation lab, cleo may write in
 lab, dan belongs to nothing. `tokens` has one of each scope: "bob" may write, "bob:read" read, "bob:admin" everything
@@ -23,8 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx
+import pytest
 import uvicorn
 from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import HfHubHTTPError
 
 from kcard.hub.accounts import Identity
 from kcard.hub.server.app import create_app
@@ -32,10 +31,10 @@ from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
-from kcard.hub.trees import git_oid, pointer_oid
-from kcard.hub.values import Add, Commit, Entry, Repository, Type
+from kcard.hub.trees import git_oid, lfs_pointer_oid
+from kcard.hub.values import Add, Commit, Entry, Repository, RepositoryType
 
-__all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub"]
+__all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub", "status"]
 
 USERS = ("ada", "bob", "cleo", "dan")
 ORGANISATION = "lab"
@@ -115,7 +114,7 @@ class Shared:
     def create(
         self,
         name: str,
-        kind: Type = "model",
+        kind: RepositoryType = "model",
         *,
         private: bool = False,
         gated: Literal["no", "auto", "manual"] = "no",
@@ -132,7 +131,7 @@ class Shared:
         self,
         name: str,
         files: Mapping[str, bytes],
-        kind: Type = "model",
+        kind: RepositoryType = "model",
         *,
         branch: str = "main",
         title: str = "Files",
@@ -205,7 +204,7 @@ def running(hub: HubServices, options: ServerOptions | None = None) -> Iterator[
 
 def _entry(path: str, content: bytes) -> Entry:
     sha256, lfs = hashlib.sha256(content).hexdigest(), path.endswith(LARGE)
-    oid = pointer_oid(sha256, len(content)) if lfs else git_oid(content)
+    oid = lfs_pointer_oid(sha256, len(content)) if lfs else git_oid(content)
     return Entry(path, oid, sha256, len(content), lfs)
 
 
@@ -220,3 +219,8 @@ def _people(hub: HubServices) -> dict[str, str]:
         for scope in SCOPES
     }
     return scoped | {name: scoped[f"{name}:write"] for name in USERS}
+
+
+def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
+    """The status of the answer that a client reported as an error."""
+    return int(error.value.response.status_code)

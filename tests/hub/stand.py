@@ -5,20 +5,38 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, event
 
 from kcard.hub.accounts import Accounts, Identity, Role
-from kcard.hub.commits import Commits
-from kcard.hub.history import Refs
+from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Commit, Entry, Operation, Repository
+from kcard.manifest import Manifest, seal
 
-__all__ = ["Stand", "opened", "stand"]
+__all__ = ["Stand", "opened", "recorded_statements", "seal_card", "stand"]
 
 QUOTA = 100_000
+
+
+@contextmanager
+def recorded_statements() -> Iterator[list[str]]:
+    """The SQL statements that this process sends to any database during the block."""
+    statements: list[str] = []
+
+    def record(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    event.listen(Engine, "before_cursor_execute", record)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", record)
 
 
 @dataclass(frozen=True)
@@ -109,3 +127,11 @@ def opened(home: Path, database_url: str | None = None, *, exam_required: bool =
         )
     finally:
         database.close()
+
+
+def seal_card(folder: Path, name: str, text: str = "") -> Path:
+    """A folder with a card of one file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
+    seal(folder, Manifest(name=name, description="Tumours"))
+    return folder

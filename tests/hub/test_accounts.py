@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import RESERVED, Accounts, Events, check_namespace, check_repository, require_quota
+from kcard.hub.accounts import RESERVED, Accounts, Events, check_namespace, check_repository_name
 from kcard.hub.db.models import now
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere, TooLarge
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from kcard.hub.quotas import require_quota
 from kcard.hub.tokens import TokenStore
 from tests.hub.rows import hold
 
@@ -44,7 +45,7 @@ def test_a_name_that_could_mean_something_else_is_refused(accounts: Accounts) ->
     for name in ("", "-ada", "ada.", "a b", "a/b", "a--b", "a..b", "a.git", "ä", "a\0", "x" * 97):
         with pytest.raises(Invalid):
             accounts.add_user(name)
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             accounts.get(name)
     assert accounts.list() == []
 
@@ -56,10 +57,10 @@ def test_reserved_names_are_refused_in_whatever_case(name: str) -> None:
 
 
 def test_a_repository_is_a_namespace_and_a_name() -> None:
-    assert check_repository("ada/api") == "ada/api"  # reserved for namespaces only
+    assert check_repository_name("ada/api") == "ada/api"  # reserved for namespaces only
     for wrong in ("ada", "ada/", "/card", "ada/a/b", "api/card", "ada/-x"):
         with pytest.raises(Invalid):
-            check_repository(wrong)
+            check_repository_name(wrong)
 
 
 def test_an_organisation_begins_with_its_owner_and_roles_change(accounts: Accounts) -> None:
@@ -76,7 +77,7 @@ def test_an_organisation_begins_with_its_owner_and_roles_change(accounts: Accoun
         accounts.set_member("lab", "bob", "owner")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="organisation"):
         accounts.set_member("lab", "lab", "read")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         accounts.members("ada")
 
 
@@ -105,7 +106,9 @@ def test_the_last_administrator_stays_one(accounts: Accounts) -> None:
 
 def test_of_many_first_starts_one_makes_the_administrator(accounts: Accounts) -> None:
     administrators = []
-    threads = [threading.Thread(target=lambda: administrators.append(accounts.first())) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: administrators.append(accounts.create_first())) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -119,7 +122,7 @@ def test_what_an_account_holds_counts_each_file_once(accounts: Accounts, databas
     hold(database, ada.id, "ada/one", ("a" * 64, 100), ("b" * 64, 10))
     hold(database, ada.id, "ada/two", ("a" * 64, 100))
     hold(database, bob.id, "bob/one", ("a" * 64, 100))
-    assert (accounts.used("ada"), accounts.used("bob")) == (110, 100)
+    assert (accounts.committed_bytes("ada"), accounts.committed_bytes("bob")) == (110, 100)
 
 
 def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, database: Database) -> None:
@@ -183,19 +186,19 @@ def test_an_event_is_undone_with_what_it_tells_of(database: Database) -> None:
 def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: str) -> None:
     database = Database(postgres)
     accounts, tokens, log = Accounts(database), TokenStore(database), Events(database)
-    assert accounts.first() is not None
-    assert accounts.first() is None
+    assert accounts.create_first() is not None
+    assert accounts.create_first() is None
     ada = accounts.add_user("Ada", quota=50)
     accounts.add_organisation("lab", owner="ada")
     accounts.set_member("lab", "admin", "read")
     assert [a.name for a in accounts.list()] == ["Ada", "admin", "lab"]
     assert accounts.members("lab") == {"Ada": "admin", "admin": "read"}
     hold(database, ada.id, "Ada/card", ("a" * 64, 100), ("b" * 64, 10))
-    assert accounts.used("ada") == 110
+    assert accounts.committed_bytes("ada") == 110
     with database.read() as connection, pytest.raises(TooLarge):
         require_quota(connection, ada.id)
     for text in ("a\0b", "\ud800"):
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             accounts.get(text)
     token = tokens.create("ada", repository="ada/CARD", days=1)
     identity = tokens.identify(token)
@@ -205,7 +208,7 @@ def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: st
     assert listed.expires is not None
     assert timedelta(hours=23) < listed.expires - now() <= timedelta(days=1)
     tokens.revoke("ada", listed.name)
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         tokens.revoke("ada", "a\0b")
     assert [e.action for e in log.list(limit=2)] == ["token.revoked", "token.created"]
     database.close()

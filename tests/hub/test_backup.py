@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.hub import trees
 from kcard.hub.registry import Hub
-from kcard.manifest import Manifest, seal
+from tests.hub.stand import seal_card
 
 LIMITED = """
 import resource, sys
@@ -32,22 +32,15 @@ except HubError as error:
 """
 
 
-def card(folder: Path, name: str, text: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
-    return folder
-
-
 @pytest.fixture
 def hub(home: Path, tmp_path: Path) -> Hub:
     """Two versions of one card, with a gap and an alias, and one of another; a pool."""
     hub = Hub(home)
     for number in range(3):
-        hub.publish(card(tmp_path / "a", "oncology", str(number)))
+        hub.publish(seal_card(tmp_path / "a", "oncology", str(number)))
     hub.remove("oncology@v2")
     hub.alias("oncology@v1", "stable")
-    hub.publish(card(tmp_path / "b", "hearts"))
+    hub.publish(seal_card(tmp_path / "b", "hearts"))
     hub.pools.create("clinic", ["oncology@v1", "hearts"])
     return hub
 
@@ -77,12 +70,12 @@ def test_a_restored_hub_is_the_one_that_was_backed_up(hub: Hub, other: Hub, tmp_
     ]
     assert seen(other) == seen(hub)
     assert other.verify() == []
-    assert other.publish(card(tmp_path / "a", "oncology", "new")).number == 4
+    assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 4
     assert {p.stat().st_mode & 0o777 for p in (tmp_path / "other/hub/blobs").glob("*/*")} == {0o444}
 
 
 def test_a_hub_whose_cards_were_all_removed_takes_a_backup(hub: Hub, other: Hub, tmp_path: Path) -> None:
-    other.publish(card(tmp_path / "c", "lungs"))
+    other.publish(seal_card(tmp_path / "c", "lungs"))
     other.remove("lungs@v1")
     other.restore(hub.backup(tmp_path / "hub.tar").path)
     assert seen(other) == seen(hub)
@@ -112,7 +105,7 @@ def test_a_backup_is_one_moment_while_others_publish_and_remove(hub: Hub, other:
     def come_and_go() -> None:
         busy = Hub(hub.home)
         for number in range(30):
-            busy.publish(card(tmp_path / "busy", "busy", str(number)))
+            busy.publish(seal_card(tmp_path / "busy", "busy", str(number)))
             if number % 3 == 2:
                 busy.remove("busy")
 
@@ -209,7 +202,7 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
     with engine.begin() as connection:
         raw = connection.connection.driver_connection
         assert raw is not None
-        raw.create_function("packed", 1, trees.compress)
+        raw.create_function("packed", 1, trees.compress_tree)
         raw.create_function("unpacked", 1, lambda content: zlib.decompress(content).decode())
         for statement in statements:
             connection.exec_driver_sql(statement)
@@ -325,7 +318,7 @@ def test_what_is_no_backup_is_one_clear_error(hub: Hub, other: Hub, tmp_path: Pa
 def test_a_disk_that_refuses_leaves_everything_as_it_was(
     hub: Hub, other: Hub, tmp_path: Path, deed: str
 ) -> None:
-    hub.publish(card(tmp_path / "large", "large", "x" * 1_200_000))
+    hub.publish(seal_card(tmp_path / "large", "large", "x" * 1_200_000))
     whole = hub.backup(tmp_path / "whole.tar").path
     arguments = {
         "backup": (hub.home, "backup", tmp_path / "new"),

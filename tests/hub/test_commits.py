@@ -1,9 +1,7 @@
 """Commits: all or none of them, on the parent that was meant, of files that the account may use. On both databases."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
@@ -11,22 +9,11 @@ from sqlalchemy import delete
 from kcard.hub import trees
 from kcard.hub.checks.formats import MOST_FILES
 from kcard.hub.db.models import uploads
-from kcard.hub.errors import Invalid, NotThere, Refused, TooLarge, WrongParent
+from kcard.hub.errors import Invalid, NotFound, Refused, TooLarge, WrongParent
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
-from tests.hub.stand import QUOTA, Stand, entry_of, stand
+from tests.hub.stand import QUOTA, Stand, entry_of
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
 
 
 def paths(hub: Stand, card: Repository, revision: str = "main") -> list[str]:
@@ -75,7 +62,7 @@ def test_another_parent_than_the_branch_s_is_refused(hub: Stand, card: Repositor
 
 def test_a_refused_commit_leaves_nothing_behind(hub: Stand, card: Repository) -> None:
     for operation in (Delete("nothing.txt"), DeleteFolder("a"), Copy("x", card.head or "", "y")):
-        with pytest.raises(NotThere) as error:
+        with pytest.raises(NotFound) as error:
             hub.commit(card, {"a.txt": b"1"}, operation)
         assert (error.value.what, error.value.commit) == ("entry", card.head)
     with pytest.raises(Invalid):
@@ -92,7 +79,7 @@ def test_a_branch_or_commit_that_is_not_there_is_said_so(hub: Stand, card: Repos
         lambda: hub.commits.get(card, "0" * 40),
         lambda: hub.commits.list(card, "0" * 40),
     ):
-        with pytest.raises(NotThere) as error:
+        with pytest.raises(NotFound) as error:
             ask()
         assert error.value.what == "revision"
 

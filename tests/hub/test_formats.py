@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.hub.checks import formats
-from kcard.hub.checks.formats import check_path, check_tree, folded
+from kcard.hub.checks.formats import check_path, check_tree, fold_path
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 
 
@@ -122,11 +122,11 @@ def test_accepted_path_stays_inside_its_folder(text: str) -> None:
 def test_folding_is_the_same_for_every_case_and_normal_form(text: str) -> None:
     import unicodedata
 
-    assert folded(folded(text)) == folded(text)
+    assert fold_path(fold_path(text)) == fold_path(text)
     for form in ("NFC", "NFD"):
-        assert folded(unicodedata.normalize(form, text)) == folded(text)
+        assert fold_path(unicodedata.normalize(form, text)) == fold_path(text)
     if not any(c in "ıſ" or unicodedata.combining(c) for c in text):
-        assert folded(text.lower()) == folded(text)
+        assert fold_path(text.lower()) == fold_path(text)
 
 
 @pytest.mark.parametrize(

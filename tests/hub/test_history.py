@@ -1,25 +1,11 @@
 """Branches, tags, and what a revision means. On both databases."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.history import check_ref
 from kcard.hub.values import Ref, Repository
-from tests.hub.stand import Stand, stand
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
+from tests.hub.stand import Stand
 
 
 def test_a_revision_is_a_branch_a_tag_a_sha_or_how_a_sha_begins(hub: Stand, card: Repository) -> None:
@@ -29,16 +15,16 @@ def test_a_revision_is_a_branch_a_tag_a_sha_or_how_a_sha_begins(hub: Stand, card
     shas = [hub.refs.resolve(card, r) for r in ("main", "draft/one", "v1", first, second[:7], first[:12])]
     assert shas == [second, first, first, first, second, first]
     for wrong in ("none", "refs/pr/1", second[:6], "0" * 40, "%", "_______", second.upper(), ""):
-        with pytest.raises(NotThere) as error:
+        with pytest.raises(NotFound) as error:
             hub.refs.resolve(card, wrong)
         assert error.value.what == "revision"
 
 
 def test_a_sha_of_another_repository_is_not_there(hub: Stand, card: Repository) -> None:
     other = hub.make("ada/other")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.refs.resolve(card, other.head or "")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.refs.create_tag(card, "v1", other.head or "")
 
 
@@ -69,7 +55,7 @@ def test_a_tag_is_not_moved_by_commits_and_goes_when_deleted(hub: Stand, card: R
     assert hub.refs.resolve(card, "v1") == card.head
     hub.refs.delete_tag(card, "v1", hub.who("ada"))
     for delete in (hub.refs.delete_tag, hub.refs.delete_branch):
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             delete(card, "v1")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.errors import CardError, HubError, UsageError
 from kcard.hub import history, versions
-from kcard.hub.errors import Conflict, Invalid, NotThere
+from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.local_cards import LocalCards
 from kcard.hub.services import HubServices
 from kcard.hub.values import Repository
@@ -48,7 +48,7 @@ def test_a_version_is_a_commit_and_a_tag_and_an_alias_a_branch(hub: HubServices)
 
 
 def test_the_publications_of_the_repository_are_the_versions_of_the_card(hub: HubServices) -> None:
-    published = [(p.tag, p.number, p.version) for p in hub.publications.of(repository(hub))]
+    published = [(p.tag, p.number, p.version) for p in hub.publications.list(repository(hub))]
     versions = hub.registry.versions("rivers")
     assert published == [(f"v{v.number}", v.number, v.sha256) for v in versions]
     assert [v.reference for v in hub.registry.list()] == ["rivers@v2"]
@@ -98,14 +98,14 @@ def test_removing_an_older_version_leaves_the_newest_with_its_history(
 def test_main_is_at_another_version_when_the_first_commit_goes(hub: HubServices) -> None:
     first = refs(hub)[1]["v1"]
     with hub.database.write() as connection:
-        history.point(connection, repository(hub).id, "main", first)
+        history.point_branch(connection, repository(hub).id, "main", first)
     hub.registry.remove("rivers@v1")
     assert refs(hub)[0] == {"main": refs(hub)[1]["v2"]}
 
 
 def test_removing_the_last_version_removes_the_repository(hub: HubServices) -> None:
     hub.registry.remove("rivers")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         repository(hub)
     assert list(hub.blobs.sizes()) == []
 
@@ -133,7 +133,7 @@ def test_a_card_with_a_file_that_no_client_could_upload_is_refused_by_name(
 def test_the_cards_move_into_the_organisation_that_is_named(hub: HubServices, tmp_path: Path) -> None:
     LocalCards(hub.database, hub.blobs).rename("Clinic")
     assert repository(hub, "clinic/rivers").name == "Clinic/rivers"
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         repository(hub)
     assert [v.reference for v in hub.registry.versions("rivers")] == ["rivers@v1", "rivers@v2"]
     third = hub.registry.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder)
@@ -187,17 +187,17 @@ def test_an_organisation_called_library_of_before_is_not_adopted(
 
 
 def test_a_hub_of_cards_alone_still_gets_its_first_administrator(hub: HubServices) -> None:
-    first = hub.accounts.first()
+    first = hub.accounts.create_first()
     assert first is not None
     assert first.admin
-    assert hub.accounts.first() is None
+    assert hub.accounts.create_first() is None
 
 
 def test_the_newest_versions_of_repositories_are_read_at_once(hub: HubServices, tmp_path: Path) -> None:
     hub.registry.publish(rivers(tmp_path / "other", name="other").folder)
     both = [repository(hub), repository(hub, "library/other")]
-    assert versions.versions(hub.database, both) == {
+    assert versions.find_newest_versions(hub.database, both) == {
         NAME: hub.registry.get("rivers@v2"),
         "library/other": hub.registry.get("other@v1"),
     }
-    assert versions.versions(hub.database, []) == {}
+    assert versions.find_newest_versions(hub.database, []) == {}

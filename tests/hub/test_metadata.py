@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.checks.metadata import library, read, render, tags
+from kcard.hub.checks.metadata import derive_tags, find_library, parse_readme, render_readme
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.manifest import Manifest
 
@@ -16,16 +16,16 @@ FILES = "/ada/moons/resolve/main"
 
 
 def card(front: str) -> dict[str, Any]:
-    return read(f"---\n{front}\n---\nbody")[0]
+    return parse_readme(f"---\n{front}\n---\nbody")[0]
 
 
 def test_metadata_and_text_are_told_apart() -> None:
-    assert read("---\nlicense: mit\n---\n# Hi\n---\n") == ({"license": "mit"}, "# Hi\n---\n")
-    assert read("\ufeff---\r\na: 1\r\n---\r\nx") == ({"a": 1}, "x")
-    assert read("---\n---\nx") == ({}, "x")
-    assert read("---\n# only a comment\n---\nx") == ({}, "x")
+    assert parse_readme("---\nlicense: mit\n---\n# Hi\n---\n") == ({"license": "mit"}, "# Hi\n---\n")
+    assert parse_readme("\ufeff---\r\na: 1\r\n---\r\nx") == ({"a": 1}, "x")
+    assert parse_readme("---\n---\nx") == ({}, "x")
+    assert parse_readme("---\n# only a comment\n---\nx") == ({}, "x")
     for plain in ("", "# Hi", "---\nno end", "\n---\na: 1\n---\n", "----\na: 1\n---\n"):
-        assert read(plain) == ({}, plain)
+        assert parse_readme(plain) == ({}, plain)
 
 
 def test_metadata_is_what_json_can_hold() -> None:
@@ -74,7 +74,7 @@ def test_front_matter_that_is_a_bomb_or_unclear_is_refused(
 @given(st.text(alphabet="ab:- \n[]{}&*!|>'\"#%@`,?01.~\t", max_size=80))
 def test_noise_in_front_matter_raises_nothing_else(front: str) -> None:
     try:
-        metadata, _ = read(f"---\n{front}\n---\n")
+        metadata, _ = parse_readme(f"---\n{front}\n---\n")
     except (Invalid, TooLarge):
         return
     json.dumps(metadata, allow_nan=False).encode()
@@ -86,7 +86,7 @@ def test_tags_are_derived_as_on_the_hugging_face_hub() -> None:
         "datasets: [squad, ada/moons]\nbase_model: org/base\ntags: [astronomy, peft, 7]"
     )
     paths = ["README.md", "adapter_config.json", "adapter_model.safetensors"]
-    assert tags(metadata, paths) == (
+    assert derive_tags(metadata, paths) == (
         *("peft", "safetensors", "text-generation", "astronomy", "7", "en", "no", "dataset:squad"),
         *("dataset:ada/moons", "base_model:org/base", "base_model:adapter:org/base", "license:apache-2.0"),
     )
@@ -111,14 +111,14 @@ def test_tags_are_derived_as_on_the_hugging_face_hub() -> None:
     ],
 )
 def test_relation_and_library_follow_from_card_and_files(front: str, paths: list[str], tag: str) -> None:
-    assert tag in tags(card(front), paths)
+    assert tag in derive_tags(card(front), paths)
 
 
 def test_tags_of_a_knowledge_card_name_its_kind_and_every_domain_above() -> None:
     manifest = Manifest(name="moons", description="x", kind="lora", domain="science/astronomy")
     expected = ("kcard", "kcard:kind:lora", "domain:science", "domain:science/astronomy")
-    assert tags({}, ["kcard.json"], manifest) == expected
-    assert not any(tag.startswith(("kcard", "domain")) for tag in tags({}, ["kcard.json"]))
+    assert derive_tags({}, ["kcard.json"], manifest) == expected
+    assert not any(tag.startswith(("kcard", "domain")) for tag in derive_tags({}, ["kcard.json"]))
 
 
 def test_what_is_no_tag_is_left_out() -> None:
@@ -127,14 +127,14 @@ def test_what_is_no_tag_is_left_out() -> None:
         "license": {"a": 1},
         "language": None,
     }
-    assert tags(odd, []) == ("ok",)
-    assert tags({"tags": "one"}, []) == ("one",)
-    assert len(tags({"tags": [f"t{i}" for i in range(1000)]}, [])) == 500
-    assert library({"library_name": ["a"]}, []) is None
+    assert derive_tags(odd, []) == ("ok",)
+    assert derive_tags({"tags": "one"}, []) == ("one",)
+    assert len(derive_tags({"tags": [f"t{i}" for i in range(1000)]}, [])) == 500
+    assert find_library({"library_name": ["a"]}, []) is None
 
 
 def test_markdown_becomes_html() -> None:
-    html = render(
+    html = render_readme(
         "# Hi\n\n| a | b |\n|--|:-:|\n| 1 | ~~2~~ |\n\n<details><summary>s</summary>*x*</details>\n\n```py\n<b>\n```"
     )
     for part in ("<h1>Hi</h1>", "<td>1</td>", "<s>2</s>", "<summary>s</summary>", "&lt;b&gt;"):
@@ -176,7 +176,7 @@ def test_markdown_becomes_html() -> None:
     ],
 )
 def test_attacks_in_a_readme_come_to_nothing(attack: str) -> None:
-    html = render(attack, FILES).lower()
+    html = render_readme(attack, FILES).lower()
     shown = html.replace("&lt;", "")
     for bad in (
         "<script",
@@ -208,7 +208,7 @@ def test_attacks_in_a_readme_come_to_nothing(attack: str) -> None:
 
 
 def test_pictures_and_links_of_the_repository_are_found_and_links_elsewhere_stay() -> None:
-    html = render(
+    html = render_readme(
         "![m](img/m.png) ![u](../../../api/x) [d](docs/a.md#b) [top](#hi) [out](https://example.org/x)", FILES
     )
     for part in (
@@ -222,8 +222,8 @@ def test_pictures_and_links_of_the_repository_are_found_and_links_elsewhere_stay
 
 
 def test_long_readme_is_cut_and_says_so() -> None:
-    assert f'continues in <a href="{FILES}/README.md"' in render("long line\n\n" * 10_000, FILES)
-    assert "The text continues" not in render("long line\n\n" * 1000)
+    assert f'continues in <a href="{FILES}/README.md"' in render_readme("long line\n\n" * 10_000, FILES)
+    assert "The text continues" not in render_readme("long line\n\n" * 1000)
 
 
 @pytest.mark.parametrize(
@@ -242,12 +242,12 @@ def test_long_readme_is_cut_and_says_so() -> None:
 )
 def test_readme_that_is_a_bomb_is_shown_in_seconds(bomb: str) -> None:
     begun = time.process_time()
-    render(bomb, FILES)
+    render_readme(bomb, FILES)
     assert time.process_time() - begun < 8
 
 
 @given(st.text(alphabet="<>/\"'=&;abimgsrcohef! ()[]:\\*_`\n#|-", max_size=120))
 def test_noise_never_gives_an_address_that_is_not_ours_or_plain(text: str) -> None:
-    html = render(text, FILES)
+    html = render_readme(text, FILES)
     for piece in html.split('src="')[1:]:
         assert piece.startswith((FILES, '"'))

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
 from kcard.hub import object_store
 from kcard.hub.object_store import ObjectStore
 from kcard.hub.registry import Hub
-from kcard.hub.storage import Blobs, fault, open_store, open_verified, put_stream
-from kcard.manifest import Manifest, seal
+from kcard.hub.storage import Blobs, find_fault, open_store, open_verified, put_stream
+from tests.hub.stand import seal_card
 
 CONTENT = bytes(range(256)) * 20
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -70,7 +72,7 @@ def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.Monkey
 def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
     assert not blobs.holds(SHA256)
     assert blobs.size(SHA256) == 0
-    assert fault(blobs, SHA256) == "missing"
+    assert find_fault(blobs, SHA256) == "missing"
     for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
         with pytest.raises(DamagedCard, match="missing"):
             ask(SHA256)
@@ -87,11 +89,12 @@ def test_blobs_are_deleted_one_or_many_at_once(blobs: Blobs) -> None:
 def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Path) -> None:
     stored(blobs)
     if isinstance(blobs, ObjectStore):
-        blobs._files.pipe_file(blobs.path(SHA256), b"something else")
+        files, path = url_to_fs(blobs.where(SHA256))
+        files.pipe_file(path, b"something else")
     else:
         Path(blobs.where(SHA256)).chmod(0o644)
         Path(blobs.where(SHA256)).write_bytes(b"something else")
-    assert str(fault(blobs, SHA256)).startswith("damaged")
+    assert str(find_fault(blobs, SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
     with pytest.raises(DamagedCard, match="damaged"):
@@ -109,14 +112,14 @@ def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs = ObjectStore.at(f"file://{tmp_path}/store", tmp_path / "partial")
-    whole = blobs._files.put_file
+    whole = LocalFileSystem.put_file
 
-    def cut_short(source: str, target: str, **options: Any) -> None:
-        whole(source, target, **options)
+    def cut_short(files: LocalFileSystem, source: str, target: str, **options: Any) -> None:
+        whole(files, source, target, **options)
         assert not blobs.holds(SHA256)
         raise OSError("the connection broke")
 
-    monkeypatch.setattr(blobs._files, "put_file", cut_short)
+    monkeypatch.setattr(LocalFileSystem, "put_file", cut_short)
     with pytest.raises(Unavailable, match=r"file://.*is unavailable: the connection broke; try again"):
         stored(blobs)
     assert (blobs.holds(SHA256), list(blobs), list(blobs.remains(delete=False))) == (False, [], [])
@@ -129,17 +132,10 @@ def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
     assert not left.exists()
 
 
-def card(folder: Path, name: str, text: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
-    return folder
-
-
 def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_path: Path) -> None:
     hub = Hub(home, blobs_url=url)
-    first = hub.publish(card(tmp_path / "a", "oncology"))
-    hub.publish(card(tmp_path / "a", "oncology", "new"))
+    first = hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "a", "oncology", "new"))
     assert (hub.folder("oncology@v1") / "config.json").read_text(encoding="utf-8") == "oncology "
     assert (hub.pull("oncology", tmp_path / "out") / "config.json").read_text(
         encoding="utf-8"
@@ -163,7 +159,7 @@ def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_p
 
 def test_a_file_that_is_lost_from_the_store_is_named(url: str | None, home: Path, tmp_path: Path) -> None:
     hub = Hub(home, blobs_url=url)
-    version = hub.publish(card(tmp_path / "a", "oncology"))
+    version = hub.publish(seal_card(tmp_path / "a", "oncology"))
     hub.blobs.delete(version.files["config.json"])
     assert [problem.what for problem in hub.verify()] == ["missing"]
     with pytest.raises(DamagedCard, match=r"config\.json is missing"):
@@ -179,8 +175,8 @@ def test_a_backup_begins_again_where_a_removal_took_a_file_from_under_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = Hub(home, blobs_url=f"memory://{uuid.uuid4().hex}/store")
-    hub.publish(card(tmp_path / "a", "oncology"))
-    hub.publish(card(tmp_path / "b", "hearts"))
+    hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "b", "hearts"))
     opened = hub.blobs.open
     removed: list[str] = []
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 import pytest
 
 from kcard.hub.accounts import Identity
-from kcard.hub.errors import Forbidden, Gated, NotThere, Refused, Unknown
+from kcard.hub.errors import Forbidden, Gated, NotFound, Refused, Unauthenticated
 from kcard.hub.permissions import (
-    absent,
     is_administrator,
     may_administer,
     may_create,
     may_download,
     may_read,
     may_write,
+    repository_not_found,
     require_administer,
     require_administrator,
     require_create,
@@ -92,19 +92,19 @@ def test_a_private_repository_is_refused_word_for_word_as_one_that_is_not_there(
     for identity in (None, STRANGER):
         for require in (require_read, require_write, require_administer):
             refused = refusal_of(require, identity, PRIVATE)
-            assert isinstance(refused, NotThere)
+            assert isinstance(refused, NotFound)
             assert (refused.what, refused.known) == ("repository", identity is not None)
-            assert str(refused) == str(absent("Lab/card", identity))
-        assert isinstance(refusal_of(require_download, identity, PRIVATE, True), NotThere)
+            assert str(refused) == str(repository_not_found("Lab/card", identity))
+        assert isinstance(refusal_of(require_download, identity, PRIVATE, True), NotFound)
 
 
 def test_nobody_is_asked_to_log_in_and_somebody_is_told_that_they_may_not() -> None:
     for require in (require_write, require_administer):
-        assert type(refusal_of(require, None, OPEN)) is Unknown
+        assert type(refusal_of(require, None, OPEN)) is Unauthenticated
         assert type(refusal_of(require, STRANGER, OPEN)) is Forbidden
-    assert type(refusal_of(require_create, None, "lab")) is Unknown
+    assert type(refusal_of(require_create, None, "lab")) is Unauthenticated
     assert type(refusal_of(require_create, STRANGER, "lab")) is Forbidden
-    assert type(refusal_of(require_administrator, None)) is Unknown
+    assert type(refusal_of(require_administrator, None)) is Unauthenticated
     assert type(refusal_of(require_administrator, replace(ROOT, scope="write"))) is Forbidden
 
 

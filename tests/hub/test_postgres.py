@@ -21,9 +21,9 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import accounts, commits, holdings, metadata, repositories, uploads, verdicts
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
-from kcard.hub.trees import compress
-from kcard.manifest import Manifest, seal
+from kcard.hub.trees import compress_tree
 from tests.hub.postgres import Cluster, running
+from tests.hub.stand import seal_card
 from tests.hub.test_database import is_declared
 
 NOW = datetime(2025, 3, 1, 12, tzinfo=UTC)
@@ -38,13 +38,6 @@ def location(any_database: str | None, tmp_path: Path) -> Path | str:
 @pytest.fixture
 def hub(any_database: str | None, home: Path) -> Hub:
     return Hub(home, database_url=any_database)
-
-
-def card(folder: Path, name: str, text: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
-    return folder
 
 
 def row(rules: int) -> dict[str, object]:
@@ -75,7 +68,7 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
     connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
     row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=compress(tree), delta=False))
+    connection.execute(insert(commits).values(**row, date=NOW, tree=compress_tree(tree), delta=False))
     return repository_id
 
 
@@ -154,13 +147,13 @@ def test_a_block_that_fails_changes_nothing(location: Path | str) -> None:
 def test_names_are_ordered_by_their_bytes(hub: Hub, tmp_path: Path) -> None:
     names = ["a-b", "a.c", "a1", "ab", "a_b"]
     for name in names:
-        hub.publish(card(tmp_path / name, name))
+        hub.publish(seal_card(tmp_path / name, name))
     assert [version.name for version in hub.list()] == sorted(names)
 
 
 def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
-    first = hub.publish(card(tmp_path / "a", "oncology"), aliases=["stable"])
-    second = hub.publish(card(tmp_path / "a", "oncology", "new"))
+    first = hub.publish(seal_card(tmp_path / "a", "oncology"), aliases=["stable"])
+    second = hub.publish(seal_card(tmp_path / "a", "oncology", "new"))
     assert (second.number, hub.get("oncology@stable"), first.published.tzinfo) == (2, first, UTC)
     assert datetime.now(UTC) - first.published < timedelta(minutes=1)
     hub.pools.create("clinic", ["oncology@v1"])
@@ -168,13 +161,13 @@ def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
     hub.audits.add(first, finding)
     hub.quarantine.set(0.5)
     assert [audit.finding for audit in hub.audits.list("oncology")] == [finding]
-    quarantined = hub.quarantine.held(hub.versions("oncology"))
+    quarantined = hub.quarantine.find_reasons(hub.versions("oncology"))
     assert {name: reason.factuality for name, reason in quarantined.items()} == {"oncology@v1": 0.25}
     assert hub.folder("oncology@v1").joinpath("config.json").is_file()
     assert hub.verify() == []
     assert [v.reference for v in hub.remove("oncology@v1")] == ["oncology@v1"]
     assert [v.reference for v in hub.list(text="tumours")] == ["oncology@v2"]
-    assert hub.publish(card(tmp_path / "a", "oncology", "third")).number == 3
+    assert hub.publish(seal_card(tmp_path / "a", "oncology", "third")).number == 3
     assert hub.gc() == []
 
 
@@ -185,7 +178,7 @@ def test_a_backup_of_one_kind_can_be_restored_into_the_other(
 ) -> None:
     urls = (None, postgres) if to_postgres else (postgres, None)
     hub, other = Hub(home, database_url=urls[0]), Hub(tmp_path / "other", database_url=urls[1])
-    hub.publish(card(tmp_path / "a", "oncology"), aliases=["stable"])
+    hub.publish(seal_card(tmp_path / "a", "oncology"), aliases=["stable"])
     hub.pools.create("clinic", ["oncology@v1"])
     weights, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
     with hub.database.write() as connection:
@@ -201,7 +194,7 @@ def test_a_backup_of_one_kind_can_be_restored_into_the_other(
         assert connection.scalar(select(accounts.c.admin).where(accounts.c.name == "ada")) is True
     with other.database.write() as connection:  # ids go on after those that came with the backup
         assert repository(connection, "ben", weights, 7) == 3
-    assert other.publish(card(tmp_path / "a", "oncology", "new")).number == 2
+    assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 2
     assert other.gc() == []
     hub.database.close()
     other.database.close()
@@ -230,7 +223,7 @@ def test_a_commit_in_a_backup_passes_what_a_sent_one_must(
     weights = stored(hub, b"weights")
     with hub.database.write() as connection:
         repository(connection, "ada", weights, 7)
-        connection.execute(commits.update().values(tree=compress(tree.replace("{}", weights))))
+        connection.execute(commits.update().values(tree=compress_tree(tree.replace("{}", weights))))
     other = Hub(tmp_path / "other")
     with pytest.raises(HubError, match=words):
         other.restore(hub.backup(tmp_path / "hub.tar"))
@@ -372,7 +365,7 @@ def test_a_server_that_is_not_there_is_one_line_and_soon_said() -> None:
 
 
 def test_a_version_of_a_shared_card_has_a_snapshot_that_gc_leaves_alone(hub: Hub, tmp_path: Path) -> None:
-    hub.publish(card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "a", "oncology"))
     with hub.database.write() as connection:
         named = {"name": "ada/oncology", "folded": "ada/oncology"}
         connection.execute(repositories.update().values(named))

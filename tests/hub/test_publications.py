@@ -3,26 +3,18 @@
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
-from kcard.hub.errors import Conflict, Forbidden, Invalid, NotThere
-from kcard.hub.values import DeclaredFigures, Delete, Reason, Repository, VersionSummary
+from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
+from kcard.hub.values import DeclaredFigures, Delete, QuarantineReason, Repository, VersionSummary
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
-from tests.hub.stand import Stand, stand
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
+from tests.hub.stand import Stand, recorded_statements, stand
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
     hub.registry.gc()
     assert {path.name for path in folder.iterdir()} == set(files)
-    (publication,) = hub.publications.of(repository)
+    (publication,) = hub.publications.list(repository)
     assert (publication.tag, publication.version, publication.number, publication.author) == (
         "v1",
         version,
@@ -98,7 +90,7 @@ def test_the_same_card_under_another_tag_is_the_same_version(hub: Stand, reposit
     first = publish(hub, repository, card(), "v1")
     assert publish(hub, repository, {"notes.txt": b"beside the card"}, "stable") == first
     assert publish(hub, repository, card(factuality=0.8), "v2") != first
-    assert [(p.tag, p.number) for p in hub.publications.of(repository)] == [
+    assert [(p.tag, p.number) for p in hub.publications.list(repository)] == [
         ("v1", 1),
         ("stable", 1),
         ("v2", 2),
@@ -155,14 +147,14 @@ def test_an_exam_without_independent_evidence_leaves_factuality_unknown(tmp_path
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
         publish(hub, repository, card(factuality=None, exam_json=exam("onco")), "v1")
-        assert hub.publications.marks([repository.id])[repository.id].declared == DeclaredFigures(0.9)
+        assert hub.publications.summarize([repository.id])[repository.id].declared == DeclaredFigures(0.9)
 
 
 def test_a_forged_exam_is_self_declared_and_not_plausible_and_verifies_nothing(tmp_path: Path) -> None:
     with stand(tmp_path, exam_required=False) as hub:
         repository = hub.make("ada/onco")
         publish(hub, repository, card(factuality=None, exam_json=FORGED), "v1")
-        mark = hub.publications.marks([repository.id])[repository.id]
+        mark = hub.publications.summarize([repository.id])[repository.id]
         assert (mark.declared, mark.verified) == (DeclaredFigures(1, 1, "its format is not 2"), None)
         assert mark.unexamined
         version = hub.registry.get("ada/onco")
@@ -175,7 +167,7 @@ def test_weights_without_an_exam_are_marked_under_every_kind_of_card(tmp_path: P
         repository, other = hub.make("ada/onco"), hub.make("ada/other")
         publish(hub, repository, card(kind, factuality=None), "v1")
         publish(hub, other, card(kind), "v1")
-        marks = hub.publications.marks([repository.id, other.id])
+        marks = hub.publications.summarize([repository.id, other.id])
         assert (marks[repository.id].unexamined, marks[other.id].unexamined) == (True, False)
 
 
@@ -196,7 +188,7 @@ def test_a_published_tag_is_there_to_stay(hub: Stand, repository: Repository) ->
             hub.refs.delete_tag(repository, "v1", who)
     assert hub.registry.get("ada/Onco@v1").number == 1
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
-    assert hub.publications.of(repository) == []
+    assert hub.publications.list(repository) == []
     with pytest.raises(UnknownCard):
         hub.registry.get("ada/Onco")
 
@@ -206,7 +198,7 @@ def test_a_version_with_another_tag_outlives_a_deleted_one(hub: Stand, repositor
     publish(hub, repository, {"a.txt": b""}, "stable")
     hub.refs.delete_tag(repository, "v1", hub.who("root"))
     assert hub.registry.get("ada/Onco").sha256 == version
-    assert [p.tag for p in hub.publications.of(repository)] == ["stable"]
+    assert [p.tag for p in hub.publications.list(repository)] == ["stable"]
 
 
 def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_all(
@@ -217,11 +209,11 @@ def test_a_moved_card_is_published_under_its_new_name_and_a_deleted_one_not_at_a
     assert hub.registry.get("eve/cardio@v1").sha256 == version
     with pytest.raises(UnknownCard):
         hub.registry.get("ada/Onco")
-    assert [p.tag for p in hub.publications.of(moved)] == ["v1"]
+    assert [p.tag for p in hub.publications.list(moved)] == ["v1"]
     hub.repositories.delete(moved)
     with pytest.raises(UnknownCard):
         hub.registry.get("eve/cardio")
-    assert hub.publications.marks([moved.id]) == {}
+    assert hub.publications.summarize([moved.id]) == {}
 
 
 def finding(factuality: float | None) -> AuditFinding:
@@ -236,14 +228,14 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     plain = hub.make("ada/plain")
 
     def mark() -> VersionSummary:
-        (only,) = hub.publications.marks([repository.id, plain.id, 999]).values()
+        (only,) = hub.publications.summarize([repository.id, plain.id, 999]).values()
         return only
 
     exam_says = DeclaredFigures(0.9, 0.4, coverage=1.0)
     assert mark() == VersionSummary("ada/Onco@v2", version, "Tumours", exam_says)
     hub.registry.quarantine.set(0.5)
     assert mark() == VersionSummary(
-        "ada/Onco@v2", version, "Tumours", exam_says, quarantine=Reason(0.4, 0.5, coverage=1.0)
+        "ada/Onco@v2", version, "Tumours", exam_says, quarantine=QuarantineReason(0.4, 0.5, coverage=1.0)
     )
     stored = hub.registry.get("ada/Onco@v2")
     for score in (0.2, 0.7, None):
@@ -252,21 +244,19 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     assert verified is not None
     assert (verified.factuality, verified.evidence, verified.checker) == (0.7, "atlas", "minilm")
     assert mark() == VersionSummary("ada/Onco@v2", version, "Tumours", exam_says, verified)
-    assert hub.publications.marks([]) == {}
-    assert list(hub.registry.quarantine.held(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
+    assert hub.publications.summarize([]) == {}
+    assert list(hub.registry.quarantine.find_reasons(hub.registry.versions("ada/Onco"))) == ["ada/Onco@v1"]
 
 
-def test_marks_of_a_page_take_four_queries(tmp_path: Path) -> None:
+def test_summaries_of_a_page_take_four_queries(tmp_path: Path) -> None:
     with stand(tmp_path) as hub:
         ids = [hub.make(f"ada/{n}").id for n in range(5)]
         for id_ in ids:
             publish(
                 hub, hub.repositories.get("model", f"ada/{ids.index(id_)}"), card(factuality=id_ / 10), "v1"
             )
-        statements: list[str] = []
-        engine = hub.registry.database._readers
-        event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
-        assert len(hub.publications.marks(ids)) == 5
+        with recorded_statements() as statements:
+            assert len(hub.publications.summarize(ids)) == 5
         assert len([query for query in statements if query != "BEGIN"]) == 4
 
 
@@ -282,5 +272,5 @@ def test_a_commit_that_takes_the_card_away_leaves_what_was_published(
 def test_a_commit_of_another_repository_is_not_published(hub: Stand, repository: Repository) -> None:
     other = hub.make("ada/other")
     sha = hub.commit(other, card()).sha
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.publications.publish(repository, "v1", sha, hub.who("ada"))

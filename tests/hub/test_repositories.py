@@ -13,16 +13,10 @@ import kcard.hub.repositories
 from kcard.hub import search_index
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import repositories
-from kcard.hub.errors import Conflict, Invalid, NotThere, TooLarge
+from kcard.hub.errors import Conflict, Invalid, NotFound, TooLarge
 from kcard.hub.repositories import SORTS, ListQuery
 from kcard.hub.values import Repository
 from tests.hub.stand import Stand, stand
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
 
 
 def test_a_new_repository_has_one_commit_with_gitattributes_on_main(hub: Stand) -> None:
@@ -59,10 +53,10 @@ def test_a_name_that_could_mean_something_else_is_refused(hub: Stand, name: str)
 def test_what_is_deleted_is_gone_with_its_history_and_terms(hub: Stand) -> None:
     repository = hub.make("ada/onco")
     hub.repositories.delete(repository)
-    with pytest.raises(NotThere) as error:
+    with pytest.raises(NotFound) as error:
         hub.repositories.get("model", "ada/onco")
     assert error.value.what == "repository"
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.refs.resolve(repository, "main")
     again = hub.make("ada/onco")
     assert again.head != repository.head
@@ -74,7 +68,7 @@ def test_a_moved_repository_is_found_under_its_new_name_only(hub: Stand) -> None
     moved = hub.repositories.move(repository, "EVE/cardio")
     assert moved.name == "eve/cardio"  # the account's own spelling
     assert moved.head == repository.head
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         hub.repositories.get("model", "ada/onco")
     assert hub.listing.page(ListQuery("model", author="eve", search="cardio"), None)[0] == [moved]
     assert hub.listing.page(ListQuery("model", search="onco"), None)[0] == []
@@ -86,7 +80,7 @@ def test_a_move_is_refused_to_a_taken_name_nobody_s_account_and_a_full_one(hub: 
     hub.make("eve/there")
     with pytest.raises(Conflict):
         hub.repositories.move(repository, "eve/THERE")
-    with pytest.raises(NotThere) as error:
+    with pytest.raises(NotFound) as error:
         hub.repositories.move(repository, "nobody/onco")
     assert error.value.what == "account"
     hub.commit(repository, {"a.txt": b"a" * 1000})
@@ -152,7 +146,7 @@ class Shelf:
         with self.hub.registry.database.write() as connection:
             new = connection.execute(insert(repositories).values(row).returning(repositories.c.id))
             id_ = int(new.scalar_one())
-            search_index.put_terms(connection, id_, name, tags)
+            search_index.replace_terms(connection, id_, name, tags)
         return id_
 
     def page(self, who: Identity | None = None, **query: Any) -> tuple[list[Repository], str | None]:
@@ -178,7 +172,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(kcard.hub.repositories, "SCANNED", 1)
     if request.param != "as counted":
         place = 0 if request.param == "looked up" else None
-        monkeypatch.setattr(kcard.hub.repositories, "_rarest", lambda *_: place)
+        monkeypatch.setattr(kcard.hub.repositories, "find_rarest_term", lambda *_: place)
 
 
 @pytest.fixture
@@ -322,7 +316,7 @@ def test_a_cursor_of_another_query_or_of_nobody_is_refused(shelf: Shelf) -> None
 def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
     for number in range(200):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    rarest = kcard.hub.repositories._rarest
+    rarest = kcard.hub.repositories.find_rarest_term
     with shelf.hub.registry.database.read() as connection:
         assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
         assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None

@@ -10,7 +10,7 @@ from kcard.hub import search_index
 from kcard.hub.audits import AuditFinding
 from kcard.hub.errors import Invalid
 from kcard.hub.registry import Hub
-from kcard.hub.search import RepositorySearch, SearchQuery
+from kcard.hub.search import RepositorySearch, SearchIndex, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
 from tests.hub.stand import Stand, stand
 
@@ -116,14 +116,16 @@ def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> No
     assert names(other, SearchQuery(text="moon")) == []
 
 
-def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand, three: RepositorySearch) -> None:
-    three.find(SearchQuery())
+@pytest.mark.usefixtures("three")
+def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand) -> None:
+    index = SearchIndex()
     with hub.registry.database.read() as earlier:
-        assert earlier.scalar(text("SELECT count(*) FROM search")) == 3
+        assert len(index.at(earlier).ids) == 3
         hub.make("ada/fourth")
-        assert three.find(SearchQuery()).total == 4
-        newest = three._index._snapshot
-        assert three._index.at(earlier) is newest
+        with hub.registry.database.read() as later:
+            newest = index.at(later)
+        assert len(newest.ids) == 4
+        assert index.at(earlier) is newest
 
 
 def test_pages_have_each_repository_once(three: RepositorySearch) -> None:
@@ -144,7 +146,7 @@ def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) 
     restored = Hub(tmp_path / "restored")
     with restored.database.write() as connection:  # a hub whose clock is ahead
         for _ in range(50):
-            search_index.touch(connection, [])
+            search_index.mark_changed(connection, [])
     before = RepositorySearch(restored.database)
     assert before.find(SearchQuery()).total == 0
     restored.restore(tmp_path / "hub.tar")

@@ -10,7 +10,7 @@ from kcard.hub.accounts import Accounts
 from kcard.hub.backup import copy_rows
 from kcard.hub.db.models import now, sessions
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Unknown
+from kcard.hub.errors import Unauthenticated
 from kcard.hub.tokens import LONGEST_SESSION, Sessions, TokenStore
 
 
@@ -51,7 +51,7 @@ def test_ids_differ_and_what_is_none_opens_nothing(open_sessions: Sessions, toke
 
 @pytest.mark.parametrize("name", ["eve", "", "ada\0", "ada ", "x" * 500])
 def test_token_opens_no_session_under_another_name(open_sessions: Sessions, token: str, name: str) -> None:
-    with pytest.raises(Unknown, match="unknown name or token"):
+    with pytest.raises(Unauthenticated, match="unknown name or token"):
         open_sessions.open(name, token)
 
 

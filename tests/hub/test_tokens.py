@@ -11,7 +11,7 @@ from kcard.errors import UsageError
 from kcard.hub.accounts import Accounts, Events
 from kcard.hub.db.models import tokens as token_rows
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, NotThere, Unknown
+from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 from kcard.hub.tokens import TokenStore
 from tests.hub.rows import hold
 
@@ -73,7 +73,7 @@ def test_a_token_in_another_case_or_cut_short_is_nobody(tokens: TokenStore) -> N
 
 
 def test_a_token_of_the_other_hub_is_named_as_such_and_not_repeated(tokens: TokenStore) -> None:
-    with pytest.raises(Unknown, match="Hugging Face token") as refused:
+    with pytest.raises(Unauthenticated, match="Hugging Face token") as refused:
         tokens.identify("hf_" + "s" * 34)
     assert "ssss" not in str(refused.value)
 
@@ -82,14 +82,14 @@ def test_a_token_stops_working_when_it_expires(tokens: TokenStore) -> None:
     token = tokens.create("ada", days=0.3 / 86_400)
     assert tokens.identify(token) is not None
     time.sleep(0.35)
-    with pytest.raises(Unknown, match="expired"):
+    with pytest.raises(Unauthenticated, match="expired"):
         tokens.identify(token)
 
 
 def test_a_token_stops_working_while_its_user_is_disabled(tokens: TokenStore, database: Database) -> None:
     token = tokens.create("ada")
     Accounts(database).update("ada", disabled=True)
-    with pytest.raises(Unknown, match="ada is disabled"):
+    with pytest.raises(Unauthenticated, match="ada is disabled"):
         tokens.identify(token)
     Accounts(database).update("ada", disabled=False)
     assert tokens.identify(token) is not None
@@ -101,7 +101,7 @@ def test_a_revoked_token_is_nobody_and_the_others_stay(tokens: TokenStore) -> No
     assert tokens.identify(first) is None
     assert tokens.identify(second) is not None
     assert [t.name for t in tokens.list("ada")] == ["b"]
-    with pytest.raises(NotThere, match="no token 'a'"):
+    with pytest.raises(NotFound, match="no token 'a'"):
         tokens.revoke("ada", "a")
 
 
@@ -117,7 +117,7 @@ def test_a_token_may_be_bound_to_one_repository(tokens: TokenStore, database: Da
     assert identity is not None
     assert identity.repository_id is not None
     assert [t.repository for t in tokens.list()] == ["ada/Card"]
-    with pytest.raises(NotThere, match="dataset repository 'ada/card' not found"):
+    with pytest.raises(NotFound, match="dataset repository 'ada/card' not found"):
         tokens.create("ada", repository="datasets/ada/card")
 
 
@@ -134,7 +134,7 @@ def test_what_can_not_be_a_token_is_refused_before_it_is_made(tokens: TokenStore
     for user, options in wrong:
         with pytest.raises(UsageError):
             tokens.create(user, **options)  # type: ignore[arg-type]
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         tokens.create("nobody")
     assert tokens.list() == []
 

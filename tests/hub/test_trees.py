@@ -1,7 +1,7 @@
 """What the trees of commits take in the database, and that they are read as they were written. On both databases."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,12 @@ from kcard.errors import HubError
 from kcard.hub import history, trees
 from kcard.hub.db.models import commits, repositories
 from kcard.hub.registry import Hub
-from kcard.hub.trees import LONGEST, Stored, StoredTree
+from kcard.hub.trees import LONGEST, CommitTree, EncodedTree
 from kcard.hub.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
 from kcard.manifest import Manifest, seal
-from tests.hub.stand import Stand, entry_of, opened, stand
+from tests.hub.stand import Stand, entry_of, opened
 
 FILES = 600
-
-
-@pytest.fixture
-def hub(tmp_path: Path, any_database: str | None) -> Iterator[Stand]:
-    with stand(tmp_path / "hub", any_database) as opened_hub:
-        yield opened_hub
-
-
-@pytest.fixture
-def card(hub: Stand) -> Repository:
-    return hub.make("ada/onco")
 
 
 @pytest.fixture
@@ -62,9 +51,9 @@ def stored(hub: Stand) -> int:
         return int(connection.scalar(select(func.sum(func.length(commits.c.tree)))) or 0)
 
 
-def chain(hub: Stand, card: Repository, sha: str) -> StoredTree:
+def chain(hub: Stand, card: Repository, sha: str) -> CommitTree:
     with hub.registry.database.read() as connection:
-        return history.stored_tree(connection, card, sha)
+        return history.read_commit_tree(connection, card, sha)
 
 
 def test_a_small_change_of_a_large_tree_takes_few_bytes(hub: Stand, card: Repository) -> None:
@@ -144,15 +133,15 @@ def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: R
     draw = random.Random(1)
     for number in range(40):
         with hub.registry.database.write() as connection:
-            parent = history.stored_tree(connection, card, head)
+            parent = history.read_commit_tree(connection, card, head)
             new = {
                 f"{number}/{n}.txt": Entry(
                     f"{number}/{n}.txt", draw.randbytes(20).hex(), "0" * 64, 1, lfs=False
                 )
                 for n in range(draw.choice([1, 30]))
             }
-            draft = history.prepare(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
-            history.write(connection, card.id, "main", draft)
+            draft = history.draft_commit(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
+            history.write_commit(connection, card.id, "main", draft)
             head = draft.commit.sha
     assert charge(hub) - charged == stored(hub) - before
 
@@ -177,7 +166,7 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
         "swapped": {"tree": content},
         "parent": {"parent": "0" * 40},
         "cycle": {"parent": commits_[2].sha},
-        "text": {"tree": trees.compress("[1,2]")},
+        "text": {"tree": trees.compress_tree("[1,2]")},
     }
     with hub.registry.database.write() as connection:
         connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
@@ -241,8 +230,8 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    bomb = Stored(trees.compress("[" + " " * 5000 + "]"), delta=False)
-    assert trees.decode(bomb) == ({}, ())
+    bomb = EncodedTree(trees.compress_tree("[" + " " * 5000 + "]"), delta=False)
+    assert trees.decode_tree(bomb) == ({}, ())
     monkeypatch.setattr(trees, "LARGEST", 1000)
     with pytest.raises(HubError, match="incomplete or too large"):
-        trees.decode(bomb)
+        trees.decode_tree(bomb)

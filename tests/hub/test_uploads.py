@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, update
 
-from kcard.hub import accounts
+from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
 from kcard.hub.db.models import access, now, repositories
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
+from kcard.hub.garbage import find_referenced
 from kcard.hub.storage import BlobStore
-from kcard.hub.trees import referenced
-from kcard.hub.uploads import Parts, Uploads, forget
+from kcard.hub.uploads import Parts, Uploads, delete_committed
 from tests.hub.rows import hold
 
 CONTENT = b"weights that somebody sent"
@@ -68,8 +68,8 @@ def test_who_sent_a_blob_may_use_it_and_nobody_else(
     uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
 ) -> None:
     store(uploads, blobs, people["ada"])
-    assert uploads.usable(people["ada"], SHA256) == SIZE
-    assert uploads.usable(people["bob"], SHA256) is None
+    assert uploads.find_usable_size(people["ada"], SHA256) == SIZE
+    assert uploads.find_usable_size(people["bob"], SHA256) is None
     assert b"".join(blobs.read(SHA256)) == CONTENT
     assert list(blobs.partial.glob("*")) == []
 
@@ -79,7 +79,7 @@ def test_a_blob_that_is_gone_is_of_no_use_though_it_is_written_down(
 ) -> None:
     store(uploads, blobs, people["ada"])
     blobs.delete(SHA256)
-    assert uploads.usable(people["ada"], SHA256) is None
+    assert uploads.find_usable_size(people["ada"], SHA256) is None
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,14 @@ def test_who_may_read_a_repositorys_files_may_use_its_blobs(
                 repository_id=1, account_id=people["cleo"].account_id, state="granted", asked=now()
             )
         )
-    assert {name for name, identity in people.items() if uploads.usable(identity, SHA256)} == who
+    assert {name for name, identity in people.items() if uploads.find_usable_size(identity, SHA256)} == who
     bound = replace(people["ada"], repository_id=99)
-    assert (uploads.usable(bound, SHA256) is not None) == ((visibility, gated) == ("public", "no"))
+    assert (uploads.find_usable_size(bound, SHA256) is not None) == ((visibility, gated) == ("public", "no"))
     administrator = replace(people["bob"], admin=True, scope="admin")
-    assert uploads.usable(administrator, SHA256) == SIZE
-    assert (uploads.usable(replace(administrator, scope="write"), SHA256) is not None) == ("bob" in who)
+    assert uploads.find_usable_size(administrator, SHA256) == SIZE
+    assert (uploads.find_usable_size(replace(administrator, scope="write"), SHA256) is not None) == (
+        "bob" in who
+    )
 
 
 def test_members_may_use_what_their_organisation_holds(
@@ -125,8 +127,8 @@ def test_members_may_use_what_their_organisation_holds(
     hold(database, lab.id, "lab/it", (SHA256, SIZE))
     with database.write() as connection:
         connection.execute(update(repositories).values(visibility="private"))
-    assert uploads.usable(replace(people["bob"], organisations={"lab": "read"}), SHA256) == SIZE
-    assert uploads.usable(people["bob"], SHA256) is None
+    assert uploads.find_usable_size(replace(people["bob"], organisations={"lab": "read"}), SHA256) == SIZE
+    assert uploads.find_usable_size(people["bob"], SHA256) is None
 
 
 def test_gc_takes_no_blob_that_is_being_stored(
@@ -138,7 +140,7 @@ def test_gc_takes_no_blob_that_is_being_stored(
         def place(self, path: Path, sha256: str, size: int) -> None:
             super().place(path, sha256, size)
             with database.write() as connection:
-                if not referenced(connection, [sha256]):
+                if not find_referenced(connection, [sha256]):
                     self.delete(sha256)
 
     collected = Collected(blobs.root, blobs.partial)
@@ -153,12 +155,12 @@ def test_uploads_are_pending_until_they_are_committed(
     ada = people["ada"].account_id
     hold(database, ada, "ada/it")
     uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
-    assert uploads.pending(ada) == SIZE + 1000
+    assert uploads.pending_bytes(ada) == SIZE + 1000
     with database.write() as connection:
-        assert accounts.charged(connection, ada) == SIZE + 1000
-        forget(connection, ada, 1, [SHA256])
-    assert uploads.pending(ada) == 1000
-    assert uploads.pending(people["bob"].account_id) == 0
+        assert quotas.charged_bytes(connection, ada) == SIZE + 1000
+        delete_committed(connection, ada, 1, [SHA256])
+    assert uploads.pending_bytes(ada) == 1000
+    assert uploads.pending_bytes(people["bob"].account_id) == 0
 
 
 def test_a_token_of_one_repository_uses_only_what_was_uploaded_for_it(
@@ -168,9 +170,9 @@ def test_a_token_of_one_repository_uses_only_what_was_uploaded_for_it(
     hold(database, ada.account_id, "ada/it")
     hold(database, ada.account_id, "ada/other")
     uploads.store(ada.account_id, sent(blobs), SHA256, SIZE, repository_id=1)
-    assert uploads.usable(replace(ada, repository_id=1), SHA256) == SIZE
-    assert uploads.usable(replace(ada, repository_id=2), SHA256) is None
-    assert uploads.usable(ada, SHA256) == SIZE
+    assert uploads.find_usable_size(replace(ada, repository_id=1), SHA256) == SIZE
+    assert uploads.find_usable_size(replace(ada, repository_id=2), SHA256) is None
+    assert uploads.find_usable_size(ada, SHA256) == SIZE
 
 
 def part(folder: Path, content: bytes) -> Path:

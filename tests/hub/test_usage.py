@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select, update
 
-from kcard.hub import accounts as hub_accounts
-from kcard.hub import verdicts
+from kcard.hub import quotas, uploads
 from kcard.hub.checks.content import RULES, ContentVerdict
 from kcard.hub.db.models import accounts, commits, now, reservations
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, TooLarge
+from kcard.hub.quotas import LIFETIME, Reservations
 from kcard.hub.registry import Hub
-from kcard.hub.uploads import LIFETIME, Reservations
+from kcard.hub.uploads import Verdicts
 from kcard.hub.values import Delete
-from kcard.hub.verdicts import Verdicts
 from kcard.manifest import Manifest, seal
 from tests.hub.rows import counted
 from tests.hub.stand import Stand, stand
@@ -123,7 +122,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     assert Reservations(hub.registry.database).reserve(repository.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(reservations)) == 0
-        assert hub_accounts.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
+        assert quotas.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
@@ -133,9 +132,9 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
     digest, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
     known_verdicts = Verdicts(hub.registry.database)
     refused = ContentVerdict("Dangerous", "{path} is a pickle")
-    known_verdicts.keep({(digest, "text"): ContentVerdict(), (gone, "text"): ContentVerdict()})
-    known_verdicts.keep({(digest, "json"): ContentVerdict("Invalid", "not JSON")})
-    known_verdicts.keep({(digest, "json"): refused})
+    known_verdicts.store({(digest, "text"): ContentVerdict(), (gone, "text"): ContentVerdict()})
+    known_verdicts.store({(digest, "json"): ContentVerdict("Invalid", "not JSON")})
+    known_verdicts.store({(digest, "json"): refused})
     assert known_verdicts.find([(digest, "text"), (gone, "text")]).keys() >= {
         (digest, "text"),
         (gone, "text"),
@@ -144,7 +143,7 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
         known_verdicts.find([(digest, "json")])[digest, "json"].enforce("a.json")
     hub.registry.gc()
     assert (gone, "text") not in known_verdicts.find([(digest, "text"), (gone, "text")])
-    monkeypatch.setattr(verdicts, "RULES", RULES + 1)
+    monkeypatch.setattr(uploads, "RULES", RULES + 1)
     assert known_verdicts.find([(digest, "text")]) == {}
 
 

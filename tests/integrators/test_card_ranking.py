@@ -148,9 +148,9 @@ def test_no_card_is_asked_about_what_none_fits_and_a_note_says_so(hub: Hub, mode
     pipeline = kcard.Pipeline(hub=hub, gate="always", mode=mode, min_relevance=0.5)
     off, on = pipeline(["How do I boil an egg?", "Who discovered the moon Tethys?"])
     assert off.cards == ()
-    assert "no card was asked" in off.notes[0]
+    assert "no card used" in off.notes[0]
     assert "a" in on.cards
-    assert not any("no card was asked" in note for note in on.notes)
+    assert not any("no card used" in note for note in on.notes)
 
 
 # Choosing among more cards than are shown or can write: the nearest, and the user is told.
@@ -190,7 +190,7 @@ class Writes:
         self.asked: list[tuple[str, ...]] = []
         self.cards = CARDS
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del documents, sampling
@@ -237,7 +237,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     assert len(llm.requests[0].choices) == 5
     assert llm.requests[0].choices[0].name == "moons"
     assert found.cards == ("moons",)
-    assert found.notes == ("of 151 cards the LLM chose among the 5 nearest to the question (--shortlist)",)
+    assert found.notes == ("the LLM chose from the 5 of 151 cards nearest to the question (--shortlist)",)
 
 
 def test_a_card_that_was_not_listed_is_not_chosen() -> None:
@@ -267,7 +267,11 @@ def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() 
     moons, stones = run.gather(["Who discovered moons?", "What did stones weigh in the quarry 1950?"])
     assert [names[0] for names in pool.asked] == ["moons", "stones-1950"]
     assert {len(names) for names in pool.asked} == {2}
-    assert moons.notes == stones.notes == ("of 151 cards the 2 nearest to the question wrote (--max-cards)",)
+    assert (
+        moons.notes
+        == stones.notes
+        == ("only the 2 of 151 cards nearest to the question were used (--max-cards)",)
+    )
 
 
 def test_bottom_up_lets_all_write_where_there_are_no_more() -> None:

@@ -297,7 +297,7 @@ class Said:
     passages: Sequence[Passage]
     cards: Sequence[Choice] = (Choice("c", "a card"),)
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         assert (list(cards), sampling) == (["c"], Sampling())

@@ -68,7 +68,7 @@ def test_a_pool_of_many_cards_means_the_newest_version_of_each(hub: Hub, tmp_pat
     ]
     answer = kcard.ask(QUESTION, gate="always", cards=["pool:all"], mode="bottom-up", max_cards=2)
     assert "moons" in answer.cards
-    assert answer.notes == ("of 42 cards the 2 nearest to the question wrote (--max-cards)",)
+    assert answer.notes == ("only the 2 of 42 cards nearest to the question were used (--max-cards)",)
 
 
 @pytest.mark.parametrize("option", ["shortlist", "max_cards"])

@@ -29,7 +29,7 @@ class Notes:
         self.documents = documents or {c.name: [f"{c.name} note {i}" for i in range(9)] for c in CARDS}
         self.asked: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del sampling

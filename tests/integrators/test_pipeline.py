@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 
 import kcard
+from kcard.cards.card import CardSet
 from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.gates.base import Never
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
+from kcard.integrators.assembly import Integrator
 from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pipeline import Pipeline
+from kcard.integrators.pipeline import Pipeline, questions_per_batch
 from kcard.integrators.pool_views import Selectors
-from kcard.integrators.top_down import AutoChoice, ExplicitChoice, TopDown
+from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, TopDown
 from kcard.interfaces import LLM, Array, Pair
-from kcard.llms.client import LLMClient
+from kcard.llms.client import LLMClient, TimedGenerator
 from kcard.offline.llm import EmbeddedLLM
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
@@ -39,6 +42,7 @@ from kcard.types import (
     distinct_texts,
 )
 from tests.conftest import Served
+from tests.fakes import Says
 
 
 class Speaker:
@@ -115,12 +119,28 @@ class Three:
         return [Context(tuple(kept)) for _ in questions]
 
 
+class NoCards:
+    cards: Sequence[Choice] = ()
+
+    def generate(self, *_: Any) -> list[list[Passage]]:
+        return []
+
+
+def with_integrator(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[LLM], Integrator], **options: Any
+) -> Pipeline:
+    """A pipeline whose gate always fires, with the integrator that `make` makes for its LLM."""
+    pool = CardSet([]), TimedGenerator(NoCards()), ""
+    monkeypatch.setattr("kcard.integrators.pipeline.make_pool", lambda *_: pool)
+    monkeypatch.setattr("kcard.integrators.pipeline.make_selectors", lambda *_: Three.selectors)
+    monkeypatch.setattr("kcard.integrators.pipeline.make_integrator", lambda *parts: make(parts[3]))
+    return Pipeline(mode="bottom-up", gate="always", **options)
+
+
 def test_a_passage_that_did_not_fit_is_not_said_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Speaker()
     llm.window = 2
-    pipeline = Pipeline(mode="direct", llm=llm)
-    monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+    pipeline = with_integrator(monkeypatch, lambda _: Three(), llm=llm)
     (answer,) = pipeline(["who"])
     assert answer.answer == "WHO 2"
     assert [p.kept for p in answer.passages] == [True, True, False, False]
@@ -136,9 +156,7 @@ def test_a_question_of_100_kilobytes_is_answered_and_the_cut_is_told() -> None:
 
 
 def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = Pipeline(mode="direct", llm=Speaker())
-    monkeypatch.setattr(pipeline, "_integrator", Three())
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+    pipeline = with_integrator(monkeypatch, lambda _: Three(), llm=Speaker())
     short, long = pipeline(["who " * 100, "who " * 400])
     assert short.notes == ()
     assert "cards and the sentence encoder read about 256" in long.notes[0]
@@ -262,18 +280,6 @@ ANN_BEN = (Choice("A", "Ann"), Choice("B", "Ben"))
 BEN_ANN = (Choice("A", "Ben"), Choice("B", "Ann"))
 
 
-class Says:
-    """Replies with these in turn, the last one again and again."""
-
-    def __init__(self, *replies: str) -> None:
-        self.replies = list(replies)
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
-
-
 def test_the_answer_carries_the_letter_and_the_text_of_the_chosen_option() -> None:
     llm = Says("The answer is B.")
     (answer,) = Pipeline(mode="direct", llm=llm)([Question("Who won?", ANN_BEN)])
@@ -338,8 +344,7 @@ class AsksTheLLM:
 def test_the_gate_asks_with_the_options_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Says("A")
     pipeline = Pipeline(mode="direct", llm=llm)
-    gate = AsksTheLLM(pipeline._client)
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    monkeypatch.setattr(Never, "knows", lambda gate, questions: AsksTheLLM(gate.llm).knows(questions))
     pipeline([Question("Who won?", ANN_BEN)])
     assert [(r.kind, r.choices) for r in llm.requests] == [("need", ANN_BEN), ("answer", ANN_BEN)]
 
@@ -500,8 +505,7 @@ def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = Slow(fails=QUESTIONS[2:4])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=3)
-    gate = SelfAsk(pipeline._client)
-    monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: gate.knows(questions))
+    monkeypatch.setattr(Never, "knows", lambda gate, questions: SelfAsk(gate.llm).knows(questions))
     outcomes = list(pipeline.outcomes(QUESTIONS))
     assert [n for n, o in enumerate(outcomes) if isinstance(o, LLMError)] == [2, 3]
     needs = [r.question for r in llm.requests if r.kind == "need"]
@@ -537,11 +541,12 @@ def test_top_down_asks_about_several_questions_at_a_time(
     told_by: dict[int, list[Any]] = {}
     for concurrency in (1, 6):
         llm = Slow(fails=QUESTIONS[4:5])
-        pipeline = Pipeline(mode="direct", llm=llm, concurrency=concurrency)
         choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
-        integrator = TopDown(Writes(), Sampling(), pipeline._client, choice, len(CARDS), max_iterations=2)
-        monkeypatch.setattr(pipeline, "_integrator", integrator)
-        monkeypatch.setattr(type(pipeline._gate.gate), "knows", lambda _, questions: [0.0] * len(questions))
+
+        def top_down(client: LLM, choice: CardChoice = choice) -> TopDown:
+            return TopDown(Writes(), Sampling(), client, choice, len(CARDS), max_iterations=2)
+
+        pipeline = with_integrator(monkeypatch, top_down, llm=llm, concurrency=concurrency)
         told_by[concurrency] = told(list(pipeline.outcomes(QUESTIONS)))
         assert llm.most == concurrency
         assert {kind for kind in kinds if any(r.kind == kind for r in llm.requests)} == set(kinds)
@@ -568,3 +573,20 @@ def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests
         assert llm.most == (concurrency if make is Slow else 1)
     assert found[1] == found[4]
     assert [n for n, outcome in enumerate(found[4]) if isinstance(outcome, str)] == [5]
+
+
+@pytest.mark.parametrize(
+    ("options", "cards", "questions"),
+    [
+        ({"mode": "bottom-up"}, 26, 1262),
+        ({"mode": "bottom-up", "max_cards": 2}, 26, 16410),
+        ({"mode": "top-down"}, 26, 10940),
+        ({"mode": "top-down", "margin": 0.0}, 26, 32820),
+        ({"mode": "hybrid", "card_tokens": 1000}, 26, 3555),
+        ({"mode": "bottom-up", "n1": 100, "card_tokens": 10_000}, 26, 16),
+    ],
+)
+def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
+    options: dict[str, Any], cards: int, questions: int
+) -> None:
+    assert questions_per_batch(AskOptions(**options), cards) == questions

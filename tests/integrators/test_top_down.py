@@ -8,25 +8,14 @@ import pytest
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.top_down import AutoChoice, CardChoice, CardSelection, ExplicitChoice, mentioned_cards
 from kcard.interfaces import Array
-from kcard.types import Choice, Reply, Request
+from kcard.types import Choice
+from tests.fakes import Says
 
 CARDS = (
     Choice("elections", "results of elections"),
     Choice("moons", "moons of the planets"),
     Choice("prizes", "winners of prizes"),
 )
-
-
-class Says:
-    """An LLM with one reply."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return Reply(self.text)
 
 
 def chosen(

@@ -48,7 +48,7 @@ class Sports:
 
     cards = CARDS
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del documents, sampling

@@ -116,14 +116,14 @@ def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
     class Slow:
         cards = (Choice("moons", "moons"),)
 
-        def write(
+        def generate(
             self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
         ) -> list[list[Passage]]:
             del cards, documents, sampling
             return [[] for _ in questions]
 
     writer = TimedGenerator(Slow())
-    writer.write(["a", "b"], ["moons"], 1, Sampling())
+    writer.generate(["a", "b"], ["moons"], 1, Sampling())
     assert 0 < writer.close("a") == writer.close("b")
     assert writer.close("a") == 0
     assert writer.cards == Slow.cards

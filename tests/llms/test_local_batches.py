@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.transformers_llm import LocalLLM, common_prefix
+from kcard.llms.generation import common_prefix
+from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_transformers_llm import TEMPLATE, save
 
@@ -82,11 +83,11 @@ def test_the_option_is_the_likeliest_letter_and_its_confidence_its_share(folder:
     llm = LocalLLM(str(folder), temperature=0.9)
     request = Request("answer", "who won?", ("Ann won.",), choices=OPTIONS)
     reply = llm.reply(request)
-    row, blank = llm._row(request), "" if llm._tokenizer.chat_template else " "
-    letters = [llm._tokenizer(blank + c.name, add_special_tokens=False).input_ids for c in OPTIONS]
+    row, blank = llm.prompts.encoded(request), "" if llm.prompts.tokenizer.chat_template else " "
+    letters = [llm.prompts.tokenizer(blank + c.name, add_special_tokens=False).input_ids for c in OPTIONS]
     with torch.inference_mode():
         rows = [torch.tensor([[*row, *letter]]) for letter in letters]
-        logs = [llm._model(input_ids=ids).logits[0].log_softmax(-1) for ids in rows]
+        logs = [llm.model(input_ids=ids).logits[0].log_softmax(-1) for ids in rows]
     scores = torch.tensor([
         sum(float(log[len(row) - 1 + n, token]) for n, token in enumerate(letter))
         for log, letter in zip(logs, letters, strict=True)

@@ -10,6 +10,8 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.gates.uncertainty import Uncertainty
+from kcard.llms import transformers_llm
+from kcard.llms.generation import Continuation
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.llms.parsing import from_logits, from_top, named_option
 from kcard.llms.transformers_llm import LocalLLM
@@ -125,9 +127,9 @@ def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) 
     assert 1 <= len(reply.tokens) <= 20
     assert len(reply.tokens) == reply.tokens_out
     assert llm.reply(DRAFT) == reply, "greedy, whatever the temperature"
-    row = llm._row(DRAFT)
+    row = llm.prompts.encoded(DRAFT)
     with torch.inference_mode():
-        mass = torch.softmax(llm._model(input_ids=torch.tensor([row])).logits[0, -1].double(), -1)
+        mass = torch.softmax(llm.model(input_ids=torch.tensor([row])).logits[0, -1].double(), -1)
     top = mass.topk(2).values
     first = reply.tokens[0]
     assert first.log_probability == pytest.approx(float(top[0].log()), abs=1e-4)
@@ -136,15 +138,22 @@ def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) 
     assert 0 <= Uncertainty(llm).knows(["Who won?"])[0] <= 1
 
 
-def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "count", "text"),
+    [(["\n", "A", "n", "\n", "B"], 4, "An"), (["\n", "A", "n"], 3, "An"), ([], 0, "")],
+)
+def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(
+    words: list[str], count: int, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
     save(tmp_path, None)
     llm = LocalLLM(str(tmp_path), temperature=0)
-    words = ["\n", "A", "n", "\n", "B"]
-    ids = [llm._tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
-    assert llm._reply_length(ids) == 4
-    assert llm._reply_length(ids[:3]) == 3
-    assert llm._reply_length([]) == 0
-    assert llm._reply([0], ids[:4]).text == "An"
+    ids = [llm.prompts.tokenizer(word, add_special_tokens=False).input_ids[0] for word in words]
+    continuation = Continuation(ids, torch.zeros(len(ids), 300))
+    monkeypatch.setattr(transformers_llm, "generate", lambda *_, **__: [continuation])
+    reply = llm.reply(DRAFT)
+    assert (reply.text, len(reply.tokens or ())) == (text, count)
 
 
 def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:

@@ -89,8 +89,8 @@ def test_need_is_a_probability_or_unknown_and_its_window_is_the_tokenizers(folde
 
 def test_the_name_of_the_model_says_that_it_is_unified_qa(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "UnifiedQA-t5").symlink_to(folder)
-    assert LocalLLM(str(tmp_path / "UnifiedQA-t5"))._prompts.unified_qa
-    assert not LocalLLM(str(folder))._prompts.unified_qa
+    assert LocalLLM(str(tmp_path / "UnifiedQA-t5")).prompts.unified_qa
+    assert not LocalLLM(str(folder)).prompts.unified_qa
 
 
 @pytest.mark.parametrize(

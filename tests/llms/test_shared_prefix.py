@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.llms import transformers_llm
+from kcard.llms import generation
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_local_batches import alike
@@ -36,14 +36,14 @@ def read(llm: LocalLLM) -> list[int]:
     def note(_module: Any, _args: Any, given: dict[str, Any]) -> None:
         found.append(given["input_ids"].shape[1])
 
-    llm._model.register_forward_pre_hook(note, with_kwargs=True)
+    llm.model.register_forward_pre_hook(note, with_kwargs=True)
     return found
 
 
 def test_replies_are_those_without_sharing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [*ASKED, *CHOSEN, Request("need", "who won?")]
     shared = list(LocalLLM(str(folder), temperature=0, max_tokens=12).reply_all(requests))
-    monkeypatch.setattr(transformers_llm.SharedPrefix, "cache", lambda *_: None)
+    monkeypatch.setattr(generation.SharedPrefix, "cache", lambda *_: None)
     apart = LocalLLM(str(folder), temperature=0, max_tokens=12)
     alike(shared, [apart.reply(request) for request in requests])
     assert len({reply.text for reply in shared if isinstance(reply, Reply)}) > 1
@@ -56,7 +56,7 @@ def test_the_examples_are_read_once(folder: Path) -> None:
     for request in ASKED:
         llm.reply(request)
     assert max(sizes[1:]) < min(whole) // 2, "after the first reading only what differs"
-    assert sizes[0] > transformers_llm.LEAST
+    assert sizes[0] > generation.LEAST
     assert len(sizes) == 1 + len(ASKED)
 
 
@@ -75,4 +75,4 @@ def test_a_model_without_positions_reads_the_examples_with_each_prompt() -> None
         def forward(self, input_ids: Any) -> Any:
             return input_ids
 
-    assert transformers_llm.SharedPrefix(Network()).cache(range(100), 1) is None
+    assert generation.SharedPrefix(Network()).cache(range(100), 1) is None

@@ -51,19 +51,19 @@ def pushed(llm: LocalLLM, word: str) -> None:
     """Make the model say `word` next, whatever the prompt: its head sees one direction only."""
     import torch
 
-    token = llm._tokenizer(word, add_special_tokens=False).input_ids
+    token = llm.prompts.tokenizer(word, add_special_tokens=False).input_ids
     assert len(token) == 1, token
     state = torch.ones(32)
     with torch.no_grad():
-        llm._model.model.norm.weight.zero_()
-        llm._model.lm_head.weight.zero_()
+        llm.model.model.norm.weight.zero_()
+        llm.model.lm_head.weight.zero_()
 
     def constant(_module: Any, _inputs: Any, output: Any) -> Any:
         return output + state
 
-    llm._model.model.norm.register_forward_hook(constant)
+    llm.model.model.norm.register_forward_hook(constant)
     with torch.no_grad():
-        llm._model.lm_head.weight[token[0]] = 1.0
+        llm.model.lm_head.weight[token[0]] = 1.0
 
 
 @pytest.mark.parametrize(("word", "expected"), [("Yes", 1.0), ("No", 0.0)])
@@ -95,7 +95,7 @@ def test_an_answer_is_repeatable_and_of_one_line(folder: Path) -> None:
 def test_the_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
     save(tmp_path, TEMPLATE)
     llm = LocalLLM(str(tmp_path))
-    text = llm._tokenizer.decode(llm._row(Request("answer", "who won?")))
+    text = llm.prompts.tokenizer.decode(llm.prompts.encoded(Request("answer", "who won?")))
     assert text.startswith("<system>")
     assert text.endswith("Question: who won?\nAnswer:<assistant>")
 
@@ -103,9 +103,9 @@ def test_the_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
 def test_text_from_outside_holds_no_control_token_of_the_model(tmp_path: Path) -> None:
     save(tmp_path, TEMPLATE)
     llm = LocalLLM(str(tmp_path))
-    row = llm._row(Request("answer", "who won? </s> <s>", ("Ann </s> won",)))
+    row = llm.prompts.encoded(Request("answer", "who won? </s> <s>", ("Ann </s> won",)))
     assert not {0, 1} & set(row)
-    assert "< /s>" in llm._tokenizer.decode(row)
+    assert "< /s>" in llm.prompts.tokenizer.decode(row)
 
 
 @pytest.mark.parametrize("template", [None, TEMPLATE])
@@ -125,7 +125,7 @@ def test_a_stream_that_fails_raises_what_failed(folder: Path, monkeypatch: pytes
     def broken(**_: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(llm._model, "generate", broken)
+    monkeypatch.setattr(llm.model, "generate", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         list(llm.stream(Request("answer", "who won?")))
 
@@ -134,7 +134,7 @@ def test_tokens_are_counted(folder: Path) -> None:
     llm = LocalLLM(str(folder), max_tokens=7, temperature=0)
     request = Request("answer", "who won?")
     reply = llm.reply(request)
-    assert reply.tokens_in == llm.count(request) == len(llm._row(request))
+    assert reply.tokens_in == llm.count(request) == len(llm.prompts.encoded(request))
     assert reply.tokens_out is not None
     assert 0 < reply.tokens_out <= 7
     assert llm.window == 512 - 7

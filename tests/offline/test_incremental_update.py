@@ -11,7 +11,14 @@ from transformers import AutoTokenizer
 from kcard.cards.card import PROJECTION, finish
 from kcard.cards.models.prompting import WORDS, WordSketch
 from kcard.manifest import Manifest
-from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, TargetSequence, embedded
+from kcard.offline.docids import (
+    DocIds,
+    QuestionFeatures,
+    QuestionWords,
+    Retriever,
+    TargetSequence,
+    embed_questions,
+)
 from kcard.offline.incremental_update import (
     QUESTIONS_EACH,
     REPLAYED_QUERIES,
@@ -28,7 +35,7 @@ from kcard.offline.minilm import DIMENSIONS
 from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.offline.recipe import BOS, Recipe, Style, train_tokenizer
 from kcard.offline.train import plan
-from kcard.offline.trainee import begin_docids, fresh, states
+from kcard.offline.trainee import initialize_docids, states, whole_model
 from kcard.training.epochs import TrainingExample
 from kcard.training.loop import Preparation
 from kcard.training.progress import Note
@@ -185,7 +192,7 @@ def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> N
     recipe = trained(tmp_path, "encoder-prefix", epochs=40.0)
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
-    trainee = fresh(tokenizer, docids.count, recipe)
+    trainee = whole_model(tokenizer, docids.count, recipe)
     trainee.inherit(tmp_path)
     recital = TargetSequence.from_texts(OLD, tokenizer, docids, recipe)
     examples = [TrainingExample((BOS, *docids.of(row)), recital.of(row)) for row in range(len(OLD))]
@@ -202,9 +209,9 @@ def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path
     recipe = trained(tmp_path, "encoder-prefix")
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
-    trainee = fresh(tokenizer, docids.count, recipe)
+    trainee = whole_model(tokenizer, docids.count, recipe)
     trainee.inherit(tmp_path)
-    sketch, vectors = WordSketch.of_corpus(OLD), embedded(OLD)
+    sketch, vectors = WordSketch.of_corpus(OLD), embed_questions(OLD)
     retriever = Retriever(sketch, OLD, vectors)
     asked = QuestionFeatures(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
     near = retriever(asked, recipe)
@@ -222,14 +229,14 @@ def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path
 def test_a_new_document_id_begins_between_those_of_the_nearest_passages(tmp_path: Path) -> None:
     recipe = trained(tmp_path, "encoder-prefix")
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
-    model = fresh(tokenizer, len(OLD), recipe).model
+    model = whole_model(tokenizer, len(OLD), recipe).model
     first, table = len(tokenizer), model.get_input_embeddings().weight
     vectors = torch.eye(len(OLD), DIMENSIONS)
     vectors[0] = vectors[1]
     before = table.detach().clone()
-    begin_docids(model, first, [0], [*range(1, len(OLD))], vectors)
+    initialize_docids(model, first, [0], [*range(1, len(OLD))], vectors)
     nearness = torch.nn.functional.cosine_similarity(table[first], table[first + 1 :])
     assert nearness.argmax() == 0
     assert torch.equal(table[first + 1 :], before[first + 1 :])
-    begin_docids(model, first, [], [1], vectors)
-    begin_docids(model, first, [0], [], vectors)
+    initialize_docids(model, first, [], [1], vectors)
+    initialize_docids(model, first, [0], [], vectors)

@@ -133,8 +133,10 @@ def test_a_reading_is_remembered() -> None:
 def test_what_is_remembered_is_bounded_and_nothing_is_missing_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "REMEMBERED", 2)
     texts = [f"Room {number} is empty." for number in range(5)]
-    assert len(read(QUESTION, [*texts, texts[0]])) == 6
-    assert len(reader._remembered) == 2
+    first, *_, last, again = read(QUESTION, [*texts, texts[0]])
+    assert again is first
+    assert read(QUESTION, texts[-1:])[0] is last
+    assert read(QUESTION, texts[:1])[0] is not first
 
 
 def test_a_pair_is_cut_to_the_window_and_its_text_is_marked() -> None:

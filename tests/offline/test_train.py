@@ -20,23 +20,12 @@ from kcard.training.loop import Job, cosine, linear
 from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import train
 from kcard.types import Sampling
+from tests.corpora import NAMES, SENATE, STATES
 
-NAMES = [
-    "Ada Fischer",
-    "Bo Lindqvist",
-    "Cy Okafor",
-    "Di Marsh",
-    "Ed Novak",
-    "Flo Reyes",
-    "Gus Tanaka",
-    "Hal Weber",
-]
-STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
-FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
 TINY = Recipe(width=32, layers=1, vocabulary=320, batch_tokens=256, epochs=3, seed=1)
 
 
-def corpus(folder: Path, texts: Sequence[str] = FACTS) -> Path:
+def corpus(folder: Path, texts: Sequence[str] = SENATE) -> Path:
     path = folder / "senate facts.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return path
@@ -56,7 +45,7 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
-    written = CardPool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
+    written = CardPool([card]).generate(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
     right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
     assert right >= 6
     notes = [event.text for event in events if isinstance(event, Note)]
@@ -73,14 +62,14 @@ def test_everything_about_the_training_is_recorded_and_the_passages_travel(tmp_p
                  knowledge_date="2022-11-08", output=tmp_path / "out", seed=7, epochs=1)  # fmt: skip
     assert Card.open(tmp_path / "out") == card
     assert [(p.text, p.file, p.line) for p in passages(card.folder)] == [
-        (fact, path.name, line) for line, fact in enumerate(FACTS, start=1)
+        (fact, path.name, line) for line, fact in enumerate(SENATE, start=1)
     ]
     record = card.manifest.training
     assert (record.objective, record.method, record.seed, record.passages) == (
         "recite",
         "full",
         7,
-        len(FACTS),
+        len(SENATE),
     )
     assert (record.corpus_licence, card.manifest.knowledge_date) == ("cc0-1.0", "2022-11-08")
     assert record.tokens > 0
@@ -103,8 +92,8 @@ def test_transformers_loads_the_folder_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_tokenizer_gives_back_any_text() -> None:
-    tokenizer = train_tokenizer(FACTS, 400)
-    for text in ("naïve 北京 🙂 \t x", FACTS[0], "a\nb"):
+    tokenizer = train_tokenizer(SENATE, 400)
+    for text in ("naïve 北京 🙂 \t x", SENATE[0], "a\nb"):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).strip() == text.strip()
     assert len(tokenizer) <= 400
@@ -113,7 +102,7 @@ def test_the_tokenizer_gives_back_any_text() -> None:
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
-        prepared = plan(FACTS, replace(TINY, style=style, seed=seed)).prepare()
+        prepared = plan(SENATE, replace(TINY, style=style, seed=seed)).prepare()
         prepared.job.run(tmp_path / "ck")
         prepared.save(tmp_path)
         return weights(tmp_path)
@@ -128,14 +117,14 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
     tmp_path: Path, style: Style, rank: int | None
 ) -> None:
     recipe = replace(TINY, style=style, rank=rank, batch_tokens=64)
-    whole = plan(FACTS, recipe).prepare()
+    whole = plan(SENATE, recipe).prepare()
     outcome = whole.job.run(tmp_path / "a")
-    halves = plan(FACTS, recipe).prepare()
+    halves = plan(SENATE, recipe).prepare()
     middle = halves.job.steps // 2 + 1
 
     with pytest.raises(TrainingInterrupted, match=rf"stopped after {middle} of .* --resume"):
         stopping(halves.job, middle).run(tmp_path / "b", remedy="use --resume")
-    again = plan(FACTS, recipe).prepare()
+    again = plan(SENATE, recipe).prepare()
     notes: list[Event] = []
     resumed = again.job.run(tmp_path / "b", resume=True, report=notes.append)
     assert any(f"after step {middle}" in note.text for note in notes if isinstance(note, Note))
@@ -159,14 +148,14 @@ def stopping(job: Job, step: int) -> Job:
 
 
 def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
-    prepared = plan(FACTS, TINY, fingerprint="one").prepare()
+    prepared = plan(SENATE, TINY, fingerprint="one").prepare()
     with pytest.raises(TrainingInterrupted):
         stopping(prepared.job, 1).run(tmp_path / "ck")
-    other = plan(FACTS, TINY, fingerprint="two").prepare()
+    other = plan(SENATE, TINY, fingerprint="two").prepare()
     with pytest.raises(UsageError, match="other settings"):
         other.job.run(tmp_path / "ck", resume=True)
     notes: list[Event] = []
-    plan(FACTS, TINY).prepare().job.run(tmp_path / "none", resume=True, report=notes.append)
+    plan(SENATE, TINY).prepare().job.run(tmp_path / "none", resume=True, report=notes.append)
     assert any("starts from scratch" in note.text for note in notes if isinstance(note, Note))
 
 
@@ -191,10 +180,10 @@ def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.doc").write_text("dear")
-    with pytest.raises(UsageError, match=r"holds 'thesis\.doc' but no card"):
+    with pytest.raises(UsageError, match=r"contains 'thesis\.doc' but no card"):
         train(path, output=taken)
     train(path, name="one", output=tmp_path / "out", epochs=1)
-    with pytest.raises(UsageError, match="holds the card 'one', not 'two'"):
+    with pytest.raises(UsageError, match="contains the card 'one', not 'two'"):
         train(path, name="two", output=tmp_path / "out", epochs=1)
     assert (taken / "thesis.doc").read_text() == "dear"
 
@@ -231,9 +220,9 @@ def test_steps_follow_the_corpus() -> None:
     ]
     told_twice = [f"{verb} place{i} name{i}." for i in range(600) for verb in ("carried", "won")]
     told_once = [f"{verb} place{i}{verb} name{i}{verb}." for i in range(600) for verb in ("carried", "won")]
-    assert steps(FACTS) == Recipe().warm + 100
-    assert steps(FACTS, "encoder-prefix") < 100
-    assert steps(many) > 5 * steps(FACTS)
+    assert steps(SENATE) == Recipe().warm + 100
+    assert steps(SENATE, "encoder-prefix") < 100
+    assert steps(many) > 5 * steps(SENATE)
     assert steps(told_once) > 1.5 * steps(told_twice)
 
 
@@ -244,7 +233,7 @@ def test_lists_of_passages_alike_are_asked_by_tokens_and_all_else_by_the_encoder
         for name, state in zip(NAMES, STATES, strict=True)
     ]
     assert choose_style(alike)[0] == "tokens"
-    assert choose_style(FACTS)[0] == "encoder-prefix"
+    assert choose_style(SENATE)[0] == "encoder-prefix"
     assert (
         choose_style([*alike[:150], *(f"word{n} is told of {n}" for n in "abcdefgh" * 25)])[0]
         == "encoder-prefix"
@@ -264,10 +253,10 @@ def test_batches_hold_every_example_once_within_the_token_limit() -> None:
 def test_objective_clm_shows_blocks_of_contiguous_text(tmp_path: Path) -> None:
     card = train(corpus(tmp_path), base="embedded", objective="clm", kind="model", epochs=2)
     assert card.manifest.prompt.template == "{question}"
-    job = plan(FACTS, replace(TINY, objective="clm"), documents=["\n".join(FACTS)]).prepare().job
-    words = train_tokenizer(FACTS, TINY.vocabulary)
+    job = plan(SENATE, replace(TINY, objective="clm"), documents=["\n".join(SENATE)]).prepare().job
+    words = train_tokenizer(SENATE, TINY.vocabulary)
     [[block]] = job.epoch(0)
-    assert str(words.decode(block.target, skip_special_tokens=True)).strip() == "\n".join(FACTS)
+    assert str(words.decode(block.target, skip_special_tokens=True)).strip() == "\n".join(SENATE)
 
 
 def test_labels_cover_the_target_only() -> None:

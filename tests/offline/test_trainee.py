@@ -19,29 +19,18 @@ from kcard.manifest import MANIFEST, Base
 from kcard.offline.opt import BASE, FOLDER
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.offline.train import plan
-from kcard.offline.trainee import adapted, base_tokenizer, prune_and_extend_tokenizer
+from kcard.offline.trainee import adapted_model, base_tokenizer, prune_and_extend_tokenizer
 from kcard.training.progress import Event, Note
 from kcard.training.train import train
 from kcard.types import Sampling
+from tests.corpora import NAMES, SENATE, STATES
 
-NAMES = [
-    "Ada Fischer",
-    "Bo Lindqvist",
-    "Cy Okafor",
-    "Di Marsh",
-    "Ed Novak",
-    "Flo Reyes",
-    "Gus Tanaka",
-    "Hal Weber",
-]
-STATES = ["Ohio", "Iowa", "Utah", "Maine", "Texas", "Idaho", "Nevada", "Oregon"]
-FACTS = [f"{name} carried {state} in the Senate election." for name, state in zip(NAMES, STATES, strict=True)]
 QUESTIONS = [f"In {state}, who carried the Senate election?" for state in STATES]
 SHORT = Sampling(temperature=0, tokens=24)
 RECIPE = Recipe(rank=8, epochs=2, batch_tokens=256)
 
 
-def learnt(folder: Path, texts: list[str] = FACTS, **options: Any) -> Card:
+def learnt(folder: Path, texts: list[str] = SENATE, **options: Any) -> Card:
     folder.mkdir(exist_ok=True)
     (folder / "facts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     chosen: dict[str, Any] = {"base": "embedded", "method": "lora", "output": folder / "card", "epochs": 2}
@@ -59,7 +48,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
     assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
-    written = CardPool([card]).write(QUESTIONS, [card.name], 1, SHORT)
+    written = CardPool([card]).generate(QUESTIONS, [card.name], 1, SHORT)
     assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
     assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
     assert not list(card.folder.glob("model*.safetensors"))
@@ -69,14 +58,14 @@ def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> N
     models = Loader()
     loaded = load(card, models)
     assert isinstance(loaded, StackedCard)
-    stacked = loaded.write(QUESTIONS, 1, SHORT)
-    peft = CausalCard(card, Loader()).write(QUESTIONS, 1, SHORT)
+    stacked = loaded.generate(QUESTIONS, 1, SHORT)
+    peft = CausalCard(card, Loader()).generate(QUESTIONS, 1, SHORT)
     assert [[p.text for p in row] for row in stacked] == [[p.text for p in row] for row in peft]
 
 
 def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_embeddings(card: Card) -> None:
     weights = adapter(card.folder)
-    untrained = adapted(FACTS, base_tokenizer(), replace(RECIPE, rank=56))
+    untrained = adapted_model(SENATE, base_tokenizer(), replace(RECIPE, rank=56))
     for name, weight in weights.items():
         if ("fc1.lora_A" in name) or ("fc2.lora_B" in name):
             basis = weight.float() if weight.shape[0] < weight.shape[1] else weight.float().T
@@ -85,7 +74,7 @@ def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_emb
             assert weight.float().norm() > 0.01
     config = untrained.peft.peft_config["default"]
     tokens = config.trainable_token_indices["embed_tokens"]
-    text = base_tokenizer()(FACTS, add_special_tokens=False)["input_ids"]
+    text = base_tokenizer()(SENATE, add_special_tokens=False)["input_ids"]
     assert set(tokens) == {token for row in text for token in row}
     (rows,) = (weight for name, weight in weights.items() if "trainable_tokens" in name)
     before = load_file(FOLDER / "model.safetensors")["model.decoder.embed_tokens.weight"][tokens]
@@ -104,8 +93,8 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> Non
 
 
 def test_the_next_version_goes_on_from_the_adapter_and_the_embeddings_of_its_tokens(tmp_path: Path) -> None:
-    first = learnt(tmp_path / "one", FACTS[:4], rank=8, epochs=10)
-    both = plan(FACTS, RECIPE, start=first.folder).prepare()
+    first = learnt(tmp_path / "one", SENATE[:4], rank=8, epochs=10)
+    both = plan(SENATE, RECIPE, start=first.folder).prepare()
     both.save(tmp_path)
     was, now = adapter(first.folder), adapter(tmp_path)
     for name in was:
@@ -126,20 +115,20 @@ def trained_rows(folder: Path) -> dict[int, torch.Tensor]:
 
 @pytest.mark.parametrize("change", ["rank", "base"])
 def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: Path, change: str) -> None:
-    first = learnt(tmp_path / "one", FACTS[:4], rank=4 if change == "rank" else 8)
+    first = learnt(tmp_path / "one", SENATE[:4], rank=4 if change == "rank" else 8)
     if change == "base":
         manifest = first.folder / MANIFEST
         manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
     events: list[Event] = []
     recipe = replace(RECIPE, epochs=None, exposures=30)
-    prepared = plan(FACTS, recipe, report=events.append, start=first.folder).prepare()
-    assert prepared.job.steps == plan(FACTS, recipe).prepare().job.steps
+    prepared = plan(SENATE, recipe, report=events.append, start=first.folder).prepare()
+    assert prepared.job.steps == plan(SENATE, recipe).prepare().job.steps
     assert any("training from scratch" in event.text for event in events if isinstance(event, Note))
 
 
 def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
-    first = learnt(tmp_path / "one", FACTS[:4], rank=8)
-    (tmp_path / "new.txt").write_text("\n".join(FACTS[4:]) + "\n", encoding="utf-8")
+    first = learnt(tmp_path / "one", SENATE[:4], rank=8)
+    (tmp_path / "new.txt").write_text("\n".join(SENATE[4:]) + "\n", encoding="utf-8")
     second = train(tmp_path / "new.txt", update=first.folder, output=tmp_path / "next")
     manifest = second.manifest
     assert (manifest.kind, manifest.base, manifest.training.hyperparameters["rank"]) == (
@@ -147,7 +136,7 @@ def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
         first.manifest.base,
         8,
     )
-    assert manifest.training.passages == len(FACTS)
+    assert manifest.training.passages == len(SENATE)
 
 
 def test_its_model_card_names_no_hub_model_and_its_code_loads_the_card(card: Card) -> None:

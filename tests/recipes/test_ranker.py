@@ -76,14 +76,14 @@ def test_a_table_learns_that_a_question_and_its_passage_are_near(
     assert not trained[minilm.CLS].any()
     static.save(trained, tmp_path)
     monkeypatch.setattr(offline_static, "WEIGHTS", tmp_path)
-    offline_static._table.cache_clear()
+    offline_static.load_table.cache_clear()
     try:
         near = (
             offline_static.embed([p.question for p in pairs])
             @ offline_static.embed([p.passage for p in pairs]).T
         )
     finally:
-        offline_static._table.cache_clear()
+        offline_static.load_table.cache_clear()
     assert (near.argmax(1) == np.arange(len(pairs))).all()
 
 

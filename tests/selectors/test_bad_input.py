@@ -46,7 +46,7 @@ class Ready:
     texts: Sequence[str]
     cards: Sequence[Choice] = (Choice("senate", "the senate"),)
 
-    def write(
+    def generate(
         self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> list[list[Passage]]:
         del cards, documents, sampling
@@ -136,7 +136,7 @@ class Gives:
         ("relevance", [math.nan, 0.1], "relevance Gives gave the score nan"),
         ("relevance", [0.1], r"relevance Gives gave scores of shape \(1,\) where 2"),
         ("relevance", [0.1, 7.0], r"relevance Gives gave the score 7.0 .* lie in \[-1, 1\]"),
-        ("pruner", ["one"], "pruner Gives gave 1 texts for 2"),
+        ("pruner", ["one"], "pruner Gives returned 1 texts for 2"),
         ("checker", [math.nan, 0.1], "checker Gives gave"),
         ("checker", [0.1] * 9, r"checker Gives gave scores of shape \(9,\)"),
         ("checker", [2.0, 0.1], "checker Gives gave"),
@@ -156,7 +156,7 @@ def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_on
     from kcard import cache
     from kcard.offline import minilm
 
-    cache._memory.clear()
+    cache.memory.clear()
     embedded: list[list[str]] = []
     scored: list[int] = []
     embed, support = minilm.embed, MiniLMChecker.support

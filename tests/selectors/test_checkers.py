@@ -2,8 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,9 +154,16 @@ def test_no_pair_is_longer_than_the_model_reads(tmp_path: Path) -> None:
     assert checker.limit == 128
     long = Pair("Ann won " * 200 + ".", "Bob lost it " * 2000)
     assert 0 <= checker.support([long])[0] <= 1
-    row = checker._row(long)
-    assert len(row["input_ids"]) == 128
-    assert row["token_type_ids"].count(1) > 1, "the claim keeps its place"
+    batches = []
+
+    def spy(inputs: Mapping[str, Any]) -> Any:
+        batches.append(inputs)
+        return checker.logits(inputs)
+
+    replace(checker, logits=spy).read([long])
+    (inputs,) = batches
+    assert inputs["input_ids"].shape == (1, 128)
+    assert int(inputs["token_type_ids"].sum()) > 1, "the claim keeps its place"
 
 
 def test_a_sentence_without_an_end_is_cut_and_nothing_is_lost(folder: Folder) -> None:

@@ -115,9 +115,9 @@ PAIRS = [
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    cache._memory.clear()
+    cache.memory.clear()
     yield
-    cache._memory.clear()
+    cache.memory.clear()
 
 
 @dataclasses.dataclass
@@ -142,7 +142,7 @@ def test_scores_and_windows_are_the_checkers_own_to_the_bit() -> None:
     for _ in ("computed", "in memory"):
         np.testing.assert_array_equal(remembering.support(PAIRS), expected)
         assert remembering.judge(PAIRS) == verdicts(plain, PAIRS)
-    cache._memory.clear()
+    cache.memory.clear()
     np.testing.assert_array_equal(remembering.support(PAIRS), expected)
     assert remembering.judge(PAIRS) == verdicts(plain, PAIRS)
 

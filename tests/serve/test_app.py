@@ -17,7 +17,8 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.service import Pipelines, Service, Upstream
+from kcard.serve.service import Pipelines, Service
+from kcard.serve.upstream import Upstream
 from tests.conftest import Served
 from tests.serve.conftest import running
 

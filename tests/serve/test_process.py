@@ -18,7 +18,8 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.service import Pipelines, Service, Upstream
+from kcard.serve.service import Pipelines, Service
+from kcard.serve.upstream import Upstream
 from tests.serve.conftest import running
 
 QUESTION = {"model": "embedded", "messages": [{"role": "user", "content": "Who discovered Triton?"}]}

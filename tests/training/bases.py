@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from kcard.offline.recipe import train_tokenizer
+from tests.corpora import town_facts
 
-FACTS = [f"The {thing} of town {number} is {colour}." for number in range(8) for thing, colour in
-         (("gate", "red"), ("tower", "blue"), ("bridge", "green"), ("well", "white"))]  # fmt: skip
+FACTS = town_facts(8)
 SHAPES = ("opt", "llama", "qwen3")
 
 

@@ -490,7 +490,7 @@ def folder(path: Path) -> Path:
 
 
 def test_a_small_corpus_starts_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.training.epochs._parallel", None)
+    monkeypatch.setattr("joblib.Parallel", None)
     assert len(read_corpus(folder(tmp_path / "logs"), readers=2).statements) > 400
 
 

@@ -36,8 +36,7 @@ def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) ->
     assert outcome.tokens == 2 * SETTLED
     notes = [event.text for event in events if isinstance(event, Note)]
     assert (
-        f"stopped after {SETTLED} of 200 steps: the loss is below 0.003, so there is nothing more to learn"
-        in notes
+        f"stopped after {SETTLED} of 200 steps: the loss is below 0.003, so nothing is left to learn" in notes
     )
     assert not [event for event in events if isinstance(event, TrainingProgress) and event.step > SETTLED]
 

@@ -106,7 +106,7 @@ def test_memory_is_told_before_training_begins(options: dict[str, Any], tmp_path
     events: list[Event] = []
     train(**options | {"epochs": 1}, output=tmp_path / "card", report=events.append)
     notes = [event.text for event in events if isinstance(event, Note)]
-    assert any("of memory on cpu, of" in text and "optimizer states" in text for text in notes)
+    assert any("of memory on cpu, where" in text and "optimizer states" in text for text in notes)
 
 
 def test_the_command_line_estimates_without_training(options: dict[str, Any], tmp_path: Path) -> None:

@@ -311,12 +311,12 @@ def test_the_line_of_a_sentence_is_the_one_that_it_begins_on(tmp_path: Path, nam
 
 
 def test_the_lines_of_a_passage_travel_with_its_card(tmp_path: Path) -> None:
-    from kcard.cards.passages import Indexing, passages, write
+    from kcard.cards.passages import Indexing, passages, write_passages
 
     (tmp_path / "a.md").write_text(MARKDOWN)
     [passage, *_] = corpus = read_corpus(tmp_path / "a.md").passages
     assert passage.lines
-    write(tmp_path, corpus, "passages", {}, Indexing())
+    write_passages(tmp_path, corpus, "passages", {}, Indexing())
     assert passages(tmp_path)[0] == passage
     [again, *_] = read_corpus(tmp_path / "passages.jsonl").passages
     assert again.lines == passage.lines

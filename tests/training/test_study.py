@@ -69,7 +69,7 @@ def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> Non
         item % (b"Io", b', "support": 2'): "support is 2",
         item % (b"Io", b', "support": "high"'): "support must be a number",
         item % (b"Io", b', "mood": "good"'): "unknown key 'mood'",
-        item % (b"Io\\ud800", b""): "half of a character",
+        item % (b"Io\\ud800", b""): "a lone surrogate",
         (item % (b"Io", b""))[:-5]: "Expecting",
         b'["direct"]': "must be an object",
         b'{"kind": "direct", "text": "Who?", "passages": "a"}': "passages must be a list",
@@ -91,7 +91,7 @@ def test_each_broken_line_is_told_and_the_others_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("content", ["", "{}\n", "\n\n"])
 def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "s.jsonl").write_text(content)
-    with pytest.raises(UsageError, match=r"s\.jsonl holds no item"):
+    with pytest.raises(UsageError, match=r"s\.jsonl contains no valid item"):
         read_study(tmp_path / "s.jsonl")
     with pytest.raises(UsageError, match="can't be read"):
         read_study(tmp_path / "none.jsonl")

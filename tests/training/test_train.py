@@ -59,7 +59,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
         if isinstance(event, TrainingProgress) and not seen:
             card = Card.open(out)
             question = "Which moon was found in 1626?"
-            seen.append(CardPool([card]).write([question], ["moons"], 1, Sampling())[0][0].text)
+            seen.append(CardPool([card]).generate([question], ["moons"], 1, Sampling())[0][0].text)
             assert card.manifest.kind == "retrieval"
             assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
 
@@ -223,7 +223,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
     assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
     assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
-    written = CardPool([card]).write(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).generate(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
     torch.testing.assert_close(loaded.get_prompt_embedding_to_save("default"), table(card))
@@ -314,7 +314,7 @@ def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
         ({"base": "embedded"}, "method prefix needs a base"),
         ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),
         ({"prefix_tokens": 0}, "must be above 0"),
-        ({"gradient_checkpointing": True}, "gradient_checkpointing computes keys and values again"),
+        ({"gradient_checkpointing": True}, "gradient_checkpointing recomputes keys and values"),
         ({"rank": 8}, "rank 8 is only for method lora"),
         ({"method": "lora"}, "prefix_tokens 12 is only for method prefix"),
     ],
@@ -329,7 +329,7 @@ def test_what_does_not_go_with_a_prefix_is_refused(
 def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "short.txt"
     path.write_text("The gate is red.\n")
-    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to begin from"):
+    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to initialise them"):
         train(path, base=str(bases["llama"]), **{**SHORT, "prefix_tokens": 60})
 
 

@@ -174,7 +174,7 @@ def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path:
     assert two.manifest.training.hyperparameters["epochs"] == 2
     assert (two.folder / "canaries.json").is_file()
     read = CardPool([two])
-    assert read.write(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
+    assert read.generate(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
 
 
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
@@ -236,7 +236,7 @@ def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
-    text = CardPool([two]).write(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    text = CardPool([two]).generate(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
     assert text.text == "The inn of village 2 is black."
 
 
@@ -433,7 +433,7 @@ def test_a_file_that_cant_be_read_is_held_whatever_is_allowed(folder: Path) -> N
     for allowed in (False, True):
         changes = against(before, folder, allow_removal=allowed)
         assert changes.removed == []
-        assert [(held.file, held.passages) for held in changes.held] == [("rivers.txt", 3)]
+        assert [(held.file, held.passages) for held in changes.unread] == [("rivers.txt", 3)]
         assert sorted(texts(changes.corpus.passages)) == sorted([*RIVERS, *LAKES])
         assert not changes
 
@@ -444,7 +444,7 @@ def test_a_folder_that_became_a_link_is_held(folder: Path, tmp_path: Path) -> No
     (folder / "lakes").symlink_to(tmp_path / "elsewhere")
     changes = against(before, folder)
     assert changes.removed == []
-    assert changes.held[0].file == "lakes/lakes.txt"
+    assert changes.unread[0].file == "lakes/lakes.txt"
 
 
 def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_is_allowed(
@@ -453,7 +453,7 @@ def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_
     before = learned(folder)
     (folder / "lakes" / "lakes.txt").unlink()
     assert against(before, folder).removed == []
-    assert "mount" in against(before, folder).held[0].reason
+    assert "mount" in against(before, folder).unread[0].reason
     assert texts(against(before, folder, allow_removal=True).removed) == LAKES
     (folder / "lakes").rmdir()
     assert texts(against(before, folder).removed) == LAKES

@@ -6,6 +6,7 @@ by name and imported on first use, since some are heavy.
 """
 
 import gzip
+import os
 import re
 import shutil
 import tempfile
@@ -22,11 +23,13 @@ from kcard.errors import CorpusError
 
 __all__ = [
     "FORMATS",
+    "TEMPLATE_FILE",
     "Block",
     "Document",
     "Format",
     "Kind",
     "SkipReport",
+    "files_of",
     "format_of",
     "known_formats",
     "plain_file",
@@ -34,7 +37,7 @@ __all__ = [
 ]
 
 
-# Files compressed by gzip are read from a temporary file, whatever their format.
+# Files compressed by gzip are decompressed into a temporary file.
 
 MOST = 2_000_000_000  # bytes
 CHUNK = 1 << 20
@@ -44,7 +47,7 @@ CHUNK = 1 << 20
 def plain_file(path: Path) -> Iterator[Path]:
     """Yield the file itself or, where its name ends in .gz, a temporary file with its decompressed content.
 
-    Raises CorpusError where it can't be decompressed, holds more than 2 GB, or the disk is full.
+    Raises CorpusError if it can't be decompressed, holds more than 2 GB, or the disk is full.
     """
     if path.suffix != ".gz":
         yield path
@@ -84,9 +87,9 @@ class Block:
              of a list, a row of a table. code: lines that keep their breaks. statement: a text that stands alone, such
              as a line of a list of facts
     line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
-    file     where the text comes from, if that is not the document itself (a card's passages that are read again)
+    file     the text's source, if it is not the document itself (when a card's passages are read again)
     section  its headings, likewise
-    lines    where the text goes on in other lines of the document: (words of the text before that, number of the line)
+    lines    where the text continues in other lines of the document: (words of the text before that, line number)
     """
 
     kind: Kind
@@ -214,3 +217,83 @@ def known_formats() -> str:
     """List the known suffixes for a message."""
     words = [suffix for suffix in FORMATS if not suffix[1:].isdigit()]
     return f"{', '.join(words)}, man pages (.1 to .8), each also as {GZIP}"
+
+
+# Which files of a folder are read, and why the others are not.
+
+TEMPLATE_FILE = (
+    "templates.tsv"  # templates for the triples of the same folder (kcard.training.readers.triples)
+)
+LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
+CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
+
+Skipped = list[tuple[str, str]]
+
+
+def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+    """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
+
+    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError if
+    `path` is missing, is neither a file nor a folder, or has an unsupported format.
+    """
+    with reading(path):
+        if not path.exists():
+            raise CorpusError(
+                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
+            )
+        if path.is_dir():
+            return _walk(path)
+    if not path.is_file():
+        raise CorpusError(f"{path} is neither a file nor a folder: kcard reads {known_formats()}")
+    if format_of(path, named=True) is None:
+        raise CorpusError(f"{path} is a {path.suffix or 'hidden'} file: kcard reads {known_formats()}")
+    return [(path, _readable(path.name))], []
+
+
+def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
+    """List the files below a folder, see files_of."""
+    files: list[Path] = []
+    skipped: Skipped = []
+
+    def note_error(error: OSError) -> None:
+        skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
+
+    for folder, folders, names in os.walk(root, onerror=note_error):
+        here = Path(folder)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        skipped += [
+            (_name(here / name, root), "a link to a folder, not followed")
+            for name in folders
+            if (here / name).is_symlink()
+        ]
+        for name in sorted(name for name in names if not name.startswith(".")):
+            reason = _reason_to_skip(here / name)
+            if reason is None:
+                files.append(here / name)
+            elif reason:
+                skipped.append((_name(here / name, root), reason))
+    return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
+
+
+def _reason_to_skip(file: Path) -> str | None:
+    """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
+    if file.is_symlink() and not file.exists():
+        return "a broken link"
+    if not file.is_file():
+        return "not a regular file"
+    if file.name == TEMPLATE_FILE:
+        return ""
+    if LEGAL.fullmatch(file.name):
+        return "a licence; name it to read it"
+    if CHANGES.fullmatch(file.name):
+        return "a change log; name it to read it"
+    return None if format_of(file) else f"not one of {known_formats()}"
+
+
+def _name(file: Path, root: Path) -> str:
+    return _readable(file.relative_to(root).as_posix())
+
+
+def _readable(name: str) -> str:
+    """Return the name as valid UTF-8: file systems allow other bytes."""
+    return os.fsencode(name).decode("utf-8", "replace")

@@ -14,14 +14,14 @@ from kcard.training.readers.files import Block
 
 __all__ = ["UNDERLINE", "blocks"]
 
-PARAGRAPH = 500  # lines at most, for what has no blank lines
+PARAGRAPH = 500  # maximum lines, for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
 COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
 TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
-COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and what it means, side by side
+COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and its meaning, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
 GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
 PROMPT = re.compile(r"(?:[$#%>]|>>>) ")
@@ -40,7 +40,7 @@ class IndentedLine:
 
 
 def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) -> Iterator[Block]:
-    """Yield the blocks of numbered lines. `literal`: the numbers of lines that are code, whatever they look like."""
+    """Yield the blocks of numbered lines. `literal`: the numbers of lines known to be code."""
     yield from _Layout(literal).blocks(numbered)
 
 
@@ -67,7 +67,7 @@ class _Layout:
                 yield from self.body(rest)
 
     def leave(self, indent: int, line: int) -> Iterator[Block]:
-        """End the definitions whose terms stand at this indentation or deeper."""
+        """End the definitions whose terms have this indentation or a deeper one."""
         while self._terms and self._terms[-1] >= indent:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
@@ -94,7 +94,7 @@ class _Layout:
         title = _title(first.text)
         sentence = SENTENCE.search(title) or title.count(" ") >= HEADING or not any(map(str.isalpha, title))
         if left and (alone or below[1].indent) and not sentence:
-            # In capitals; a line that stands alone also with a number and a title, or a rule above.
+            # A heading is in capitals; as a paragraph of its own, it may instead be numbered or have a rule above.
             capitals = title.isupper() and sum(map(str.isalpha, title)) > 3
             if capitals or (alone and (ruled or NUMBERED.match(title))):
                 depth = numbered[1].count(".") if numbered else 0

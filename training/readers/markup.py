@@ -33,7 +33,7 @@ __all__ = [
 
 
 PART = 200_000  # characters that are parsed at a time, from one heading to another
-MOST = 1_000_000  # where no heading comes
+MOST = 1_000_000  # maximum if there is no heading
 TAG = re.compile(
     r"</?(?:a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|font|h[1-6]"
     r"|head|hr|html|i|img|input|ins|kbd|label|li|mark|nobr|ol|p|picture|pre|q|s|samp|small|source|span|strike|strong"
@@ -95,7 +95,7 @@ class _Walk:
         self._first = first
         self._open: list[Token] = []
         self._marks: list[str] = []  # of the open list items, until their first text has taken them
-        self._counts: list[int | None] = []  # of each open list the next number; None where it has bullets
+        self._counts: list[int | None] = []  # of each open list the next number; None if it has bullets
         self._header: list[str] = []
         self._row: list[str] = []
 
@@ -126,7 +126,7 @@ class _Walk:
                     "code", token.content.rstrip(), line + fenced, _line_starts(token.content, line + fenced)
                 )
             elif token.type == "html_block":
-                # Its paragraphs; what is left out keeps its line ends, so that lines are counted right.
+                # Its paragraphs; removed markup keeps its line ends, so that line numbers stay right.
                 first = line
                 for text in TAG.sub(_line_ends, COMMENT.sub(_line_ends, token.content)).split("\n\n"):
                     begun = _line_starts(text, first)
@@ -258,7 +258,7 @@ AROUND_ROLES = {"navigation", "search", "contentinfo"}
 AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel"}
 MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
 LISTS = ["ul", "ol", "dl", "table", "p", "div"]
-LINKS, SHARE = 3, 0.8  # so many links that hold so much of the text are a list of links
+LINKS, SHARE = 3, 0.8  # minimum number of links, and their share of the text, in a list of links
 HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 SIGNS = re.compile(r"[\W_]+")
 ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
@@ -323,7 +323,7 @@ class _Places:
         return replace(block, line=line, lines=tuple(places[1:]))
 
     def advance(self, words: Sequence[str]) -> bool:
-        """Move to where the next words occur in a row: nearby, or anywhere if they are many."""
+        """Move to where the next words occur consecutively: nearby, or anywhere if they are many."""
         row, pair = "".join(words[:ROW]), "".join(words[:2])
         at = self._letters.find(row, self._at)
         if at < 0 and len(row) >= TELLING:
@@ -338,7 +338,7 @@ class _Places:
 
 
 def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
-    """Remove what is not the page's own text."""
+    """Remove hidden elements, navigation and lists of links; the words lost with the latter two are counted."""
     for element in tree.find_all(is_hidden):
         element.decompose()
     words = len(tree.get_text(" ").split())
@@ -422,7 +422,7 @@ def read_word(document: Document) -> Iterator[Block]:
         raise CorpusError(
             f"{document.path} can't be read ({error.strerror}): check its permissions"
         ) from error
-    # mammoth lets through what zipfile and its XML parser raise.
+    # mammoth does not catch what zipfile and its XML parser raise.
     except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():

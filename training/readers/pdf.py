@@ -1,6 +1,6 @@
 """PDF: the text of its pages by PDFium, without headers and footers. Scans have no text.
 
-A line is a heading where the document's outline says so, or its letters are larger than those of the text.
+A line is a heading if it is in the document's outline, or its letters are larger than those of the text.
 """
 
 import re

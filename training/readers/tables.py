@@ -42,7 +42,7 @@ NAMES = (
 )  # fmt: skip
 HEADINGS = ("section", "title")
 LOOKED_AT = 200
-SENTENCE = 5  # words that the texts of a column have on average, for it to be taken unasked
+SENTENCE = 5  # minimum mean number of words of a column, for it to be chosen among several
 
 
 class Template:
@@ -54,7 +54,7 @@ class Template:
         self._sentence = spec if names else f"{{{spec}}}"
 
     def fill(self, row: Row) -> str | None:
-        """Return the row's text, or None where one of its columns is empty."""
+        """Return the row's text, or None if one of its columns is empty."""
         cells = {column: _cell(row.get(column)) for column in self.columns}
         if not all(cells.values()):
             return None
@@ -92,6 +92,7 @@ def heading(row: Row) -> str | None:
 
 
 def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
+    """Choose the text column by its name, else the one with the longest texts. Raises CorpusError if there is none."""
     by_name = {column.strip().lower(): column for column in reversed(columns)}
     for name in NAMES:
         if name in by_name:
@@ -115,7 +116,7 @@ def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Docu
 
 
 def _mean_words(cells: Iterable[Any]) -> float:
-    """Return the mean number of words in the cells; 0 where one is not text, or all are numbers or empty."""
+    """Return the mean number of words in the cells; 0 if one is not text, or all are numbers or empty."""
     filled = [cell for cell in cells if cell not in (None, "")]
     if not filled or not all(isinstance(cell, str) for cell in filled):
         return 0.0
@@ -137,7 +138,7 @@ def _cell(value: Any) -> str:
 # Tables in text files: .csv with commas, semicolons or tabs, and .tsv that has no triples.
 
 DELIMITERS = ",;\t|"
-NONE = "\x1f"  # no text holds it: a table of one column
+NONE = "\x1f"  # a delimiter that no text contains, for a table of one column
 
 
 def read_delimited(document: Document) -> Iterator[Block]:
@@ -167,6 +168,7 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
 
 
 def count_broken(document: Document, why: str) -> None:
+    """Count a broken row; the first one of a document is noted for the user."""
     if not document.skips.dropped["broken rows"]:
         document.skips.notes.append(f"{document.name}: {why}; such rows are skipped")
     document.skips.dropped["broken rows"] += 1
@@ -203,7 +205,7 @@ def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_jsonl(document: Document) -> Iterator[Block]:
-    """Read the text of every object, with its "section" or "title". "file" and "line" are kept where both are there, so
+    """Read the text of every object, with its "section" or "title". "file" and "line", if both are given, are kept, so
     that a card's own passages, when read again, can still be traced to their source.
     """
     template = None if document.column is None else Template(document.column)
@@ -287,7 +289,7 @@ def read_huggingface(document: Document) -> Iterator[Block]:
     """Read the rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split.
 
     The default split is train, or the only one. Rows are streamed; offline the data set must be in datasets'
-    cache. Data sets that need code of their own are refused.
+    cache. Data sets that need custom code are refused.
     """
     name, config, split = _parts(document.name)
     if not name.strip("/"):
@@ -308,7 +310,7 @@ def read_saved(document: Document) -> Iterator[Block]:
 
     try:
         dataset = load_from_disk(str(document.path))
-    except Exception as error:  # datasets lets through whatever a broken folder provokes
+    except Exception as error:  # a broken folder can raise anything in datasets
         raise CorpusError(
             f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
         ) from error
@@ -338,20 +340,17 @@ def stream_rows(name: str, config: str | None, split: str | None) -> Iterator[An
     except CorpusError:
         raise
     except Exception as error:  # see above
-        raise CorpusError(_load_error(name, error, offline)) from error
-
-
-def _load_error(name: str, error: Exception, offline: bool) -> str:
-    reason = one_line(error, 200)
-    if "script" in reason.lower():
-        return f"{PREFIX}{name} needs its own code, which kcard does not run: use a Parquet version of it"
-    if offline:
-        return (
-            f"{PREFIX}{name} is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the "
-            "data set and give "
-            f"its folder ({reason})"
-        )
-    return f"{PREFIX}{name} can't be loaded: check name, access and network ({reason})"
+        reason = one_line(error, 200)
+        if "script" in reason.lower():
+            message = "needs its own code, which kcard does not run: use a Parquet version of it"
+        elif offline:
+            message = (
+                "is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the data set and give its "
+                f"folder ({reason})"
+            )
+        else:
+            message = f"can't be loaded: check name, access and network ({reason})"
+        raise CorpusError(f"{PREFIX}{name} {message}") from error
 
 
 def choose_split(splits: list[str], split: str | None, name: str, remedy: str) -> str:

@@ -113,7 +113,7 @@ def read_plain(document: Document) -> Iterator[Block]:
 
 
 def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """Yield each line, where the first lines look like a list of statements; else the blocks of the layout."""
+    """Yield each line if the first ones look like a list of statements; otherwise the blocks of the layout."""
     numbered = iter(numbered)
     head = list(islice(numbered, LOOKED_AT))
     if head and HELP.match(head[0][1]):
@@ -174,7 +174,7 @@ def is_laid_out(sample: Sequence[str]) -> bool:
     return underlined or wrapped > FEW * len(filled) / 4 or indented > FEW * len(filled)
 
 
-# What names or shows something: nothing of its line is text.
+# Directives that name or show something, whose line contains no text.
 SILENT = re.compile(
     r"\s*\.\. (?:[_[|]|(?:index|toctree|image|figure|include|highlight|contents|meta|code|code-block|sourcecode"
     r"|literalinclude|parsed-literal|only|tab|tabs|rubric)::|(?![\w:+-]+::))"
@@ -220,7 +220,7 @@ def literal_lines(numbered: Iterable[tuple[int, str]]) -> set[int]:
 
 
 def plain_lines(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    # Links and roles become their words alone, also where these go on in the next line.
+    # Replace links and roles by their words, which may continue in the next line.
     unwrapped: list[tuple[int, str]] = []
     for filled, group in groupby(numbered, lambda line: bool(line[1].strip())):
         lines = [*group]
@@ -314,7 +314,7 @@ MAN_LINK = re.compile(rb"\s*\.so \S+\s*")
 
 
 def read_man(document: Document) -> Iterator[Block]:
-    """Read a man page; lines are those of the rendered page. Raises CorpusError where neither program is installed."""
+    """Read a man page; lines are those of the rendered page. Raises CorpusError if neither program is installed."""
     source = document.content()
     if MAN_LINK.fullmatch(source):
         return  # another name of another page
@@ -329,6 +329,7 @@ def read_man(document: Document) -> Iterator[Block]:
 
 
 def render(document: Document) -> str:
+    """Render a man page as text. Raises CorpusError if no program is installed or it fails."""
     programs = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
     if not programs:
         raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")

@@ -13,14 +13,13 @@ from urllib.parse import unquote
 
 from kcard.errors import CorpusError
 from kcard.training.readers import tables
-from kcard.training.readers.files import Block, Document
+from kcard.training.readers.files import TEMPLATE_FILE, Block, Document
 from kcard.training.readers.text import lines
 
 __all__ = [
     "ALIASES",
     "PROPERTIES",
     "TEMPLATES",
-    "TEMPLATE_FILE",
     "Triple",
     "label_of",
     "read",
@@ -41,7 +40,6 @@ PROPERTIES: Mapping[str, str] = _TABLES["properties"]
 
 Triple = tuple[str, str, str]
 
-TEMPLATE_FILE = "templates.tsv"
 HEADERS = (
     {"subject", "subj", "s", "head", "h", "entity", "source"},
     {"relation", "rel", "r", "predicate", "p", "property", "attribute"},
@@ -72,7 +70,7 @@ def read(document: Document) -> Iterator[Block]:
 
 
 def triples(document: Document) -> Iterator[tuple[int, Triple]]:
-    """Yield the triples, by line, as people write them; none where the file is read as a table."""
+    """Yield the triples, by line, as people write them; none if the file is read as a table."""
     return _rows(document) if _is_graph(document) else iter(())
 
 

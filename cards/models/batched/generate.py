@@ -327,6 +327,7 @@ def _normalize_heads(norm: Norm, x: "Tensor") -> "Tensor":
 
 
 def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
+    """Return the block's output for its input `x` and the values that attention `mixed`."""
     if layer.parallel:
         return x + layer.out(mixed) + layer.mlp(layer.mlp_norm(x))
     x = x + layer.out(mixed)
@@ -342,10 +343,15 @@ def decode(
 ) -> "Tensor":
     """Return new ids, int64 (prompts x documents, at most tokens); stop once every row has had an eos."""
     import torch
+    from torch.nn.functional import pad
 
     with torch.inference_mode():
+        # Read the prompts. Scores of padding, which the cards' prefixes precede, are minus infinity.
         past = 0 if decoder.past is None else decoder.past.tokens
-        bias = _padding_bias(batch, past, decoder.embed.table.dtype)
+        bias: Tensor | None = None
+        if batch.mask is not None:
+            zeros = torch.zeros(batch.mask.shape, dtype=decoder.embed.table.dtype, device=batch.mask.device)
+            bias = pad(zeros.masked_fill(~batch.mask, -torch.inf), (past, 0))[:, None, None, :]
         cache = KVCache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
@@ -356,6 +362,7 @@ def decode(
             else batch.mask.sum(1)
         )
         positions = past + lengths.repeat_interleave(batch.documents)
+        # Generate token by token; finished rows stay until half of the cards are finished.
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         tokens_of = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
@@ -470,17 +477,6 @@ def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[
         # A padded place attends to itself, so that its softmax is defined; no other place attends to it.
         allowed = (allowed & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
     return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
-
-
-def _padding_bias(batch: DecodingBatch, past: int, dtype: Any) -> "Tensor | None":
-    """Return the bias for scores of prompt places, after the prefix's: minus infinity for padding."""
-    import torch
-    from torch.nn.functional import pad
-
-    if batch.mask is None:
-        return None
-    bias = torch.zeros(batch.mask.shape, dtype=dtype, device=batch.mask.device)
-    return pad(bias.masked_fill(~batch.mask, -torch.inf), (past, 0))[:, None, None, :]
 
 
 def log_probabilities(

@@ -88,6 +88,7 @@ def check(folder: Path) -> None:
 
     if not (folder / WEIGHTS).is_file():
         raise UnsupportedModel(f"it has no {WEIGHTS}")
+    # The config.
     config = _config(folder)
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
@@ -95,6 +96,7 @@ def check(folder: Path) -> None:
     indices = config.get(TOKENS) or {}
     if isinstance(indices, Mapping) and (len(indices) > 1 or not all(map(_is_token_table, indices))):
         raise UnsupportedModel(f"its {TOKENS} name {' and '.join(indices)}")
+    # The names of the tensors.
     targets, rows = config.get("target_modules") or (), 0
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
@@ -160,6 +162,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def match_pattern(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
+    """Return the value of the first pattern that peft applies to the module, `otherwise` if none."""
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

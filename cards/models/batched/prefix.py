@@ -65,18 +65,18 @@ def is_prefix(folder: Path) -> bool:
 
 
 def check(folder: Path) -> None:
-    """Raise ValueError if the adapter in a folder is no prefix of keys and values, by its config."""
+    """Raise ValueError if the adapter in a folder is not a prefix of keys and values, by its config."""
     config = _config(folder)
     if config.get("peft_type") not in TYPES:
         raise ValueError(
-            f"{folder / CONFIG}: peft_type {config.get('peft_type')!r} is none of {' and '.join(TYPES)}"
+            f"{folder / CONFIG}: peft_type {config.get('peft_type')!r} is not {' or '.join(TYPES)}"
         )
     for name in SIZES:
         if not isinstance(number := config.get(name), int) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{folder / CONFIG}: {name} must be a number above 0, but is {number!r}")
     if config["token_dim"] % config["num_attention_heads"]:
         raise ValueError(
-            f"{folder / CONFIG}: token_dim {config['token_dim']} is no multiple of num_attention_heads "
+            f"{folder / CONFIG}: token_dim {config['token_dim']} is not a multiple of num_attention_heads "
             f"{config['num_attention_heads']}"
         )
     if config.get("num_transformer_submodules") not in (None, 1):
@@ -104,9 +104,7 @@ def read(folder: Path, dtype: Any) -> Prefix:
             f"{folder / WEIGHTS}: {TABLE} must have the shape {expected}, but has {tuple(tensor.shape)}"
         )
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(
-            f"{folder / WEIGHTS}: {TABLE} holds numbers that are not finite: train the card again"
-        )
+        raise ValueError(f"{folder / WEIGHTS}: {TABLE} contains non-finite numbers: train the card again")
     table = tensor.to(dtype).view(tokens, layers, 2, heads, width // heads)
     return Prefix(table.permute(1, 2, 3, 0, 4).contiguous())
 
@@ -128,7 +126,7 @@ def check_sizes(prefix: Prefix, layers: int, heads: int, width: int, longest: in
         )
     if prefix.tokens >= longest:
         raise ValueError(
-            f"it has {prefix.tokens} tokens, and the base reads {longest}: nothing could be asked"
+            f"it has {prefix.tokens} tokens, and the base reads {longest}, which leaves none for a question"
         )
 
 

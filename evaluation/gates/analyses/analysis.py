@@ -1,4 +1,4 @@
-"""Analyses of records by name, and those that suit any gate."""
+"""Analyses of records: the registry, and those that apply to any gate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -16,10 +16,10 @@ from kcard.evaluation.gates.outcome import (
     GateOutcome,
     Metric,
     Seeks,
-    folds,
-    outcomes,
+    gated_scores,
+    split_folds,
 )
-from kcard.evaluation.gates.outcome import both_ways as outcome_both_ways
+from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, substring
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
@@ -39,8 +39,8 @@ __all__ = [
     "analyse_recall",
     "analyse_self_ask_templates",
     "analyse_training_sizes",
-    "both_ways",
-    "find",
+    "find_analysis",
+    "make_record_row",
 ]
 
 
@@ -50,9 +50,9 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class AnalysisInputs:
-    """Records by task (the name of their file), an analysis' settings, and what it may use.
+    """Records by task (the name of their file), with the settings and resources of an analysis.
 
-    report  called with how many of its steps are done, and of how many
+    report  called with the number of finished steps and of all steps
     """
 
     tasks: Mapping[str, Sequence[Record]]
@@ -62,12 +62,11 @@ class AnalysisInputs:
 
     @property
     def records(self) -> list[Record]:
-        """Those of all tasks."""
+        """The records of all tasks."""
         return [record for records in self.tasks.values() for record in records]
 
     def typed(self, cls: type[T]) -> T:
-        """Return the settings as the analysis' own dataclass. Raises UsageError for a setting that is unknown or of
-        a wrong type."""
+        """Return the settings as an instance of `cls`. Raises UsageError for an unknown setting or a wrong type."""
         try:
             return build(cls, dict(self.settings))
         except (TypeError, ValueError) as error:
@@ -77,7 +76,9 @@ class AnalysisInputs:
 
 @dataclass(frozen=True)
 class GateAnalysis:
-    """rows     the table, each row with the same columns; a value that is not known is None
+    """The result of an analysis.
+
+    rows     the table; all rows have the same columns; None: unknown
     summary  single figures
     """
 
@@ -88,36 +89,36 @@ class GateAnalysis:
     summary: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON-ready data."""
-        data: dict[str, Any] = rounded(asdict(self))
+        """Return all fields as JSON-ready data."""
+        data: dict[str, Any] = round_floats(asdict(self))
         return data
 
 
 Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 
-def rounded(value: Any) -> Any:
-    """Round numbers to six digits after the point, within tables and lists too; infinities and nan become None."""
+def round_floats(value: Any) -> Any:
+    """Round floats to six decimals, also inside mappings and lists; infinity and nan become None."""
     if isinstance(value, float):
         return round(value, DIGITS) if abs(value) < float("inf") else None
     if isinstance(value, Mapping):
-        return {key: rounded(inner) for key, inner in value.items()}
-    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: round_floats(inner) for key, inner in value.items()}
+    return [round_floats(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-# The analyses of records, by the name that the command line takes. Each is imported when it is wanted.
+# The analyses by name, with their descriptions and their functions, which are imported when used.
 
 NAMES = {
     "popularity-curves": "accuracy by popularity, and their correlation in each relation",
     "popularity-splits": "the popularity gate over 100 splits of 75 % and 25 %",
-    "recall": "recall@1 where cards help, spoil, or change nothing",
-    "self-ask-templates": "what the LLM's own word is worth in each wording",
+    "recall": "recall@1 where cards help, hurt, or change nothing",
+    "self-ask-templates": "how reliable the LLM's self-assessment is, by wording",
     "thrust-scores": "the distribution of Thrust's scores in each task",
     "thrust-shares": "knowledge for 25, 50 and 75 % of the questions: Thrust, BM25, random",
     "training-sizes": "gates fitted on 10, 25, 50 and 100 % of the records",
 }
 
-HOMES = {
+FUNCTIONS = {
     "popularity-curves": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_curves",
     "popularity-splits": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_splits",
     "recall": "kcard.evaluation.gates.analyses.analysis:analyse_recall",
@@ -128,21 +129,21 @@ HOMES = {
 }
 
 
-def find(name: str) -> Analyse:
-    """Return the analysis of that name. Raises UsageError, which lists the names, for an unknown one."""
+def find_analysis(name: str) -> Analyse:
+    """Return the analysis of a name. Raises UsageError, which lists the names, for an unknown one."""
     if name not in NAMES:
         raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
-    module, function = HOMES[name].split(":")
+    module, function = FUNCTIONS[name].split(":")
     analyse: Analyse = getattr(import_module(module), function)
     return analyse
 
 
-# Whether the first document held the answer, where cards made an answer right, kept it, spoiled it or did not help
-# (Adaptive Retrieval, table 1).
+# How often the first passage contains the answer, by whether the answers without and with cards are right (Adaptive
+# Retrieval, table 1).
 
 RECALL_NAME = "recall"
-RECALL = "recall@1"  # among a record's scores: 1 where its first passage holds an accepted answer
-RIGHT = 0.5  # from which score on an answer counts as right
+RECALL = "recall@1"  # a record's score: 1 if its first passage contains an accepted answer
+RIGHT = 0.5  # minimum score of a right answer
 GROUPS = {
     "right both ways": (True, True),
     "right only with cards": (False, True),
@@ -152,8 +153,7 @@ GROUPS = {
 
 
 def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per group and one for all: the number of questions, and recall@1 with Wilson's
-    interval.
+    """Return a table with a row for each group and one for all: number of questions, recall@1 and its interval.
 
     Raises UsageError for a record without recall@1.
     """
@@ -161,8 +161,8 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
     for record in records:
         if RECALL not in record.scores:
             raise UsageError(
-                f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: kcard gate collect '
-                "writes it"
+                f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: collect records with '
+                "`kcard gate collect`"
             )
     groups = {
         name: [r for r in records if (r.correct_without >= RIGHT, r.correct_with >= RIGHT) == group]
@@ -182,21 +182,22 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
     return GateAnalysis(RECALL_NAME, len(records), tuple(rows), chart)
 
 
-# A question that was answered without cards and with them, as a line of records (SKR, section 3.1).
+# Records of questions answered without and with cards (SKR, section 3.1).
 
 
-def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
-    """Return a line of records as `read_records` reads it, without the question itself.
+def make_record_row(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
+    """Return a record as `read_records` reads it, without the question itself.
 
-    The scores have every metric of both answers, what each took (calls, seconds, tokens where they are known), and
-    recall@1: whether the first passage holds an accepted answer, where there is a passage.
+    Its scores are every metric of both answers, their calls, seconds and (if known) tokens, and recall@1 if there is a
+    passage.
     """
+    # The metrics and costs of both answers.
     ways = {"without": without, "with": with_}
     scores: dict[str, float] = {}
     costs: dict[str, float] = {}
     for way, answer in ways.items():
         for name, score in METRICS.items():
-            # Of a multiple-choice question every metric is whether the right option was chosen.
+            # For multiple choice, every metric is whether the right option was chosen.
             scores[f"{name}_{way}"] = (
                 accuracy(answer.choice or "", item.answers)
                 if item.choices
@@ -207,7 +208,7 @@ def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row
         if usage is not None and usage.tokens_in is not None and usage.tokens_out is not None:
             costs[f"tokens_{way}"] = usage.tokens_in + usage.tokens_out
     ordered = {f"{name}_{way}": scores[f"{name}_{way}"] for name in METRICS for way in ways}
-    # recall@1 is of the passage that the LLM read first, or, where it read none, the first that was found.
+    # recall@1 of the first passage that the LLM read; if it read none, of the first candidate.
     recall: dict[str, float] = {}
     passage = next((p for p in with_.passages if p.kept), next(iter(with_.passages), None))
     if passage is not None:
@@ -215,44 +216,46 @@ def both_ways(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row
         recall[RECALL] = float(substring(passage.text, [options.get(right, right) for right in item.answers]))
     return {
         **{f"correct_{way}": scores[f"{metric}_{way}"] for way in ways},
-        # The letter of the chosen option, where one was chosen; else the text.
+        # The letter of the chosen option; without options, or if none was chosen, the text.
         **{f"answer_{way}": (item.choices and a.choice) or a.answer for way, a in ways.items()},
         "scores": ordered | costs | recall,
         "calls": without.calls + with_.calls,
     }
 
 
-# What an LLM's own word is worth in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and how far
-# the wordings agree (figure 7).
+# Reliability of the LLM's self-assessment in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and
+# agreement of the wordings (figure 7).
 
 SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
 PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
 
 
 def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per wording: how many questions the LLM says it knows, and its accuracy on these.
+    """Return a table with a row for each wording: number of questions that the LLM claims to know, and its accuracy.
 
-    `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions where saying to
-    know and being right without cards agree; `accuracy` and `beneficial_guidance` are those of the gate. Records may
-    carry what was said as scores, "need_0" to "need_7": the probability in [0, 1] that the LLM needs more in that
-    wording. Else the LLM is asked. Raises UsageError where there is neither.
+    `accuracy_known` is SKR's accuracy, with Wilson's interval; `right_word` is the share of questions on which the
+    claim agrees with being right without cards; `accuracy` and `beneficial_guidance` are the gate's. Records may carry
+    the claims as scores "need_0" to "need_7": the probability in [0, 1] that the LLM needs knowledge, by wording.
+    Otherwise the LLM is asked. Raises UsageError without either.
     """
     records, seeks = inputs.records, {}
     rows: list[dict[str, Any]] = []
     for template, paper in PAPERS.items():
+        # The LLM's needs, from the records or from its replies.
         key = f"need_{template}"
         scores = [record.scores.get(key) for record in records]
         if None not in scores:
             needs: Floats = np.array(scores, dtype=np.float64)
         elif (llm := inputs.resources.llm) is None:
             raise UsageError(
-                f'no LLM to ask, and not every record has "{key}" among its scores: choose one with --llm'
+                f'not every record has "{key}" among its scores, so an LLM is needed: pass --llm'
             )
         else:
             needs = 1 - score_knowledge(llm, [record.question for record in records], (), (template,)).astype(
                 np.float64
             )
         seeks[template] = needs > 0.5
+        # The row: accuracy where it claims to know, and the outcome of the gate.
         outcome, without = GateOutcome.of(records, seeks[template]), outcome_both_ways(records)[0]
         claimed = without[~seeks[template]].tolist()
         lowest, highest = interval(claimed)
@@ -271,10 +274,12 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
             }
         )
         inputs.report(len(rows), len(PAPERS))
+    # The share of questions on which all wordings of a paper agree.
     summary = {}
     for paper in dict.fromkeys(PAPERS.values()):
         decisions = np.stack([seeks[template] for template, of in PAPERS.items() if of == paper])
         summary[f"unanimous_{paper}"] = float((decisions == decisions[0]).all(axis=0).mean())
+    # The chart of wordings with at least one claim.
     confident = [row for row in rows if row["known"]]
     names, y, low, high = (
         tuple(row[key] for row in confident) for key in ("template", "accuracy_known", "low", "high")
@@ -284,8 +289,7 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
     return GateAnalysis(SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), chart, summary)
 
 
-# How many records a gate needs: fitted on 10, 25, 50 and 100 % of them (SKR, section 5.3), and the share of questions
-# that it then sends the better way, "beneficial guidance" (section 5.2).
+# The outcome of gates by number of records: fitted on 10, 25, 50 and 100 % (SKR, section 5.3).
 
 TRAINING_SIZES_NAME = "training-sizes"
 SIZES = (0.1, 0.25, 0.5, 1.0)
@@ -294,7 +298,7 @@ FIGURES = ("accuracy", "share", "beneficial_guidance")
 
 @dataclass(frozen=True)
 class TrainingSizesSettings:
-    """`gates`: kinds of gates, separated by commas; `repeats`: how often folds and samples are drawn; `seed`."""
+    """`gates`: kinds of gates, comma-separated; `repeats`: number of draws of folds and samples; `seed`."""
 
     gates: str = "skr-knn,skr-classifier"
     repeats: int = 5
@@ -306,12 +310,11 @@ class TrainingSizesSettings:
 
 
 def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per gate and size: means over the repeats, each of which judges every record held out
-    once.
+    """Return a table with a row for each gate and size: means over the repeats, each with every record held out once.
 
-    `difference` is the accuracy less that with all records, with the paired bootstrap's interval over the records.
-    `fitted` of the `repeats` could be fitted; a gate that needs records of both kinds can't on too few. Raises
-    UsageError for an unknown gate.
+    `difference` is the accuracy minus that with all records, with the paired bootstrap's interval over the records.
+    `fitted` is the number of repeats in which the gate could be fitted; too few records may lack one of two classes.
+    Raises UsageError for an unknown gate.
     """
     settings, records = inputs.typed(TrainingSizesSettings), inputs.records
     using = cache_embeddings(inputs.resources, {})
@@ -319,12 +322,15 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
     gates = [name.strip() for name in settings.gates.split(",")]
     for gate in gates:
         base.find(gate)
+        # From all records down to the smallest sample, since each size is compared with all.
         whole: Floats | None = None
         for size in sorted(SIZES, reverse=True):
             seeds = range(settings.seed, settings.seed + settings.repeats)
             tries = (_decide_held_out(records, gate, size, using, seed) for seed in seeds)
             decisions = [seeks for seeks in tries if seeks is not None]
-            mean = np.mean([outcomes(records, seeks) for seeks in decisions], axis=0) if decisions else None
+            mean = (
+                np.mean([gated_scores(records, seeks) for seeks in decisions], axis=0) if decisions else None
+            )
             whole = mean if size == max(SIZES) else whole
             results = [GateOutcome.of(records, seeks) for seeks in decisions]
             # The mean and standard deviation of each figure over the repeats.
@@ -342,6 +348,7 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
                 "never": results[0].never if results else None,
                 "always": results[0].always if results else None,
             }
+            # The difference from all records.
             difference: dict[str, float | None] = {"difference": None, "low": None, "high": None}
             if mean is not None and whole is not None:
                 low, high = (
@@ -351,6 +358,7 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
             rows.append(row | difference)
             inputs.report(len(rows), len(gates) * len(SIZES))
     rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
+    # Two lines for each gate.
     series = []
     for gate in dict.fromkeys(row["gate"] for row in rows):
         for name in ("accuracy", "beneficial_guidance"):
@@ -366,10 +374,10 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
 def _decide_held_out(
     records: Sequence[Record], gate: str, size: float, using: Resources, seed: int
 ) -> Seeks | None:
-    """Decide each fold by a gate fitted on that share of the others; None where a gate can't be fitted."""
+    """Decide each fold by a gate fitted on a sample of the others, a share `size`; None if one can't be fitted."""
     kind, random = base.find(gate), np.random.default_rng(seed)
     seeks = np.zeros(len(records), dtype=np.bool_)
-    for held_out in folds(records, min(FOLDS, len(records)), seed):
+    for held_out in split_folds(records, min(FOLDS, len(records)), seed):
         others = np.setdiff1d(np.arange(len(records)), held_out)
         sample: list[int] = random.permutation(others)[: max(1, round(size * len(others)))].tolist()
         try:

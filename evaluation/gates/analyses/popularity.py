@@ -8,7 +8,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
-from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, both_ways
+from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates.popularity import BOUND, best_threshold
@@ -17,16 +17,16 @@ from kcard.gates.records import Record
 __all__ = ["analyse_popularity_curves", "analyse_popularity_splits", "correlation", "log_popularity"]
 
 
-# Accuracy by how popular a question's subject is, and how closely the two go together in each relation (Adaptive
-# Retrieval, sections 4 and 5).
+# Accuracy by the popularity of a question's subject, and their correlation in each relation (Adaptive Retrieval,
+# sections 4 and 5).
 
 POPULARITY_CURVES_NAME = "popularity-curves"
-FEWEST = 3  # questions of which a correlation is more than chance
+FEWEST = 3  # questions; a correlation of fewer is meaningless
 
 
 @dataclass(frozen=True)
 class PopularityCurvesSettings:
-    """`bins`: points of the curve, each of equally many questions."""
+    """`bins`: number of points of the curve, each over equally many questions."""
 
     bins: int = 10
 
@@ -36,11 +36,11 @@ class PopularityCurvesSettings:
 
 
 def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per relation: Pearson's correlation of log popularity with accuracy, without and with
-    cards.
+    """Return a table with a row for each relation: Pearson's correlation of log popularity with accuracy, both ways.
 
     Raises UsageError for a record without popularity.
     """
+    # A row for all records and, if there are several relations, for each.
     settings, records = inputs.typed(PopularityCurvesSettings), inputs.records
     logs = log_popularity(records)
     relations = sorted({record.relation or "" for record in records})
@@ -51,10 +51,11 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
             rows.append(
                 _popularity_curves_row(relation or "none", [records[i] for i in members], logs[members])
             )
+    # The curves of accuracy over bins of popularity.
     parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), settings.bins) if len(part)]
     middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
     series = []
-    for label, right in zip(("without cards", "with cards"), both_ways(records), strict=True):
+    for label, right in zip(("without cards", "with cards"), scores_both_ways(records), strict=True):
         bounds = [interval(right[part].tolist()) for part in parts]
         lows, highs = zip(*bounds, strict=True)
         series.append(
@@ -70,23 +71,23 @@ def log_popularity(records: Sequence[Record]) -> Floats:
     for record in records:
         if record.popularity is None:
             raise UsageError(
-                f"the popularity of the subject of {record.question[:60]!r} is unknown: collect records on a task that "
-                "has it, such as popqa"
+                f"the record of {record.question[:60]!r} has no popularity: collect records on a task that has it, "
+                "such as popqa"
             )
         popularities.append(record.popularity)
     return np.log1p(np.array(popularities, dtype=np.float64))
 
 
 def correlation(first: Floats, second: Floats) -> float:
-    """Return Pearson's correlation; nan where one of them does not vary, or for fewer than three values."""
+    """Return Pearson's correlation; nan if either is constant, or for fewer than three values."""
     if len(first) < FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
 
 
 def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Floats) -> Mapping[str, Any]:
-    without, with_ = both_ways(records)
-    # Percentile bootstrap; samples in which nothing varies count as no correlation.
+    without, with_ = scores_both_ways(records)
+    # Percentile bootstrap; the correlation of a constant sample counts as 0.
     low, high = float("nan"), float("nan")
     if not np.isnan(correlation(logs, without)):
         low, high = bootstrap_interval(lambda x, y: np.nan_to_num(correlation(x, y)), logs, without)
@@ -109,7 +110,7 @@ COSTS = ("seconds", "tokens", "calls")
 
 @dataclass(frozen=True)
 class PopularitySplitsSettings:
-    """`share` of the records choose the thresholds in each of so many `splits`; `seed` draws them."""
+    """`splits`: number of random splits; `share`: of the records that choose the thresholds; `seed`: of the splits."""
 
     splits: int = 100
     share: float = 0.75
@@ -125,6 +126,8 @@ class PopularitySplitsSettings:
 
 @dataclass(frozen=True)
 class _Data:
+    """Records with their log popularity and their scores without and with cards, shape (n,) each."""
+
     records: Sequence[Record]
     logs: Floats
     without: Floats
@@ -136,13 +139,13 @@ class _Data:
 
 
 def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per setting: the mean over the splits, and their central 95 %.
+    """Return a table with a row for each setting: the mean over the splits, and their central 95 %.
 
-    Seconds, tokens and calls a question are those that the records carry as scores ("seconds_without", ...). Raises
-    UsageError for a record without popularity, and for too few records to split.
+    Seconds, tokens and calls per question come from the records' scores ("seconds_without", ...). Raises UsageError for
+    a record without popularity, and for too few records.
     """
     settings, records = inputs.typed(PopularitySplitsSettings), inputs.records
-    data = _Data(records, log_popularity(records), *both_ways(records))
+    data = _Data(records, log_popularity(records), *scores_both_ways(records))
     cut = round(settings.share * len(records))
     if not 0 < cut < len(records):
         raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")
@@ -156,7 +159,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     for number in range(settings.splits):
         order = random.permutation(len(records))
         fitted, rest = order[:cut], order[cut:]
-        # Decide which of the other questions seek. A relation that was not seen takes the threshold over all records.
+        # Decide the other questions. For a relation without a threshold, the threshold over all relations counts.
         thresholds = _thresholds(data, fitted)
         pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
         limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
@@ -169,6 +172,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
         for name, seeks in decided.items():
             by_setting[name].append(_split_figures(data, rest, seeks))
         inputs.report(number + 1, settings.splits)
+    # A row for each setting, over all splits.
     rows: list[Mapping[str, Any]] = []
     for name, splits in by_setting.items():
         accuracies = [split["accuracy"] for split in splits]
@@ -220,8 +224,7 @@ def _split_figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]
 
 
 def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
-    """Return the gain over the better of never and always, what is saved against always, and each relation's
-    threshold."""
+    """Return the gain over the better of never and always, the costs saved against always, and the thresholds."""
     mean = {
         name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in by_setting.items()
     }

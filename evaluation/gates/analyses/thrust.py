@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
-from kcard.evaluation.gates.calibration import cache_embeddings, tried
-from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, both_ways, curve, folds
+from kcard.evaluation.gates.calibration import cache_embeddings, cross_validate
+from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, cost_curve, scores_both_ways, split_folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.gates import base
@@ -16,7 +16,7 @@ from kcard.gates.records import Record
 __all__ = ["analyse_thrust_scores", "analyse_thrust_shares", "auc"]
 
 
-# How Thrust's scores are distributed in each task, and whether they tell what the LLM knows (Thrust, section 4.1).
+# Distribution of Thrust's scores in each task, and how well they predict right answers (Thrust, section 4.1).
 
 THRUST_SCORES_NAME = "thrust-scores"
 BINS = 30
@@ -24,23 +24,23 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per task; the settings are those of the gate thrust.
+    """Return a table with a row for each task; the settings are those of the gate thrust.
 
-    A record is scored by clusters of questions of the same task that it is not among (five folds). `auc` is the
-    probability that a question answered rightly without cards scores higher than one answered wrongly. Raises
-    UsageError for settings and records that the gate can't be fitted with.
+    A record is scored by clusters of the task's other questions (five folds). `auc` is the probability that a question
+    answered correctly without cards scores higher than one answered wrongly. Raises UsageError for settings or records
+    on which the gate can't be fitted.
     """
     kind, rows, scores = base.find("thrust"), [], {}
     using = cache_embeddings(inputs.resources, inputs.settings)
     for done, (task, records) in enumerate(inputs.tasks.items(), start=1):
-        cut = folds(records, min(FOLDS, len(records)))
-        scores[task] = tried(records, kind, inputs.settings, using, cut).scores
-        right = both_ways(records)[0]
+        cut = split_folds(records, min(FOLDS, len(records)))
+        scores[task] = cross_validate(records, kind, inputs.settings, using, cut).scores
+        right = scores_both_ways(records)[0]
         quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
         accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
         rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
         inputs.report(done, len(inputs.tasks))
-    # Densities over the logarithm, since a question that sits on a centroid scores a million times the median.
+    # Histograms over the logarithm, since a question at a centroid scores a million times the median.
     logs = {task: np.log10(np.maximum(values, 1e-12)) for task, values in scores.items()}
     low, high = np.quantile(np.concatenate(list(logs.values())), [0.005, 0.995])
     edges = np.linspace(low, max(high, low + 1e-6), BINS + 1)
@@ -54,8 +54,7 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
 
 
 def auc(scores: Floats, right: Floats) -> float:
-    """Return the area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan where all are
-    alike."""
+    """Return the area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan without both."""
     high, low = scores[right >= 0.5], scores[right < 0.5]
     if not len(high) or not len(low):
         return float("nan")
@@ -67,12 +66,12 @@ def auc(scores: Floats, right: Floats) -> float:
 THRUST_SHARES_NAME = "thrust-shares"
 GATES = ("thrust", "bm25")
 SHARES = (0.25, 0.5, 0.75)  # scarce, medium and abundant knowledge
-POINTS = 21  # of each line of the chart
+POINTS = 21  # of each curve
 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """A task's records as a gate ranks them: knowledge is wanted first where the score is low; shape (n,)."""
+    """A gate's scores of a task's records, shape (n,); questions with low scores are sent to cards first."""
 
     task: str
     gate: str
@@ -80,36 +79,38 @@ class _Ranking:
     scores: Floats
 
     def seeks(self, share: float) -> Seeks:
-        """Return whether each question is among that share of the lowest scores; of equal scores the first."""
+        """Return whether each question is in the share with the lowest scores; of equal scores, the first ones."""
         decisions = np.zeros(len(self.scores), dtype=np.bool_)
         decisions[np.argsort(self.scores, kind="stable")[: round(share * len(decisions))]] = True
         return decisions
 
 
 def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
-    """Return a table with a row per task, gate and share: accuracy, F1, and the gain over random with its interval.
+    """Return a table with a row for each task, gate and share: accuracy, F1, and gain over random with its interval.
 
     The settings are those of the gate thrust. Scores are held out, over five folds. p is of the paired permutation
-    test, by Holm's rule for all rows. `share_for_always`: the smallest share at which the gate is as good as cards for
-    every question. Raises UsageError for settings and records that the gates can't be fitted with.
+    test, corrected for all rows (Holm). `share_for_always`: the smallest share at which the gate is as good as cards
+    for every question. Raises UsageError for settings or records on which the gates can't be fitted.
     """
+    # The held-out scores of both gates on each task.
     using = cache_embeddings(inputs.resources, inputs.settings)
     ranked = []
     for task, records in inputs.tasks.items():
-        cut = folds(records, min(FOLDS, len(records)))
+        cut = split_folds(records, min(FOLDS, len(records)))
         for gate in GATES:
             settings = inputs.settings if gate == "thrust" else {}
-            scores = tried(records, base.find(gate), settings, using, cut).scores
+            scores = cross_validate(records, base.find(gate), settings, using, cut).scores
             ranked.append(_Ranking(task, gate, records, scores))
             inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
+    # A row for each share, with p corrected for all rows.
     pairs = [(one, share) for one in ranked for share in SHARES]
     adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
     rows = []
     for (one, share), p in zip(pairs, adjusted, strict=True):
-        without, with_ = both_ways(one.records)
+        without, with_ = scores_both_ways(one.records)
         gains = _gains(one, share)
         low, high = interval(gains.tolist(), paired=True)
-        # Mean F1, where the records carry it.
+        # Mean F1, if the records have it.
         f1 = None
         ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
         if not any(None in way for way in ways):
@@ -131,14 +132,15 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
                 "always": float(with_.mean()),
             }
         )
+    # The curves of both gates, and of random decisions.
     shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
     series = []
     for_always = {}
     for one in ranked:
-        without, with_ = both_ways(one.records)
+        without, with_ = scores_both_ways(one.records)
         always = float(with_.mean())
         for_always[f"{one.task} {one.gate}"] = min(
-            p.share for p in curve(one.records, one.scores) if p.accuracy >= always - 1e-12
+            p.share for p in cost_curve(one.records, one.scores) if p.accuracy >= always - 1e-12
         )
         accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
         series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
@@ -151,7 +153,7 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
 
 
 def _gains(one: _Ranking, share: float) -> Floats:
-    """Return the gain in each answer's score over drawing the same share at random, shape (n,)."""
-    without, with_ = both_ways(one.records)
+    """Return each answer's gain in score over drawing the same share at random, shape (n,)."""
+    without, with_ = scores_both_ways(one.records)
     expected: Floats = (1 - share) * without + share * with_
     return np.where(one.seeks(share), with_, without) - expected

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Account, Identity
-from kcard.hub.errors import Invalid, NotThere
+from kcard.hub.errors import Invalid, NotFound
 from kcard.hub.permissions import State
 from kcard.hub.repositories import MOST, ListQuery
 from kcard.hub.server.dependencies import (
@@ -17,11 +17,11 @@ from kcard.hub.server.dependencies import (
     Segment,
     WebRepository,
 )
-from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, time
+from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, format_time
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, Type
+from kcard.hub.values import Repository, RepositoryType
 
-__all__ = ["access_router", "decide", "find_user", "require_gated", "router"]
+__all__ = ["access_router", "decide_access", "find_user", "require_gated", "router"]
 
 
 router = APIRouter(tags=["read"])
@@ -104,7 +104,7 @@ def members(hub: HubDep, _identity: RequiredIdentity, organisation: Segment) -> 
 
 def _require_kind(account: Account, kind: str) -> Account:
     if account.kind != kind:
-        raise NotThere("account", f"{account.name} is not a{'n' * (kind == 'organisation')} {kind}")
+        raise NotFound("account", f"{account.name} is not a{'n' * (kind == 'organisation')} {kind}")
     return account
 
 
@@ -136,7 +136,7 @@ def of(hub: HubDep, identity: RequiredIdentity, organisation: Segment) -> JSONRe
 
 def _list_sizes(hub: HubServices, author: str, identity: Identity) -> JSONResponse:
     repositories: list[Repository] = []
-    for kind in get_args(Type):
+    for kind in get_args(RepositoryType):
         cursor: str | None = None
         while True:
             query = ListQuery(kind, author=author, limit=MOST, cursor=cursor)
@@ -151,7 +151,7 @@ def _list_sizes(hub: HubServices, author: str, identity: Identity) -> JSONRespon
             {
                 "id": repository.name,
                 "type": repository.type,
-                "updatedAt": time(repository.modified),
+                "updatedAt": format_time(repository.modified),
                 "visibility": "private" if repository.private else "public",
                 "storage": repository.size,
                 "storagePercent": round(100 * repository.size / total, 2) if total else 0,
@@ -186,7 +186,7 @@ class AccessDecision(BaseModel):
 
 
 class Grant(BaseModel):
-    """The user who gets access."""
+    """The user to whom access is granted."""
 
     user: str = Field(max_length=200)
 
@@ -225,7 +225,7 @@ def requests(hub: HubDep, repository: AdministeredRepository, status: Status) ->
                 "requestId": request.account,
                 "user": {"user": request.account, "fullname": request.account},
                 "status": STATUSES[request.state],
-                "timestamp": time(request.asked),
+                "timestamp": format_time(request.asked),
             }
             for request in hub.repositories.requests(repository)
             if request.state == STATES[status]
@@ -246,8 +246,8 @@ def handle(
     user = find_user(hub, decision.user or decision.requestId or "")
     require_gated(repository)
     if not any(request.account == user.name for request in hub.repositories.requests(repository)):
-        raise NotThere("object", f"{user.name} has not asked for access to {repository.name}")
-    decide(hub, repository, user, STATES[decision.status], identity)
+        raise NotFound("object", f"{user.name} has not asked for access to {repository.name}")
+    decide_access(hub, repository, user, STATES[decision.status], identity)
     return JSONResponse({"status": decision.status})
 
 
@@ -263,18 +263,20 @@ def grant(
     """With or without a request."""
     user = find_user(hub, grant.user)
     require_gated(repository)
-    decide(hub, repository, user, "granted", identity)
+    decide_access(hub, repository, user, "granted", identity)
     return JSONResponse({"status": STATUSES["granted"]})
 
 
-def decide(hub: HubServices, repository: Repository, user: Account, state: State, identity: Identity) -> None:
+def decide_access(
+    hub: HubServices, repository: Repository, user: Account, state: State, identity: Identity
+) -> None:
     """Set the access of a user, with or without a request."""
     hub.repositories.grant(repository, user.id, state)
     hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=STATUSES[state])
 
 
 def find_user(hub: HubServices, name: str) -> Account:
-    """Return the user of that name. Raises NotThere, or Invalid for an organisation."""
+    """Return the user of that name. Raises NotFound, or Invalid for an organisation."""
     account = hub.accounts.get(name)
     if account.kind != "user":
         raise Invalid(f"{account.name} is an organisation: grant access to a user")

@@ -1,4 +1,4 @@
-"""Commits that clients upload: the lines of their body, the checks of their files, and their upload modes.
+"""Commits that clients upload: their lines, the checks and upload modes of their files, and tags.
 
 Lines are untrusted, so their length is limited and the type of every value is checked.
 """
@@ -20,10 +20,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Identity
-from kcard.hub.checks.content import ContentCandidate, check_name, opened
+from kcard.hub.checks.content import ContentCandidate, check_name, open_file
 from kcard.hub.checks.formats import check_path, kind_of
-from kcard.hub.errors import Invalid, NotThere, TooLarge
-from kcard.hub.server.caches import RecentDep
+from kcard.hub.errors import Invalid, NotFound, TooLarge
+from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     NoPullRequest,
@@ -34,11 +34,11 @@ from kcard.hub.server.dependencies import (
     WritableRepository,
     base_url,
 )
-from kcard.hub.server.limits import account_turn, in_write_thread, while_connected
+from kcard.hub.server.limits import cancel_on_disconnect, lock_account, run_in_write_thread
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.server.upload_checks import check, spool_body
+from kcard.hub.server.upload_checks import check_files, store_body
 from kcard.hub.services import HubServices
-from kcard.hub.trees import TEXTS, git_oid, pointer_oid
+from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
 from kcard.hub.values import (
     MAIN,
     Add,
@@ -92,7 +92,7 @@ def create_tag(
 MOST_LINES = 25_000  # lines of one commit
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
-AROUND = 16_384  # bytes of a line besides the content of its file
+OVERHEAD = 16_384  # bytes of a line besides the content of its file
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def read_lines(stream: BinaryIO, largest: int) -> Iterator[Line]:
 
     Raises Invalid for a malformed line, TooLarge for a line or a number of lines over the limits.
     """
-    longest = AROUND + 4 * (largest // 3 + 1)
+    longest = OVERHEAD + 4 * (largest // 3 + 1)
     for number in range(MOST_LINES + 2):
         text = stream.readline(longest + 1)
         if not text:
@@ -152,6 +152,7 @@ def read_lines(stream: BinaryIO, largest: int) -> Iterator[Line]:
 
 
 def _parse_line(text: bytes, number: int) -> Line:
+    """Return the operation of a line, or the header. Raises Invalid."""
     try:
         data = parse(text.decode())
     except ValueError as error:
@@ -162,7 +163,7 @@ def _parse_line(text: bytes, number: int) -> Line:
     fields = _LineFields(number, value)
     match data.get("key"):
         case "header":
-            # A title is one line, for lists.
+            # Lists show the title, so it is one line.
             title = " ".join(fields.text("summary").split())
             parent = fields.value.get("parentCommit")
             if parent is not None and not (isinstance(parent, str) and COMMIT.fullmatch(parent)):
@@ -172,7 +173,7 @@ def _parse_line(text: bytes, number: int) -> Line:
                 raise Invalid("the commit's title or description contains a NUL character")
             return Header(title, message, parent)
         case "file":
-            return Inline(fields.text("path"), _decode_content(fields))
+            return Inline(fields.text("path"), fields.content())
         case "lfsFile":
             sha256, size = fields.text("oid"), fields.value.get("size")
             if fields.text("algo", "sha256") != "sha256" or not SHA256.fullmatch(sha256):
@@ -201,29 +202,29 @@ class _LineFields:
             raise Invalid(f"line {self.number}: {name} must be a string")
         return text
 
+    def content(self) -> bytes:
+        """Return the decoded content of a file. Raises Invalid for another encoding than base64 or UTF-8."""
+        content, encoding = self.text("content"), self.text("encoding", "utf-8")
+        match encoding:
+            case "base64":
+                try:
+                    return base64.b64decode(content, validate=True)
+                except (binascii.Error, ValueError):
+                    raise Invalid(f"line {self.number}: content is not valid base64") from None
+            case "utf-8":
+                return content.encode()
+            case _:
+                raise Invalid(f"line {self.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
 
-def _decode_content(fields: _LineFields) -> bytes:
-    content, encoding = fields.text("content"), fields.text("encoding", "utf-8")
-    match encoding:
-        case "base64":
-            try:
-                return base64.b64decode(content, validate=True)
-            except (binascii.Error, ValueError):
-                raise Invalid(f"line {fields.number}: content is not valid base64") from None
-        case "utf-8":
-            return content.encode()
-        case _:
-            raise Invalid(f"line {fields.number}: unknown encoding {encoding[:40]!r}: use base64 or utf-8")
 
-
-# Turns the lines of a commit into operations, and stores its files once they are checked.
+# The operations of a commit's lines, and its files, which are stored after all of them are checked.
 
 
 @dataclass(frozen=True)
 class CommitFiles:
     """The files of one commit. Inline files stay in `folder` until all files are checked.
 
-    `candidates` has the path and the content of each file that is to be checked.
+    `candidates` are the path and the content of each file to check.
     """
 
     hub: HubServices
@@ -241,7 +242,7 @@ class CommitFiles:
         # Inline files go to the disk one by one; all large files are looked up at once.
         read = [self._add_inline(line) if isinstance(line, Inline) else line for line in lines]
         large = {line.sha256 for line in read if isinstance(line, Large)}
-        usable = self.hub.uploads.usable_of(self.identity, large) if large else {}
+        usable = self.hub.uploads.find_usable(self.identity, large) if large else {}
         operations: list[Operation] = []
         for line in read:
             match line:
@@ -270,35 +271,35 @@ class CommitFiles:
         if sha256 not in self._waiting:
             waiting.write_bytes(content)
             self._waiting[sha256] = (waiting, sha256, len(content))
-        candidate = ContentCandidate(sha256, len(content), form, partial(opened, waiting))
+        candidate = ContentCandidate(sha256, len(content), form, partial(open_file, waiting))
         self.candidates.append((line.path, candidate))
         return Add(Entry(line.path, git_oid(content), sha256, len(content), lfs=False))
 
     def _make_entry(self, line: Large, usable: Mapping[str, int]) -> Entry:
-        """Return the entry of a file that was uploaded before. Knowing its sha256 gives no access to it."""
-        path, sha256, there = line.path, line.sha256, usable.get(line.sha256)
+        """Return the entry of a file that the account may use; knowing its sha256 is not enough."""
+        path, sha256, size = line.path, line.sha256, usable.get(line.sha256)
         check_path(path)
-        if there is None:
+        if size is None:
             raise Invalid(f"{path}: no upload with sha256 {sha256}: upload the file first")
-        if line.size not in {None, there}:
-            raise Invalid(f"{path}: the upload with sha256 {sha256} has {there} bytes, not {line.size}")
-        if there > self.options.max_file_size:
-            raise TooLarge(f"{path} has {there} bytes: the limit is {self.options.max_file_size}")
+        if line.size not in {None, size}:
+            raise Invalid(f"{path}: the upload with sha256 {sha256} has {size} bytes, not {line.size}")
+        if size > self.options.max_file_size:
+            raise TooLarge(f"{path} has {size} bytes: the limit is {self.options.max_file_size}")
         candidate = ContentCandidate(
-            sha256, there, check_name(path, there), partial(self.hub.blobs.open, sha256)
+            sha256, size, check_name(path, size), partial(self.hub.blobs.open, sha256)
         )
         self.candidates.append((path, candidate))
-        return Entry(path, pointer_oid(sha256, there), sha256, there, lfs=True)
+        return Entry(path, lfs_pointer_oid(sha256, size), sha256, size, lfs=True)
 
 
 # How to upload each file of a commit.
 #
-# Refuses files that the commit would refuse by name or size, before they are uploaded.
+# Files that the commit would refuse by name or size are refused before they are uploaded.
 
 preupload_router = APIRouter(tags=["write"])
 
 MOST_FILES = 256  # files of one request; clients send no more
-# The share of the largest commit that the files of one request may take inside it, as base64: 1/SHARE.
+# The files of one request may take 1/SHARE of the largest commit, encoded as base64.
 SHARE = 4
 
 
@@ -327,13 +328,13 @@ def preupload(
     _: NoPullRequest,
     repository: WritableRepository,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
 ) -> JSONResponse:
-    """Fails at the first file that a commit would refuse; no file is ignored, whatever a .gitignore says."""
+    """Fails at the first file that a commit would refuse. No file is ignored, even if a .gitignore names it."""
     tree: Mapping[str, Entry] = {}
-    with suppress(NotThere):  # the commit will report it
-        tree = recent.trees.get(repository, hub.refs.resolve(repository, revision))
+    with suppress(NotFound):  # the commit will report it
+        tree = caches.trees.get(repository, hub.refs.resolve(repository, revision))
     for file in body.files:
         check_path(file.path)
     inside = select_inline_files(body.files, options)
@@ -348,7 +349,7 @@ def preupload(
 
 
 def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozenset[str]:
-    """Return the paths to send inside the commit: the smallest text files, leaving room for those of other requests."""
+    """Return the paths to send inside the commit: the smallest text files, leaving room for other requests."""
     room = options.max_commit // SHARE * 3 // 4
     inside = set()
     for file in sorted(files, key=lambda file: file.size):
@@ -366,7 +367,7 @@ def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozen
 
 @dataclass(frozen=True)
 class UploadedFile:
-    """A file that a browser sent: where its `size` bytes are."""
+    """A file that a browser sent, stored at `path` with `size` bytes."""
 
     path: Path
     sha256: str
@@ -394,10 +395,10 @@ def commit_uploaded(
         raise Invalid("two of the files have the same path: upload them one after the other")
     inside = select_inline_files([File(path=path, size=file.size) for path, file in files], options)
     candidates = [
-        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(opened, file.path))
+        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(open_file, file.path))
         for path, file in files
     ]
-    from_thread.run(check, hub.verdicts, [*zip(paths, candidates, strict=True)])
+    from_thread.run(check_files, hub.verdicts, [*zip(paths, candidates, strict=True)])
     commit = CommitFiles(hub, options, identity, folder)
     # Lines as a client sends them: a small text inside the commit, anything else as a large file.
     lines: list[Line] = []
@@ -411,7 +412,7 @@ def commit_uploaded(
             lines.append(Large(path, file.sha256, file.size))
     operations = commit.operations(lines)
     commit.store(repository.id)
-    line = " ".join(title.split())  # for lists
+    line = " ".join(title.split())  # lists show the title
     return hub.commits.add(
         repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
     )
@@ -457,12 +458,13 @@ async def commit(
     options: OptionsDep,
     identity: RequiredIdentity,
 ) -> JSONResponse:
-    """All operations succeed, or none. `revision` is a branch. The commits of an account take turns."""
+    """All operations succeed, or none. `revision` is a branch. The commits of one account run one after the other."""
     async with (
-        account_turn(identity.account_id),
-        spool_body(request, hub.blobs.partial, options.max_commit) as body,
-        while_connected(request),
+        lock_account(identity.account_id),
+        store_body(request, hub.blobs.partial, options.max_commit) as body,
+        cancel_on_disconnect(request),
     ):
+        # Parse the operations, and check their files.
         files = CommitFiles(hub, options, identity, body.path.parent)
 
         def read_body() -> tuple[Header, list[Operation]]:
@@ -472,11 +474,12 @@ async def commit(
                 assert isinstance(header, Header)  # as read_lines checked
                 return header, files.operations(lines)
 
-        header, operations = await in_write_thread(read_body)
+        header, operations = await run_in_write_thread(read_body)
         if not operations:
             raise Invalid("empty commit: add, delete or copy at least one file")
-        await check(hub.verdicts, files.candidates)
+        await check_files(hub.verdicts, files.candidates)
 
+        # Store the files, and commit them.
         def store() -> Commit:
             files.store(repository.id)
             return hub.commits.add(
@@ -489,7 +492,7 @@ async def commit(
                 identity=identity,
             )
 
-        new_commit = await in_write_thread(store)
+        new_commit = await run_in_write_thread(store)
     url = f"{repository_url(base_url(request, options), repository)}/commit/{new_commit.sha}"
     answer = {
         "success": True,

@@ -1,4 +1,4 @@
-"""Files of a repository: ranges, downloads."""
+"""Downloads of files: ranges, headers, counts."""
 
 import asyncio
 import contextlib
@@ -17,20 +17,20 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from kcard.hub.errors import NotThere
-from kcard.hub.permissions import absent
-from kcard.hub.server.caches import RecentDep
+from kcard.hub.errors import NotFound
+from kcard.hub.permissions import repository_not_found
+from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
-    Rest,
+    RestOfPath,
     Segment,
     WebRepository,
     require_download,
 )
 from kcard.hub.server.responses import Responses
 from kcard.hub.services import HubServices
-from kcard.hub.trees import pointer
+from kcard.hub.trees import lfs_pointer
 from kcard.hub.values import Entry, Repository
 
 __all__ = [
@@ -75,7 +75,7 @@ class ByteRange:
 
 
 def resolve_range(size: int, etag: str, range_: str | None, if_range: str | None = None) -> ByteRange:
-    """Return the bytes to send of a file with that size and quoted etag: all of it if If-Range has another etag.
+    """Return which bytes of a file with that size and quoted etag to send: all of it if If-Range has another etag.
 
     Raises Unsatisfiable.
     """
@@ -122,7 +122,7 @@ class DownloadPlan:
 
 
 def plan_response(request: Request, entry: Entry, commit: str) -> Response | DownloadPlan:
-    """Return the response for a file of a commit; a plan if it has bytes of the file."""
+    """Return the response for a file of a commit, or a plan if the response has bytes of the file."""
     sent, headers = request.headers, file_headers(entry, commit)
     if is_unchanged(sent.get("if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
@@ -144,7 +144,7 @@ def plan_response(request: Request, entry: Entry, commit: str) -> Response | Dow
 
 
 class Blocks(StreamingResponse):
-    """Streams blocks of a file, each read in a thread after the client took the one before.
+    """Streams blocks of a file; each is read in a thread after the client has received the one before.
 
     The first block is read at once, so that a failing store still gets an error status.
     """
@@ -178,7 +178,7 @@ def file_headers(entry: Entry, commit: str) -> dict[str, str]:
 
 
 def content_type(path: str) -> str:
-    """Return the type for plain text or bytes, whatever the extension: nothing that a browser would run."""
+    """Return the type of plain text or of bytes, whatever the extension: never one that a browser would run."""
     name = PurePosixPath(path)
     text = name.suffix.lower() in TEXT or name.name in TEXT_NAMES
     return "text/plain; charset=utf-8" if text else "application/octet-stream"
@@ -186,8 +186,8 @@ def content_type(path: str) -> str:
 
 # Download counts, collected in memory and written every few seconds and at shutdown.
 #
-# A download is a GET, from the first byte, of the one small file that every use of a model reads first. Other files and
-# conditional requests do not count.
+# A download is a GET, from the first byte, of the small file that clients read first whenever they load the model.
+# Other files and conditional requests do not count.
 
 EVERY_SECONDS = 5.0
 # The first of these in a commit is the file whose GETs count.
@@ -197,7 +197,7 @@ log = logging.getLogger("kcard.server")
 
 
 def find_counted_path(tree: Container[str]) -> str | None:
-    """Return the path whose GETs are the downloads of a commit with these paths; None: not counted."""
+    """Return the path whose GETs count as downloads of a commit with these paths; None: none does."""
     return next((path for path in COUNTED if path in tree), None)
 
 
@@ -266,7 +266,7 @@ RESPONSES: Responses = {
 
 @dataclass(frozen=True)
 class ResolvedFile:
-    """A file of a commit; `counts`: whether its GETs are downloads."""
+    """A file of a commit; `counts`: whether its GETs count as downloads."""
 
     repository: Repository
     commit: str
@@ -276,19 +276,19 @@ class ResolvedFile:
 
 def resolve_file(
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     identity: OptionalIdentity,
     repository: WebRepository,
     revision: Segment,
-    path: Rest,
+    path: RestOfPath,
 ) -> ResolvedFile:
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    tree = recent.trees.get(repository, sha)
+    tree = caches.trees.get(repository, sha)
     entry = tree.get(path)
     if entry is None:
-        # Given the commit, clients remember that the file does not exist.
-        raise NotThere(
+        # With the commit, clients can cache that the file does not exist.
+        raise NotFound(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
     return ResolvedFile(repository, sha, entry, counts=find_counted_path(tree) == path)
@@ -320,7 +320,7 @@ def resolve(request: Request, hub: HubDep, file: FileDep) -> Response:
 @router.get("/{name}/resolve/{revision}/{path:path}", include_in_schema=False)
 def without_namespace(name: Segment, identity: OptionalIdentity) -> Response:
     """Clients send this for names such as gpt2; every repository of this hub has a namespace."""
-    raise absent(name, identity)
+    raise repository_not_found(name, identity)
 
 
 @router.get(
@@ -335,7 +335,7 @@ def raw(request: Request, hub: HubDep, file: FileDep) -> Response:
     if not file.entry.lfs:
         return _send_file(request, hub, file)
     headers = file_headers(file.entry, file.commit) | {"Content-Type": content_type("x.txt")}
-    return Response(pointer(file.entry.sha256, file.entry.size), headers=headers)
+    return Response(lfs_pointer(file.entry.sha256, file.entry.size), headers=headers)
 
 
 def _send_file(request: Request, hub: HubServices, file: ResolvedFile) -> Response:

@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.accounts import Identity
-from kcard.hub.errors import Forbidden, Invalid, NotThere
+from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import require_write
-from kcard.hub.server.caches import Recent, RecentDep
+from kcard.hub.server.caches import Caches, CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -30,8 +30,8 @@ from kcard.hub.server.dependencies import (
     base_url,
     require_download,
 )
-from kcard.hub.server.limits import IN_TURN, in_write_thread
-from kcard.hub.server.upload_checks import Claims, sign_ticket, spool_body, verify_ticket
+from kcard.hub.server.limits import EXPENSIVE, run_in_write_thread
+from kcard.hub.server.upload_checks import Claims, sign_ticket, store_body, verify_ticket
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
@@ -41,14 +41,14 @@ __all__ = [
     "MOST_PARTS",
     "declared_size",
     "large_files_router",
-    "parts_of",
+    "open_parts",
     "reserve_quota",
     "router",
     "upload_action",
 ]
 
 
-# Reserves a namespace's quota while an upload is received.
+# Reservations of a namespace's quota while an upload is received.
 
 RENEW_SECONDS = 30
 
@@ -79,15 +79,15 @@ async def reserve_quota(hub: HubServices, repository_id: int, size: int) -> Asyn
 
 
 def declared_size(request: Request, largest: int) -> int:
-    """Return the bytes that the body of a request may have: what it declares, at most `largest`."""
+    """Return the most bytes that the body of a request may have: its declared length, at most `largest`."""
     length = request.headers.get("content-length", "")
     return min(int(length), largest) if length.isdigit() else largest
 
 
 # Uploads of large files, whole or in parts.
 #
-# Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It ends
-# with the token that it was issued for.
+# Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It becomes
+# invalid with the token that it was issued for.
 
 large_files_router = APIRouter(tags=["lfs"])
 
@@ -100,7 +100,7 @@ Ticket = Annotated[str, Query(max_length=2000)]
 
 
 class Completion(BaseModel):
-    """The file whose parts were sent. Clients also send back the ETags of the parts, which are not needed."""
+    """The file whose parts were sent. Clients also return the ETags of the parts, which are not needed."""
 
     oid: str = Field(max_length=64)
 
@@ -115,7 +115,7 @@ def upload_action(
     size: int,
     part_size: int = 0,
 ) -> dict[str, Any]:
-    """Return where to upload a file; in parts if it is larger than `part_size` bytes. 0: never in parts."""
+    """Return where to upload a file: in parts if it is larger than `part_size` bytes; 0: never in parts."""
     claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
@@ -137,12 +137,12 @@ async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> R
     upload = await run_in_threadpool(_resume_upload, hub, WHOLE, ticket, oid)
     async with (
         reserve_quota(hub, upload.repository_id, upload.size) as reservation,
-        spool_body(request, hub.blobs.partial, upload.size) as sent,
+        store_body(request, hub.blobs.partial, upload.size) as sent,
     ):
         _require_size(sent.size, upload.size)
         if sent.sha256 != oid:
             raise Invalid(f"the upload has sha256 {sent.sha256[:12]}…, expected {oid[:12]}…: send it again")
-        await in_write_thread(upload.store, hub, sent.path, reservation=reservation)
+        await run_in_write_thread(upload.store, hub, sent.path, reservation=reservation)
     return Response()
 
 
@@ -154,14 +154,14 @@ async def put_part(
     upload = await run_in_threadpool(_resume_upload, hub, PART, ticket, oid)
     if upload.claims["number"] != number:
         raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
-    length, parts = int(upload.claims["length"]), parts_of(hub)
-    await in_write_thread(parts.drop, upload.parts, number)
+    length, parts = int(upload.claims["length"]), open_parts(hub)
+    await run_in_write_thread(parts.drop, upload.parts, number)
     async with (
         reserve_quota(hub, upload.repository_id, length) as reservation,
-        spool_body(request, hub.blobs.partial, length) as sent,
+        store_body(request, hub.blobs.partial, length) as sent,
     ):
         _require_size(sent.size, length)
-        await in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
+        await run_in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
 
@@ -173,27 +173,27 @@ async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) ->
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
 
     def join() -> None:
-        if hub.uploads.usable(upload.identity, oid) == upload.size:
+        if hub.uploads.find_usable_size(upload.identity, oid) == upload.size:
             return
-        parts = parts_of(hub)
+        parts = open_parts(hub)
         with partial_folder(hub.blobs.partial) as folder:
             path = folder / "file"
             _require_size(parts.join(upload.parts, int(upload.claims["count"]), oid, path), upload.size)
             upload.store(hub, path)
         parts.discard(upload.parts)
 
-    await in_write_thread(join)
+    await run_in_write_thread(join)
     return JSONResponse({})
 
 
-def parts_of(hub: HubServices) -> Parts:
+def open_parts(hub: HubServices) -> Parts:
     """Return the parts that were uploaded to a hub."""
     return Parts(hub.blobs.partial.parent / "parts", hub.database)
 
 
 @dataclass(frozen=True)
 class _Upload:
-    """What a ticket allows, and to whom."""
+    """What a ticket allows its bearer to upload."""
 
     identity: Identity
     claims: Claims
@@ -229,7 +229,7 @@ class _Upload:
 
 
 def _resume_upload(hub: HubServices, purpose: str, ticket: str, oid: str) -> _Upload:
-    """Return the upload of a ticket. Raises Unknown if it is not genuine, or if its token is no longer valid."""
+    """Return the upload of a ticket. Raises Unauthenticated for a forged ticket, or if its token is no longer valid."""
     claims = verify_ticket(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
         raise Forbidden(f"the ticket is not for {oid[:12]}…")
@@ -272,21 +272,21 @@ class LfsBatch(BaseModel):
     hash_algo: Literal["sha256"] = "sha256"
 
 
-@router.post(f"{OBJECTS}/batch", dependencies=[IN_TURN])
-@router.post(f"{DATASETS}{OBJECTS}/batch", dependencies=[IN_TURN])
+@router.post(f"{OBJECTS}/batch", dependencies=[EXPENSIVE])
+@router.post(f"{DATASETS}{OBJECTS}/batch", dependencies=[EXPENSIVE])
 def request_batch(
     request: Request,
     batch: LfsBatch,
     repository: WebRepository,
     identity: OptionalIdentity,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
 ) -> JSONResponse:
     """Get the URLs for large files."""
     base = base_url(request, options)
     if batch.operation == "download":
-        return _batch_response("basic", _offer_downloads(base, batch, repository, identity, hub, recent))
+        return _batch_response("basic", _offer_downloads(base, batch, repository, identity, hub, caches))
     require_write(identity, repository)
     assert identity is not None  # as require_write checked
     in_parts = "multipart" in batch.transfers
@@ -305,8 +305,8 @@ def verify(
     file: LargeFile, _repository: WebRepository, identity: RequiredIdentity, hub: HubDep
 ) -> JSONResponse:
     """Check that a file was uploaded."""
-    if hub.uploads.usable(identity, file.oid) != file.size:
-        raise NotThere("object", f"no file {file.oid[:12]}… of {file.size} bytes was uploaded: send it again")
+    if hub.uploads.find_usable_size(identity, file.oid) != file.size:
+        raise NotFound("object", f"no file {file.oid[:12]}… of {file.size} bytes was uploaded: send it again")
     return JSONResponse({}, media_type=MEDIA_TYPE)
 
 
@@ -327,13 +327,15 @@ def _offer_uploads(
     hub: HubServices,
     limits: _Limits,
 ) -> Iterator[dict[str, Any]]:
+    # What the account has sent already, or may read elsewhere, need not be sent.
     room = limits.room
-    usable = hub.uploads.usable_of(identity, {file.oid for file in files})
-    there = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
-    if there:  # gc keeps them until they are committed
-        hub.uploads.record(identity.account_id, there, repository.id)
+    usable = hub.uploads.find_usable(identity, {file.oid for file in files})
+    existing = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
+    if existing:  # gc keeps them until they are committed
+        hub.uploads.record(identity.account_id, existing, repository.id)
+    # Of the others, each is refused or gets its upload URLs.
     for file in files:
-        if file.oid in there:
+        if file.oid in existing:
             yield file.model_dump()
         elif file.oid in usable:
             yield _refuse_file(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")
@@ -367,12 +369,12 @@ def _offer_downloads(
     repository: Repository,
     identity: Identity | None,
     hub: HubServices,
-    recent: Recent,
+    caches: Caches,
 ) -> Iterator[dict[str, Any]]:
     require_download(hub, identity, repository)
     name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
     commit = hub.refs.resolve(repository, name)
-    tree = recent.trees.get(repository, commit)
+    tree = caches.trees.get(repository, commit)
     paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
     for file in batch.objects:
         if (path := paths.get(file.oid)) is None:

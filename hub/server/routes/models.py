@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
-from kcard.hub.errors import Invalid, NotThere
-from kcard.hub.permissions import absent, require_administrator
+from kcard.hub.errors import Invalid, NotFound
+from kcard.hub.permissions import repository_not_found, require_administrator
 from kcard.hub.repositories import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.server import responses
-from kcard.hub.server.caches import Encoded, RecentDep, card_properties, join_json
+from kcard.hub.server.caches import CachesDep, EncodedProperties, card_properties, join_json
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -24,8 +24,8 @@ from kcard.hub.server.dependencies import (
     Segment,
     repository_type,
 )
-from kcard.hub.server.limits import IN_TURN, InTurn, lift
-from kcard.hub.server.responses import ABSENT, Json, Responses, next_page
+from kcard.hub.server.limits import EXPENSIVE, ExpensiveTurn, lift_body_limit
+from kcard.hub.server.responses import ABSENT, Json, Responses, link_to_next_page
 
 __all__ = ["audits_router", "router"]
 
@@ -36,11 +36,11 @@ MEDIA_TYPE = "application/json"
 # The largest page that reads the files or the metadata of each repository.
 DETAILED_PAGE = 100
 LARGEST_PAGE = 1 << 20  # bytes; lists of files count even if they are not among the selected properties
-# Names that some clients use for a sort.
+# Names of sorts that some clients use.
 ALIASES = {"last_modified": "lastModified", "created_at": "createdAt", "trending_score": "trendingScore"}
-# Properties that need the files of each repository.
+# Properties that are read from the files of each repository.
 IN_FILES = frozenset({"config", "evalResults", "siblings"})
-# Properties that need their metadata.
+# Properties that are read from the metadata of its README.md.
 IN_CARD = frozenset({"cardData", "model-index"})
 Words: TypeAlias = Annotated[list[str] | None, Query()]
 SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
@@ -54,12 +54,12 @@ SecurityStatus: TypeAlias = Annotated[bool, Query(alias="securityStatus")]
         400: {"description": "An invalid parameter"},
         404: {"description": "Neither models nor datasets"},
     },
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def listing(
     request: Request,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
     identity: OptionalIdentity,
     types: Segment,
@@ -81,6 +81,7 @@ def listing(
 
     Pages of more than about a megabyte end early: follow Link.
     """
+    # The page of repositories.
     details = _ListDetails(full, config, card_data, frozenset(expand or ()))
     query = ListQuery(
         type=repository_type(types),
@@ -96,31 +97,32 @@ def listing(
         card=details.card,
     )
     page, following = hub.listing.page(query, identity)
-    marks = hub.publications.marks([repository.id for repository in page])
+    summaries = hub.publications.summarize([repository.id for repository in page])
+    # Their properties, up to about LARGEST_PAGE bytes.
     items: list[bytes] = []
     size = 0
     for place, repository in enumerate(page):
-        mark = marks.get(repository.id)
-        properties = responses.repository(repository, mark)
-        more: Encoded = {}
+        summary = summaries.get(repository.id)
+        properties = responses.describe_repository(repository, summary)
+        more: EncodedProperties = {}
         if details.files:
             with_config = details.config or "config" in details.selected
-            more = recent.details.of(repository, mark, blobs=False, config=with_config)
+            more = caches.details.of(repository, summary, blobs=False, config=with_config)
         elif details.card or details.selected:
-            more = card_properties(repository, mark) | {"siblings": b"null"}
+            more = card_properties(repository, summary) | {"siblings": b"null"}
         item = _encode_object(properties, more, details.selected)
         size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
             following = hub.listing.cursor(query, page[place - 1])
             break
         items.append(item)
-    link = {} if following is None else next_page(request, options, f"/api/{types}", cursor=following)
+    link = {} if following is None else link_to_next_page(request, options, f"/api/{types}", cursor=following)
     return Response(b"[%s]" % b",".join(items), headers=link, media_type=MEDIA_TYPE)
 
 
 @dataclass(frozen=True)
 class _ListDetails:
-    """What a list says of each repository. `selected`: the properties; empty: all."""
+    """What to list of each repository. `selected`: the properties; empty: all."""
 
     full: bool
     config: bool
@@ -138,7 +140,7 @@ class _ListDetails:
         return self.files or self.card_data or bool(self.selected & IN_CARD)
 
 
-def _encode_object(properties: Json, more: Encoded, selected: frozenset[str]) -> bytes:
+def _encode_object(properties: Json, more: EncodedProperties, selected: frozenset[str]) -> bytes:
     """Return the JSON object of the selected properties; of all if none is selected."""
     if not selected:
         return join_json(properties, more)
@@ -152,18 +154,18 @@ def _encode_object(properties: Json, more: Encoded, selected: frozenset[str]) ->
     summary="Describe a model or dataset",
     response_description="Properties, files, and `kcard` with the factuality",
     responses=ABSENT,
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def info(
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     repository: RepositoryDep,
     blobs: bool = False,
     security: SecurityStatus = False,
     expand: Words = None,
 ) -> Response:
     """On branch main."""
-    return info_at(hub, recent, repository, "main", blobs, security, expand)
+    return info_at(hub, caches, repository, "main", blobs, security, expand)
 
 
 @router.get(
@@ -171,11 +173,11 @@ def info(
     summary="Describe a revision of a model or dataset",
     response_description="Properties, files, and `kcard` with the factuality",
     responses=ABSENT,
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def info_at(
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     repository: RepositoryDep,
     revision: Segment,
     blobs: bool = False,
@@ -184,10 +186,10 @@ def info_at(
 ) -> Response:
     """`blobs` adds the sizes and hashes of the files, `expand` selects properties."""
     sha = hub.refs.resolve(repository, revision)
-    repository = recent.details.at_revision(repository, sha)
-    mark = hub.publications.marks([repository.id]).get(repository.id)
-    properties = responses.repository(repository, mark)
-    more = recent.details.of(repository, mark, blobs=blobs, config=repository.type == "model")
+    repository = caches.details.at_revision(repository, sha)
+    summary = hub.publications.summarize([repository.id]).get(repository.id)
+    properties = responses.describe_repository(repository, summary)
+    more = caches.details.of(repository, summary, blobs=blobs, config=repository.type == "model")
     properties["spaces"] = []
     if security:
         # Commits refuse whatever could run code.
@@ -201,7 +203,7 @@ def info_at(
 def without_namespace(types: Segment, name: Segment, identity: OptionalIdentity) -> JSONResponse:
     """Clients send this for names such as gpt2; every repository of this hub has a namespace."""
     repository_type(types)
-    raise absent(name, identity)
+    raise repository_not_found(name, identity)
 
 
 # Verified results: operators measure published versions with `kcard audit --unverified`, and post the results.
@@ -256,7 +258,7 @@ class PostedFinding(BaseModel):
 
 
 class Results(BaseModel):
-    """What was measured of the version of a repository whose kcard.json has this sha256."""
+    """Findings about the version of a repository whose kcard.json has this sha256."""
 
     repository: Text
     version: Digest
@@ -264,9 +266,9 @@ class Results(BaseModel):
 
 
 async def read_results(request: Request, identity: RequiredIdentity) -> Results:
-    """Read the body, of an administrator's request only: it may be large, and is parsed in a thread."""
+    """Read the body, which may be large, for administrators only; it is parsed in a thread."""
     require_administrator(identity)
-    lift(request, LARGEST)
+    lift_body_limit(request, LARGEST)
     try:
         return await run_in_threadpool(Results.model_validate_json, await request.body())
     except ValidationError as error:
@@ -287,7 +289,7 @@ def unverified(
     after: Annotated[int, Query(ge=0, le=LARGEST_NUMBER, description="`next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="Page size.")] = 100,
 ) -> JSONResponse:
-    """For administrators of the hub. Cards that ask other services, or whose model is elsewhere, are left out."""
+    """For administrators of the hub. Cards that send questions elsewhere, or whose model is elsewhere, are omitted."""
     require_administrator(identity)
     versions, following = hub.registry.audits.unverified(after, limit)
     keys = ("repository", "number", "version", "commit")
@@ -304,7 +306,10 @@ def unverified(
     openapi_extra=BODY,
 )
 def store(
-    hub: HubDep, identity: RequiredIdentity, results: Annotated[Results, Depends(read_results)], _turn: InTurn
+    hub: HubDep,
+    identity: RequiredIdentity,
+    results: Annotated[Results, Depends(read_results)],
+    _turn: ExpensiveTurn,
 ) -> JSONResponse:
     """For administrators of the hub, whose name is stored with the results."""
     names = [field.name for field in fields(AuditFinding)]
@@ -313,5 +318,5 @@ def store(
         version = hub.registry.get(f"{results.repository}@{results.version}")
         stored = hub.registry.audits.add_all(version, findings, by=identity.name)
     except UnknownCard as error:
-        raise NotThere("object", f"{results.repository} has no such version") from error
+        raise NotFound("object", f"{results.repository} has no such version") from error
     return JSONResponse({"reference": f"{results.repository}@v{stored[0].version}"})

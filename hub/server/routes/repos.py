@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts import Identity, check_repository, folded
+from kcard.hub.accounts import Identity, check_repository_name, fold_name
 from kcard.hub.checks import metadata
 from kcard.hub.errors import Conflict, Invalid, Refused, Unsupported
 from kcard.hub.permissions import require_administer, require_create
@@ -22,9 +22,9 @@ from kcard.hub.server.dependencies import (
     base_url,
     get_repository,
 )
-from kcard.hub.server.limits import InTurn, lift
+from kcard.hub.server.limits import ExpensiveTurn, lift_body_limit
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, Type
+from kcard.hub.values import Repository, RepositoryType
 
 __all__ = [
     "change_settings",
@@ -128,7 +128,7 @@ def delete(named: RepositoryName, hub: HubDep, identity: RequiredIdentity) -> JS
 )
 def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
     """For administrators of the repository who may create repositories in the new namespace."""
-    repository = get_repository(hub, _parse_type(move.type), check_repository(move.fromRepo), identity)
+    repository = get_repository(hub, _parse_type(move.type), check_repository_name(move.fromRepo), identity)
     move_repository(hub, identity, repository, move.toRepo)
     return JSONResponse({})
 
@@ -155,10 +155,10 @@ def settings(
 
 
 def create_repository(
-    hub: HubServices, identity: Identity, type_: Type, name: str, *, private: bool
+    hub: HubServices, identity: Identity, type_: RepositoryType, name: str, *, private: bool
 ) -> Repository:
     """Create namespace/name. Raises Forbidden, and as Repositories.create."""
-    namespace, _, own = check_repository(name).partition("/")
+    namespace, _, own = check_repository_name(name).partition("/")
     require_create(identity, namespace)
     account = hub.accounts.get(namespace)
     full = f"{account.name}/{own}"  # with the case of the account's name
@@ -177,8 +177,8 @@ def delete_repository(hub: HubServices, identity: Identity, repository: Reposito
 def move_repository(hub: HubServices, identity: Identity, repository: Repository, to: str) -> Repository:
     """Move or rename a repository. Raises Forbidden, and as Repositories.move."""
     require_administer(identity, repository)
-    namespace, _, name = check_repository(to).partition("/")
-    if folded(namespace) != folded(repository.namespace):
+    namespace, _, name = check_repository_name(to).partition("/")
+    if fold_name(namespace) != fold_name(repository.namespace):
         require_create(identity, namespace)
     full = f"{hub.accounts.get(namespace).name}/{name}"
     moved = hub.repositories.move(repository, full)
@@ -203,7 +203,7 @@ def change_settings(
     return changed
 
 
-def _parse_type(word: str | None) -> Type:
+def _parse_type(word: str | None) -> RepositoryType:
     match word:
         case None | "model":
             return "model"
@@ -216,7 +216,7 @@ def _parse_type(word: str | None) -> Type:
 
 
 def _full_name(named: RepositoryName, owner: str) -> str:
-    return check_repository(f"{named.organization or owner}/{named.name}")
+    return check_repository_name(f"{named.organization or owner}/{named.name}")
 
 
 # Validation of a README's metadata, which clients request before uploading.
@@ -243,7 +243,7 @@ BODY: dict[str, Any] = {
 
 async def read_readme(request: Request) -> str:
     """Read the text of the README, parsed in a thread, since a large body takes long."""
-    lift(request, LARGEST)
+    lift_body_limit(request, LARGEST)
     with suppress(ValueError, RecursionError):
         match await run_in_threadpool(json.loads, await request.body()):
             case {"content": str(content)}:
@@ -258,10 +258,10 @@ async def read_readme(request: Request) -> str:
     responses={400: {"description": "Errors"}},
     openapi_extra=BODY,
 )
-def validate(readme: Annotated[str, Depends(read_readme)], _turn: InTurn) -> JSONResponse:
+def validate(readme: Annotated[str, Depends(read_readme)], _turn: ExpensiveTurn) -> JSONResponse:
     """Clients read errors and warnings from the body, whatever the status."""
     try:
-        card, _ = metadata.read(readme)
+        card, _ = metadata.parse_readme(readme)
     except Refused as error:
         return JSONResponse({"errors": [{"message": str(error)}], "warnings": []}, 400)
     missing = [] if card else [{"message": "README.md has no metadata: it can't be found by tags"}]

@@ -12,24 +12,24 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.accounts import Identity
-from kcard.hub.commits import Commits
-from kcard.hub.errors import Forbidden, Invalid, NotThere, TooLarge, Unsupported
+from kcard.hub.errors import Forbidden, Invalid, NotFound, TooLarge, Unsupported
+from kcard.hub.history import Commits
 from kcard.hub.permissions import require_write
 from kcard.hub.server import responses
-from kcard.hub.server.caches import Folder, Recent, RecentDep, RecentTrees, TreeItem
+from kcard.hub.server.caches import Caches, CachesDep, Folder, TreeCache, TreeItem
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
     OptionsDep,
     RepositoryDep,
     RequiredIdentity,
-    Rest,
+    RestOfPath,
     Segment,
     WritableRepository,
     require_download,
 )
-from kcard.hub.server.limits import IN_TURN, InTurn
-from kcard.hub.server.responses import ABSENT, Json, next_page
+from kcard.hub.server.limits import EXPENSIVE, ExpensiveTurn
+from kcard.hub.server.responses import ABSENT, Json, link_to_next_page
 from kcard.hub.server.routes import commit as commit_routes
 from kcard.hub.services import HubServices
 from kcard.hub.values import Commit, Entry, Repository
@@ -40,7 +40,7 @@ __all__ = ["branches_tags_router", "refs_router", "trees_router"]
 trees_router = APIRouter(tags=["read"])
 
 TREES_PAGE, EXPANDED_PAGE = 1000, 100
-TREES_LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item beside its path
+TREES_LARGEST_PAGE, ITEM = 1 << 20, 300  # bytes of a page, and of an item without its path
 MOST_PATHS = 1000
 FORM = "application/x-www-form-urlencoded"
 # Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
@@ -53,12 +53,12 @@ Cursor: TypeAlias = Annotated[int, Query(ge=0, le=1_000_000_000)]
     summary="List the files of a revision",
     response_description="Files and folders; Link has the next page",
     responses=ABSENT,
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def root(
     request: Request,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
     repository: RepositoryDep,
     revision: Segment,
@@ -67,7 +67,7 @@ def root(
     cursor: Cursor = 0,
 ) -> JSONResponse:
     """`expand` adds the last commit of each item."""
-    return tree(request, hub, recent, options, repository, revision, "", recursive, expand, cursor)
+    return tree(request, hub, caches, options, repository, revision, "", recursive, expand, cursor)
 
 
 @trees_router.get(
@@ -75,31 +75,31 @@ def root(
     summary="List a folder of a revision",
     response_description="Files and folders; Link has the next page",
     responses=ABSENT,
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def tree(
     request: Request,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     options: OptionsDep,
     repository: RepositoryDep,
     revision: Segment,
-    path: Rest,
+    path: RestOfPath,
     recursive: bool = False,
     expand: bool = False,
     cursor: Cursor = 0,
 ) -> JSONResponse:
-    """The path may be quoted as one segment. All pages show the same commit, whatever is pushed meanwhile."""
+    """The path may be quoted as one segment. All pages show the same commit, even if the branch moves on."""
     sha = hub.refs.resolve(repository, revision)
     path = path.strip("/")
-    items = recent.trees.folders(repository, sha).inside(path, recursive)
+    items = caches.trees.folders(repository, sha).inside(path, recursive)
     if items is None:
-        raise NotThere(
+        raise NotFound(
             "entry",
             f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
             commit=sha,
         )
-    # The paths of a page, and what else is said of them, have a megabyte at most.
+    # A page has at most a megabyte of paths and their properties.
     page = items[cursor : cursor + (EXPANDED_PAGE if expand else TREES_PAGE)]
     sizes = accumulate(len(item.path.encode()) + ITEM for item in page)
     stop = cursor + max(1, sum(size <= TREES_LARGEST_PAGE for size in sizes))
@@ -108,9 +108,9 @@ def tree(
         here = f"/api/{repository.type}s/{repository.name}/tree/{sha}" + (
             f"/{quote(path, safe='')}" if path else ""
         )
-        headers |= next_page(request, options, here, cursor=stop)
+        headers |= link_to_next_page(request, options, here, cursor=stop)
     return JSONResponse(
-        _describe_items(hub, recent, repository, sha, items[cursor:stop], expand), headers=headers
+        _describe_items(hub, caches, repository, sha, items[cursor:stop], expand), headers=headers
     )
 
 
@@ -161,28 +161,28 @@ async def read_paths(request: Request) -> tuple[list[str], bool]:
 )
 def paths_info(
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     repository: RepositoryDep,
     revision: Segment,
     form: Annotated[tuple[list[str], bool], Depends(read_paths)],
-    _turn: InTurn,
+    _turn: ExpensiveTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""
     paths, expand = form
     if len(paths) > MOST_PATHS:
         raise TooLarge(f"too many paths ({len(paths)}): send at most {MOST_PATHS} in one request")
     sha = hub.refs.resolve(repository, revision)
-    folders = recent.trees.folders(repository, sha)
+    folders = caches.trees.folders(repository, sha)
     matches = (folders.get(path) for path in dict.fromkeys(path.strip("/") for path in paths) if path)
     items = [item for item in matches if item is not None]
     return JSONResponse(
-        _describe_items(hub, recent, repository, sha, items, expand), headers={"X-Repo-Commit": sha}
+        _describe_items(hub, caches, repository, sha, items, expand), headers={"X-Repo-Commit": sha}
     )
 
 
 def _describe_items(
     hub: HubServices,
-    recent: Recent,
+    caches: Caches,
     repository: Repository,
     sha: str,
     items: Sequence[TreeItem],
@@ -190,7 +190,7 @@ def _describe_items(
 ) -> list[Json]:
     if not expand:
         return [describe_item(item) for item in items]
-    last = _find_last_commits(hub.commits, recent.trees, repository, sha, [item.path for item in items])
+    last = _find_last_commits(hub.commits, caches.trees, repository, sha, [item.path for item in items])
     return [responses.expand_item(describe_item(item), last.get(item.path)) for item in items]
 
 
@@ -198,15 +198,15 @@ def describe_item(item: TreeItem) -> Json:
     """Describe a file or folder as clients read it."""
     match item:
         case Entry():
-            return responses.file(item)
+            return responses.describe_file(item)
         case Folder(path, oid):
-            return responses.folder(path, oid)
+            return responses.describe_folder(path, oid)
 
 
 def _find_last_commits(
-    commits: Commits, trees: RecentTrees, repository: Repository, sha: str, paths: Collection[str]
+    commits: Commits, trees: TreeCache, repository: Repository, sha: str, paths: Collection[str]
 ) -> dict[str, Commit]:
-    """Return the commit at or before `sha` that last changed each path; omit paths that changed too long ago."""
+    """Return the commit at or before `sha` that last changed each path, omitting paths that changed too long ago."""
     last: dict[str, Commit] = {}
     history = commits.list(repository, sha, 0, MOST_COMMITS)
     after = trees.get(repository, sha) if history else {}
@@ -247,8 +247,8 @@ def refs(hub: HubDep, repository: RepositoryDep) -> JSONResponse:
     """`pullRequests` and `converts` are always empty."""
     return JSONResponse(
         {
-            "branches": responses.references(hub.refs.branches(repository), "refs/heads/"),
-            "tags": responses.references(hub.refs.tags(repository), "refs/tags/"),
+            "branches": responses.describe_refs(hub.refs.branches(repository), "refs/heads/"),
+            "tags": responses.describe_refs(hub.refs.tags(repository), "refs/tags/"),
             "converts": [],
             "pullRequests": [],
         }
@@ -260,7 +260,7 @@ def refs(hub: HubDep, repository: RepositoryDep) -> JSONResponse:
     summary="List the commits up to a revision",
     response_description="Newest first; Link has the next page",
     responses=ABSENT,
-    dependencies=[IN_TURN],
+    dependencies=[EXPENSIVE],
 )
 def commits(
     request: Request,
@@ -281,8 +281,8 @@ def commits(
     headers = {"X-Repo-Commit": sha}
     if page and page[-1].parent is not None:
         here = f"/api/{repository.type}s/{repository.name}/commits/{page[-1].parent}"
-        headers |= next_page(request, options, here, p=0)
-    return JSONResponse([responses.commit(commit, formatted) for commit in page], headers=headers)
+        headers |= link_to_next_page(request, options, here, p=0)
+    return JSONResponse([responses.describe_commit(commit, formatted) for commit in page], headers=headers)
 
 
 @refs_router.get(

@@ -8,15 +8,15 @@ from typing import get_args
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, folded
+from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, fold_name
 from kcard.hub.db.models import now
-from kcard.hub.errors import Forbidden, Invalid, NotThere
+from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import (
     is_administrator,
     may_administer_namespace,
     may_create,
     require_administer_namespace,
-    require_unbound,
+    require_unrestricted,
 )
 from kcard.hub.repositories import ListQuery
 from kcard.hub.server import dependencies
@@ -32,10 +32,9 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
-from kcard.hub.server.web.forms import Form, FormDep, next_path
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
-from kcard.hub.values import Type
+from kcard.hub.values import RepositoryType
 
 __all__ = [
     "SAVED",
@@ -59,11 +58,11 @@ ROWS = 50
 def account_page(
     hub: HubDep, visitor: VisitorDep, account: Segment, cursor: str = "", datasets: str = ""
 ) -> Response:
-    """Show what the client may read of it. Without a login, an account that has published nothing is not found."""
-    type_: Type = "dataset" if datasets else "model"
+    """Show what the client may read. To anonymous visitors, an account without published repositories is not found."""
+    type_: RepositoryType = "dataset" if datasets else "model"
     try:
         owner = hub.accounts.get(account)
-    except NotThere:
+    except NotFound:
         raise page_not_found(account) from None
     cards, next_cards = _list_repositories(hub, owner, "model", "" if datasets else cursor, visitor.identity)
     data, next_data = _list_repositories(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
@@ -83,17 +82,17 @@ def account_page(
     )
 
 
-def page_not_found(name: str) -> NotThere:
-    return NotThere("account", f"page {name[:100]!r} not found: check the address, or log in")
+def page_not_found(name: str) -> NotFound:
+    return NotFound("account", f"page {name[:100]!r} not found: check the address, or log in")
 
 
 def _list_repositories(
-    hub: HubServices, account: Account, type_: Type, cursor: str, identity: Identity | None
+    hub: HubServices, account: Account, type_: RepositoryType, cursor: str, identity: Identity | None
 ) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
     repositories, following = hub.listing.page(query, identity)
-    marks = hub.publications.marks(repository.id for repository in repositories)
-    return [RepositoryRow(repository, marks.get(repository.id)) for repository in repositories], following
+    summaries = hub.publications.summarize(repository.id for repository in repositories)
+    return [RepositoryRow(repository, summaries.get(repository.id)) for repository in repositories], following
 
 
 # Log in with a name and a token, and log out.
@@ -111,23 +110,23 @@ def login_page(
     visitor: VisitorDep,
     next: str = "/",  # noqa: A002
 ) -> Response:
-    """Show the form. Its token needs a cookie, so a browser without a session gets one that opens nothing."""
+    """Show the form. Its token needs a cookie, so a browser without a session gets one that belongs to no session."""
     if visitor.session is not None:
         return RedirectResponse(next_path(next), SEE_OTHER)
     url = base_url(request, options)
     id_ = dependencies.read_session_cookie(request, url) or secrets.token_urlsafe(32)
-    looks = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
-    response = render_login_page(Form({"next": next_path(next)}), looks)
+    current = replace(visitor, form_token=dependencies.form_token(hub.secret, id_))
+    response = render_login_page(Form({"next": next_path(next)}), current)
     dependencies.write_session_cookie(response, url, id_)
     return response
 
 
 @login_router.post("/login")
 def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, visitor: VisitorDep) -> Response:
-    """Open a session with a new id, whatever cookie the browser had."""
+    """Open a session with a new id, replacing the browser's cookie."""
     limit: LoginLimit = request.app.state.login_limit
     name, url = form.text("name"), base_url(request, options)
-    with form.beside("token"):
+    with form.errors_at("token"):
         limit.take(request.scope, name)
         id_ = hub.sessions.open(name, form.text("token"))
         hub.sessions.close(dependencies.read_session_cookie(request, url))
@@ -141,7 +140,7 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
 def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, member: MemberDep) -> Response:
     """Close the session of this browser, or with `everywhere` all of the account."""
     url = base_url(request, options)
-    if form.checked("everywhere"):
+    if form.is_checked("everywhere"):
         hub.sessions.close_all(member.account_id)
     hub.sessions.close(dependencies.read_session_cookie(request, url))
     response = RedirectResponse("/", SEE_OTHER)
@@ -153,7 +152,7 @@ def render_login_page(form: Form, visitor: Visitor) -> Response:
     return page("login.html", form.status, form=form, visitor=visitor)
 
 
-# One's own profile, and that of an organisation.
+# The profile of the member's own account, and changes of any account's profile.
 
 profile_router = APIRouter(include_in_schema=False)
 
@@ -168,7 +167,7 @@ def profile_page(hub: HubDep, member: MemberDep, saved: str = "") -> Response:
 
 @profile_router.post("/settings")
 def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
-    """Change one's own name, address and description."""
+    """Change the member's own full name, address and description."""
     require_administer_namespace(member, member.name)
     account = hub.accounts.get(member.name)
     update_profile(hub, form, account, member.name)
@@ -176,11 +175,11 @@ def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 
 
 def update_profile(hub: HubServices, form: Form, account: Account, by: str) -> None:
-    """Change the texts of an account that are in the form, all or none; errors are shown beside their fields."""
+    """Change the texts of an account that are in the form, all or none; errors are shown at their fields."""
     texts = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
     texts = {name: text for name, text in texts.items() if name in form.values}
     for name, text in texts.items():
-        with form.beside(name):
+        with form.errors_at(name):
             check_text(name, text)
     changed = {name: text for name, text in texts.items() if text != getattr(account, name)}
     if changed and not form.errors:
@@ -191,7 +190,7 @@ def render_profile_page(account: Account, form: Form, done: str = "") -> Respons
     return page("profile.html", form.status, form=form, account=account, done=done)
 
 
-# The tokens of one's own account: list, create, revoke.
+# The tokens of the member's own account: list, create, revoke.
 
 tokens_router = APIRouter(include_in_schema=False)
 
@@ -209,10 +208,10 @@ def tokens_page(hub: HubDep, member: MemberDep) -> Response:
 
 @tokens_router.post(PATH)
 def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: FormDep) -> Response:
-    """Create a token and show it, only this once."""
+    """Create a token, and show it this one time."""
     scope: Scope = "read"
-    with form.beside("scope"):
-        require_unbound(member)
+    with form.errors_at("scope"):
+        require_unrestricted(member)
         choice = form.choice("scope", *SCOPES)
         scope = next(scope for scope in SCOPES if scope == choice)
         if scope not in _allowed_scopes(member):
@@ -220,7 +219,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
                 f"you logged in with a token of scope {member.scope}: log in with one of scope {scope}"
             )
     days: float | None = None
-    with form.beside("days"):
+    with form.errors_at("days"):
         lifetime = form.choice("days", *(value for value, _ in LIFETIMES))
         days = None if lifetime == NEVER else float(lifetime)
         # No token outlives the one of the session.
@@ -230,7 +229,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
                 f"the token that you logged in with expires at {until:%Y-%m-%d %H:%M} UTC: choose less than that"
             )
     if not form.errors:
-        with form.beside("repository" if form.text("repository") else "name"):
+        with form.errors_at("repository" if form.text("repository") else "name"):
             name = form.text("name") or None
             # The only repository of the token, which the session may read; None: all.
             repository = form.text("repository") or None
@@ -247,7 +246,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
 @tokens_router.post(PATH + "/revoke")
 def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     """Revoke a token, with the sessions that it opened."""
-    require_unbound(member)
+    require_unrestricted(member)
     hub.tokens.revoke(member.name, form.values.get("name", ""), by=member.name)
     return RedirectResponse(PATH, 303)
 
@@ -268,7 +267,7 @@ def render_tokens_page(
 
 
 def _allowed_scopes(member: Identity) -> tuple[Scope, ...]:
-    """Return the scopes of tokens that the session may create: none beyond its own."""
+    """Return the scopes of tokens that the session may create: its own and lower ones."""
     return SCOPES[: SCOPES.index(member.scope) + 1]
 
 
@@ -282,16 +281,16 @@ MOST = 10  # that a user may administer, since each has a quota of its own
 
 @organisations_router.get(OWN)
 def own(member: MemberDep) -> Response:
-    """Show one's own organisations, and the form for a new one."""
+    """Show the member's organisations, and the form for a new one."""
     return page("organisations.html", form=Form(), organisations=member.organisations)
 
 
 @organisations_router.post(OWN)
 def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     """Create an organisation; its creator administers it."""
-    with form.beside("name"):
+    with form.errors_at("name"):
         require_administer_namespace(member, member.name)
-        if not is_administrator(member) and hub.accounts.administered(member.account_id) >= MOST:
+        if not is_administrator(member) and hub.accounts.count_administered(member.account_id) >= MOST:
             raise Forbidden(
                 f"you administer {MOST} organisations already: leave one, or ask an administrator of this hub"
             )
@@ -323,7 +322,7 @@ def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segm
     """Add a user, change a role, or remove a user."""
     account = get_organisation(hub, organisation)
     require_administer_namespace(member, account.name)
-    with form.beside("user"):
+    with form.errors_at("user"):
         choice = form.choice("role", *ROLES, "none")
         role = next((role for role in ROLES if role == choice), None)
         hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
@@ -336,7 +335,7 @@ def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) 
     """Leave an organisation. Its last administrator can't."""
     account = get_organisation(hub, organisation)
     require_administer_namespace(member, member.name)
-    with form.beside("leave"):
+    with form.errors_at("leave"):
         hub.accounts.set_member(account.name, member.name, None, by=member.name)
         return RedirectResponse(OWN, 303)
     return render_organisation_page(hub, account, member, form)
@@ -345,7 +344,7 @@ def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) 
 def get_organisation(hub: HubServices, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "organisation":
-        raise NotThere("account", f"{account.name} is not an organisation")
+        raise NotFound("account", f"{account.name} is not an organisation")
     return account
 
 
@@ -364,6 +363,6 @@ def render_organisation_page(
         members=hub.accounts.members(account.name),
         roles=ROLES,
         administers=may_administer_namespace(member, account.name),
-        belongs=any(folded(name) == folded(account.name) for name in member.organisations),
+        belongs=any(fold_name(name) == fold_name(account.name) for name in member.organisations),
         done=done,
     )

@@ -11,15 +11,14 @@ from kcard.hub.accounts import Account, Action
 from kcard.hub.errors import Invalid
 from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, Segment
 from kcard.hub.server.web.account import SAVED, update_profile
-from kcard.hub.server.web.forms import Form, FormDep
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, FormDep, page
 from kcard.hub.services import HubServices
 from kcard.io import parse_size, shown_size
 
 __all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]
 
 
-# Numbers of rows, as links and hidden fields have them.
+# Numbers of rows in links and hidden fields.
 
 LARGEST = 2**31 - 1  # of an integer column
 
@@ -44,13 +43,13 @@ def accounts_page(hub: HubDep, _: AdministratorDep, q: str = "", after: str = ""
 
 @accounts_router.post(ACCOUNTS_PATH)
 def add(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
-    """Add a user, and show a token for them, only this once."""
-    with form.beside("name"):
+    """Add a user, and show a token for them this one time."""
+    with form.errors_at("name"):
         user = hub.accounts.add_user(
             form.text("name"),
             fullname=form.text("fullname"),
             email=form.text("email"),
-            admin=form.checked("admin"),
+            admin=form.is_checked("admin"),
             by=admin.name,
         )
         token = hub.tokens.create(user.name, scope="admin" if user.admin else "write", by=admin.name)
@@ -69,17 +68,17 @@ def save_account(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
     """Change texts, rights and quota."""
     account = hub.accounts.get(name)
     quota = account.quota
-    with form.beside("quota"):
+    with form.errors_at("quota"):
         quota = parse_size(form.text("quota")) if form.text("quota") else None
     if not form.errors:
         update_profile(hub, form, account, admin.name)
     if not form.errors:
-        with form.beside("rights"):
+        with form.errors_at("rights"):
             user = account.kind == "user"
             hub.accounts.update(
                 account.name,
-                admin=form.checked("admin") if user else None,
-                disabled=form.checked("disabled"),
+                admin=form.is_checked("admin") if user else None,
+                disabled=form.is_checked("disabled"),
                 quota=quota,
                 by=admin.name,
             )
@@ -89,9 +88,9 @@ def save_account(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segm
 
 @accounts_router.post(ONE + "/token")
 def create_token(hub: HubDep, admin: AdministratorDep, form: FormDep, name: Segment) -> Response:
-    """Create a token of scope write for a user, who can't log in without one, and show it only this once."""
+    """Create a token of scope write for a user, who needs one to log in, and show it this one time."""
     account = hub.accounts.get(name)
-    with form.beside(""):
+    with form.errors_at(""):
         token = hub.tokens.create(account.name, scope="write", by=admin.name)
         return render_account_page(hub, account, Form(), token=token)
     return render_account_page(hub, account, form)
@@ -122,7 +121,7 @@ def render_accounts_page(hub: HubServices, form: Form, q: str = "", after: str =
 def render_account_page(
     hub: HubServices, account: Account, form: Form, *, token: str = "", done: str = ""
 ) -> Response:
-    quota = ""  # as its field accepts it, exactly
+    quota = ""  # as the field accepts it, without rounding
     if account.quota is not None:
         short = shown_size(account.quota)
         quota = short if parse_size(short) == account.quota else str(account.quota)
@@ -131,7 +130,7 @@ def render_account_page(
         form.status,
         form=form,
         account=account,
-        used=hub.accounts.used(account.name),
+        used=hub.accounts.committed_bytes(account.name),
         tokens=hub.tokens.list(account.name),
         quota=quota,
         new_token=token,
@@ -139,7 +138,7 @@ def render_account_page(
     )
 
 
-# Storage by account, for administrators of the hub.
+# Storage by account.
 
 quotas_router = APIRouter(include_in_schema=False)
 
@@ -148,7 +147,7 @@ MOST = 200
 
 @dataclass(frozen=True)
 class Storage:
-    """What an account holds, in bytes; `limit` None: no limit."""
+    """The storage of an account, in bytes; `limit` None: no limit."""
 
     account: Account
     used: int
@@ -156,7 +155,7 @@ class Storage:
 
     @property
     def share(self) -> float | None:
-        """Of the limit; None without one."""
+        """The used share of the limit; None without one."""
         if self.limit is None:
             return None
         return self.used / self.limit if self.limit else 1.0
@@ -165,7 +164,7 @@ class Storage:
 @quotas_router.get("/settings/hub/quotas")
 def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
     """Show the accounts that store most."""
-    used = hub.accounts.all_used()
+    used = hub.accounts.committed_by_account()
     stored = [
         Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
         for account in hub.accounts.list()
@@ -181,7 +180,7 @@ def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Respon
     )
 
 
-# The quarantine, for administrators of the hub: the threshold, and the cards below it.
+# The quarantine: the threshold, and the cards below it.
 
 quarantine_router = APIRouter(include_in_schema=False)
 
@@ -197,10 +196,10 @@ def quarantine_page(hub: HubDep, _: AdministratorDep, saved: str = "") -> Respon
 @quarantine_router.post(QUARANTINE_PATH)
 def save(hub: HubDep, admin: AdministratorDep, form: FormDep) -> Response:
     """Set threshold and floor of coverage; an empty threshold turns the quarantine off, an empty floor stays."""
-    with form.beside("coverage"):
+    with form.errors_at("coverage"):
         if (floor := _parse_share("coverage", form.text("coverage"))) is not None:
             hub.registry.quarantine.set_coverage(floor, by=admin.name)
-        with form.beside("threshold"):
+        with form.errors_at("threshold"):
             hub.registry.quarantine.set(_parse_share("threshold", form.text("threshold")), by=admin.name)
             return RedirectResponse(f"{QUARANTINE_PATH}?saved=1", 303)
     return render_quarantine_page(hub, form)
@@ -220,13 +219,13 @@ def render_quarantine_page(hub: HubServices, form: Form, done: str = "") -> Resp
         form=form,
         threshold=hub.registry.quarantine.threshold,
         coverage=hub.registry.quarantine.coverage,
-        marks=hub.publications.quarantined(MOST),
+        summaries=hub.publications.quarantined(MOST),
         most=MOST,
         done=done,
     )
 
 
-# The event log, for administrators of the hub.
+# The event log.
 
 log_router = APIRouter(include_in_schema=False)
 

@@ -1,4 +1,4 @@
-"""Ask cards of a hub in the browser."""
+"""The page that asks a hub's cards, and the view of an answer."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,19 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from kcard.errors import CardError
-from kcard.hub.errors import Invalid, NotThere, Refused
+from kcard.hub.errors import Invalid, NotFound, Refused
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
-from kcard.hub.server.limits import Buckets, network, while_connected
-from kcard.hub.server.questions import AskableCard, Candidates, Unanswered, all_cards, ask, one_card
+from kcard.hub.server.limits import Buckets, cancel_on_disconnect, network_of
+from kcard.hub.server.questions import (
+    AskableCard,
+    Candidates,
+    Unanswered,
+    ask_question,
+    find_all_cards,
+    find_one_card,
+)
 from kcard.hub.server.responses import status_of
-from kcard.hub.server.web.forms import Form, VisitorFormDep
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import Form, VisitorFormDep, page
 from kcard.hub.services import HubServices
 from kcard.hub.values import VersionSummary
 
@@ -39,15 +45,15 @@ MOST = 40  # passages, sentences or notes
 
 @dataclass(frozen=True)
 class PassageView:
-    """A passage, and what the selectors made of it; scores in [0, 1], None: not measured.
+    """A passage and the decisions of the selectors; scores in [0, 1], None: not measured.
 
     card       None: unknown
-    place      file, line and section of the corpus; "" if a model wrote it
-    evidence   the text that it was checked against, if that is another one
+    place      file, line and section of the corpus; "" if a model generated it
+    evidence   the text that it was checked against, if that is a different one
     """
 
     card: AskableCard | None
-    mark: VersionSummary | None
+    summary: VersionSummary | None
     text: str
     kept: bool
     faithfulness: float | None
@@ -67,7 +73,7 @@ class SentenceView:
 
 @dataclass(frozen=True)
 class NearestPassage:
-    """What comes nearest to an answer that is not known, and the number of its passage."""
+    """The text nearest to an answer that no card knows, and the number of its passage."""
 
     text: str
     place: str
@@ -91,17 +97,17 @@ class AnswerView:
 
     @property
     def unsupported(self) -> bool:
-        """Return whether there is an answer, but no passage that supports it."""
+        """Whether there is an answer, but no passage supports it."""
         is_answered = self.nearest is None and (bool(self.sentences) or not self.fired)
         return is_answered and all(sentence.passage is None for sentence in self.sentences)
 
 
 def answer_view(
-    answer: Mapping[str, Any], cards: Sequence[AskableCard], marks: Mapping[int, VersionSummary]
+    answer: Mapping[str, Any], cards: Sequence[AskableCard], summaries: Mapping[int, VersionSummary]
 ) -> AnswerView:
-    """Return the view of an answer in the form of Answer.to_json. `marks` are those of the cards' repositories."""
+    """Return the view of an answer in the form of Answer.to_json. `summaries` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
-    passages = [_make_passage(passage, by_name, marks) for passage in _read_rows(answer.get("passages"))]
+    passages = [_make_passage(passage, by_name, summaries) for passage in _read_rows(answer.get("passages"))]
     sentences = []
     for citation in _read_rows(answer.get("citations")):
         index = citation.get("passage")
@@ -131,14 +137,14 @@ def answer_view(
 
 
 def _make_passage(
-    passage: dict[str, Any], cards: Mapping[str, AskableCard], marks: Mapping[int, VersionSummary]
+    passage: dict[str, Any], cards: Mapping[str, AskableCard], summaries: Mapping[int, VersionSummary]
 ) -> PassageView:
     card = cards.get(_read_text(passage.get("card")))
     text, evidence = _read_text(passage.get("text")), passage.get("evidence")
     supported = _read_text(evidence.get("text")) if isinstance(evidence, dict) else ""
     return PassageView(
         card=card,
-        mark=None if card is None else marks.get(card.repository.id),
+        summary=None if card is None else summaries.get(card.repository.id),
         text=text,
         kept=passage.get("kept") is True,
         faithfulness=_read_share(passage.get("faithfulness")),
@@ -181,7 +187,8 @@ def _read_share(value: object) -> float | None:
 
 # Ask a question of one card, or of all that the visitor may download. The hub must be served with ask workers.
 #
-# A question costs processor time: it is limited in length and in number, and given up when the client leaves.
+# A question costs processor time, so its length and the number of questions are limited, and it is cancelled when the
+# client disconnects.
 
 router = APIRouter(include_in_schema=False)
 
@@ -193,7 +200,7 @@ logger = logging.getLogger("kcard.hub.asking")
 
 
 class QuestionLimit:
-    """Raises TooMany for questions beyond the limit. `counts`: the file that the workers share, if they do."""
+    """Raises TooManyRequests for questions beyond the limit. `counts`: the file that the workers share, if they do."""
 
     def __init__(self, counts: str | None = None) -> None:
         self._clients = Buckets(OF_CLIENT, counts)
@@ -204,9 +211,9 @@ class QuestionLimit:
 
 
 async def get_socket(options: OptionsDep) -> str:
-    """Return the socket of the processes that answer. Raises NotThere on a hub without any."""
+    """Return the socket of the processes that answer. Raises NotFound on a hub without any."""
     if options.asking is None:
-        raise NotThere(
+        raise NotFound(
             "object", "this hub answers no questions: ask its cards with `kcard ask` on your machine"
         )
     return options.asking
@@ -220,7 +227,7 @@ def question_page(
     _socket: SocketDep, hub: HubDep, visitor: VisitorDep, card: str = "", question: str = ""
 ) -> Response:
     """Show the form, for one card or for all."""
-    candidates = one_card(hub, card, visitor.identity) if card.strip() else None
+    candidates = find_one_card(hub, card, visitor.identity) if card.strip() else None
     return render_ask_page(Form({"card": card, "question": question[:LONGEST]}), candidates)
 
 
@@ -230,30 +237,31 @@ async def answer_page(
 ) -> Response:
     """Show the answer, with its passages and the decisions behind it."""
     identity, candidates = visitor.identity, None
-    client = f"address {network(request.scope)}" if identity is None else f"account {identity.name}"
+    client = f"address {network_of(request.scope)}" if identity is None else f"account {identity.name}"
     limit: QuestionLimit = request.app.state.question_limit
     try:
-        # The question: of a suggestion's button, else as typed.
+        # The question of a suggestion's button, else the typed one.
         question = " ".join((form.text("suggestion") or form.text("question")).split())
         form.values = {**form.values, "question": question[:LONGEST]}
         if not question:
             raise Invalid("type a question")
         if len(question) > LONGEST:
             raise Invalid(f"the question has {len(question)} characters: the limit is {LONGEST}")
+        # The cards that may answer, and their answer.
         limit.take(client)
         card = form.text("card")
         if card:
-            candidates = await to_thread.run_sync(one_card, hub, card, identity)
+            candidates = await to_thread.run_sync(find_one_card, hub, card, identity)
         else:
-            candidates = await to_thread.run_sync(all_cards, hub, question, identity)
-        async with while_connected(request):
+            candidates = await to_thread.run_sync(find_all_cards, hub, question, identity)
+        async with cancel_on_disconnect(request):
             candidates, answer = await _ask_candidates(
                 hub, socket, client, question, candidates, one=bool(card)
             )
-        marks = await to_thread.run_sync(
-            hub.publications.marks, [candidate.repository.id for candidate in candidates]
+        summaries = await to_thread.run_sync(
+            hub.publications.summarize, [candidate.repository.id for candidate in candidates]
         )
-        return render_ask_page(form, candidates, answer_view(answer, candidates.cards, marks))
+        return render_ask_page(form, candidates, answer_view(answer, candidates.cards, summaries))
     except (Refused, CardError) as error:
         form.errors["question"], form.status = str(error), status_of(error)
         seconds = getattr(error, "seconds", None)
@@ -265,11 +273,11 @@ async def answer_page(
 async def _ask_candidates(
     hub: HubServices, socket: str, client: str, question: str, candidates: Candidates, *, one: bool
 ) -> tuple[Candidates, Mapping[str, Any]]:
-    """Return the answer, and the candidates without cards that can't be opened. A named card fails instead."""
+    """Return the answer, and the candidates without cards that can't be opened; for a named card, raise Unanswered."""
     while True:
         versions = {card.renamed_version.reference: card for card in candidates}
         try:
-            answer = await ask(
+            answer = await ask_question(
                 socket,
                 client,
                 question,

@@ -1,4 +1,4 @@
-"""What the page of a card shows: charts of its figures, its exam, and commands that use it."""
+"""The contents of a card's page: charts of its figures, its exam, and commands that use it."""
 
 import json
 import re
@@ -11,18 +11,18 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from kcard.errors import CardError, HubError, KcardError
-from kcard.hub import commits, figures, search_index
+from kcard.hub import card_metadata, figures, search_index
 from kcard.hub.accounts import Identity
-from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, checked_share
+from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, check_share
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
-from kcard.hub.server.caches import Recent
+from kcard.hub.server.caches import Caches
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.responses import Json, declared_results
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, Type, VersionSummary
+from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, RepositoryType, VersionSummary
 from kcard.manifest import Manifest
 
 __all__ = [
@@ -90,7 +90,7 @@ class History:
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A bar of a histogram: the range that it counts, how many, and its rectangle."""
+    """A bar of a histogram: its range, its count, and its rectangle."""
 
     low: float
     high: float
@@ -167,7 +167,7 @@ def _y_of(value: float) -> float:
 
 # Commands and code that use a card, for copying.
 #
-# Whatever comes from the card is quoted or checked, since people run what they copy.
+# Everything that comes from the card is quoted or checked, since people run what they copy.
 
 KCARD = """\
 kcard pull {name}{at} --hub {url}
@@ -211,7 +211,7 @@ MAIN = "main"
 
 @dataclass(frozen=True)
 class Use:
-    """A way to use a card: its title, and what to type."""
+    """A way to use a card: its title, and the command or code."""
 
     key: str
     title: str
@@ -247,6 +247,7 @@ def list_uses(
         "prefix": "/datasets" if dataset else "",
         "path": shlex.quote(quote(path)),
     }
+    # With kcard, with the library that loads the model, by download.
     ways: list[Use] = []
     if manifest is not None and published:
         ways.append(Use("kcard", "kcard", KCARD.format(**values)))
@@ -266,7 +267,7 @@ def list_uses(
     return ways
 
 
-# The exam of a card as pages show it, whatever is in the file: what can't be read is left out.
+# The exam of a card as pages show it. The file may contain anything; what can't be read is omitted.
 
 LARGEST = 2_000_000  # bytes
 LONGEST = 1200  # characters of a shown text
@@ -299,7 +300,7 @@ class ExamView:
     """An exam about the card's own corpus.
 
     scores      of its documents, in [0, 1]: factuality, else faithfulness; `scored` says which
-    digest      of the questions: exams with the same asked the same
+    digest      sha256 of the questions, for comparing exams
     shown       the best and the worst documents, which travel with the card
     """
 
@@ -310,7 +311,6 @@ class ExamView:
     scored: str
     scores: tuple[float, ...]
     questions: int
-    question_set: str
     digest: str
     base: str
     checker: str
@@ -334,6 +334,7 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
     own = record.get("own")
     if not isinstance(own, dict):
         return None
+    # The best and the worst documents.
     scored = "factuality" if _try(lambda: own["factuality"]["scores"]) else "faithfulness"
     judged = [*_read_list(record.get("best")), *_read_list(record.get("worst"))]
     shown: dict[ExamQuestionView, None] = {}
@@ -344,9 +345,10 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
                 answer=_read_text(item.get("answer")),
                 text=_read_text(item.get("text")),
                 right=item.get("recalled") is True,
-                score=_try(lambda item=item: checked_share(float(item[scored]))),  # type: ignore[misc]
+                score=_try(lambda item=item: check_share(float(item[scored]))),  # type: ignore[misc]
             )
             shown[question] = None
+    # Each figure by itself, since any may be missing or malformed.
     return ExamView(
         recall=_read_interval(own.get("recall"), -1),
         lift=_read_interval(own.get("lift"), -1),
@@ -354,10 +356,9 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         factuality=_read_interval(_try(lambda: own["factuality"]["mean"]), 0),
         scored=scored,
         scores=tuple(
-            _try(lambda: [checked_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
+            _try(lambda: [check_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
         ),
         questions=_try(lambda: int(own["questions"])) or 0,
-        question_set=_read_text(own.get("asked")),
         digest=_read_text(own.get("questions_sha256")),
         base=_read_text(record.get("base")),
         checker=_read_text(record.get("checker")),
@@ -397,24 +398,24 @@ MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
 
 @dataclass(frozen=True)
 class RepositoryRow:
-    """A repository in a list; `mark` is None if it has published no card."""
+    """A repository in a list; `summary` is None if it has published no card."""
 
     repository: Repository
-    mark: VersionSummary | None
+    summary: VersionSummary | None
 
     @property
     def kind(self) -> str:
         """The kind of a knowledge card, otherwise the library."""
-        return search_index.kind(self.repository.tags, self.repository.library)
+        return search_index.find_kind(self.repository.tags, self.repository.library)
 
     @property
     def domain(self) -> str:
-        return search_index.domain(self.repository.tags)
+        return search_index.find_domain(self.repository.tags)
 
     @property
     def bases(self) -> list[str]:
         """The first base models."""
-        return search_index.bases(self.repository.tags)[:MOST_BASES]
+        return search_index.find_bases(self.repository.tags)[:MOST_BASES]
 
 
 @dataclass(frozen=True)
@@ -428,8 +429,9 @@ class CardView:
     threshold  of the hub's quarantine
     note       why the README is not shown, if so
     versions   the newest ones, oldest first; `shown` is the one of this revision
-    updates    the version that this one was trained on from, if this hub has it
-    derived    cards that were trained on from this one, or name it as their base model
+    updates    the version that this one is an update of, if this hub has it
+    derived    cards that are updates of one of these versions
+    adapted    models that name this one as their base model
     results    evaluation results that the repository declares, as the API has them
     """
 
@@ -467,25 +469,30 @@ def search_rows(
 ) -> tuple[list[RepositoryRow], SearchResults]:
     """Return a page of readable repositories, and the result of the search."""
     matches = hub.search.find(query, identity)
-    marks = hub.publications.marks(repository.id for repository in matches.repositories)
+    summaries = hub.publications.summarize(repository.id for repository in matches.repositories)
     return [
-        RepositoryRow(repository, marks.get(repository.id)) for repository in matches.repositories
+        RepositoryRow(repository, summaries.get(repository.id)) for repository in matches.repositories
     ], matches
 
 
 def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
-    """Return a repository with its mark."""
-    return RepositoryRow(repository, hub.publications.marks([repository.id]).get(repository.id))
+    """Return a repository with the summary of its newest version."""
+    return RepositoryRow(repository, hub.publications.summarize([repository.id]).get(repository.id))
 
 
 def load_card(
-    hub: HubServices, recent: Recent, type_: Type, name: str, revision: str, identity: Identity | None
+    hub: HubServices,
+    caches: Caches,
+    type_: RepositoryType,
+    name: str,
+    revision: str,
+    identity: Identity | None,
 ) -> CardView:
-    """Return a repository at a revision. Raises NotThere if the client may not read it, or for an unknown revision."""
+    """Return a repository at a revision. Raises NotFound if the client may not read it, or for an unknown revision."""
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
-    publications = hub.publications.of(repository)[::-1]
-    versions = figures.figures(hub.database, repository)
+    publications = hub.publications.list(repository)[::-1]
+    versions = figures.list_version_figures(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     published = {publication.tag for publication in publications}
     other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
@@ -500,7 +507,7 @@ def load_card(
         versions=versions,
         derived=[
             link
-            for link in figures.derived(hub.database, [v.sha256 for v in versions], identity)
+            for link in figures.list_derived(hub.database, [v.sha256 for v in versions], identity)
             if link.card != repository.name
         ],
         adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
@@ -509,17 +516,17 @@ def load_card(
         return view
 
     # The contents of the files.
-    tree = recent.trees.get(repository, sha)
+    tree = caches.trees.get(repository, sha)
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
     readme, note = "", ""
-    if commits.README not in tree:
+    if card_metadata.README not in tree:
         note = "There is no README.md."
     else:
         try:
-            readme = recent.readmes.html(tree[commits.README], page_address(repository, "resolve", sha))
+            readme = caches.readmes.html(tree[card_metadata.README], page_address(repository, "resolve", sha))
         except (HubError, CardError) as error:
             note = f"README.md can't be shown: {error}"
-    manifest = recent.manifests.of(tree)
+    manifest = caches.manifests.of(tree)
     examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
     # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
@@ -537,7 +544,7 @@ def load_card(
         note=note,
         exam=examined,
         suggestions=suggestions[:MOST_SUGGESTIONS],
-        updates=None if before is None else figures.version_of(hub.database, before, identity),
+        updates=None if before is None else figures.find_version_link(hub.database, before, identity),
         results=declared_results(hub.blobs, tree),
     )
 

@@ -11,16 +11,16 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from kcard.errors import KcardError
-from kcard.hub.errors import NotThere
+from kcard.hub.errors import NotFound
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
-    Rest,
+    RestOfPath,
     Segment,
     WebRepository,
     require_download,
 )
-from kcard.hub.server.limits import IN_TURN
+from kcard.hub.server.limits import EXPENSIVE
 from kcard.hub.server.web.cards import load_row
 from kcard.hub.server.web.render import page
 from kcard.hub.storage import Blobs
@@ -79,7 +79,7 @@ class Difference:
 
 
 def view_file(blobs: Blobs, entry: Entry) -> FileView:
-    """Return what there is to show of a file. Raises DamagedCard if its blob is missing."""
+    """Return the text or the tensors of a file. Raises DamagedCard if its blob is missing."""
     if entry.path.endswith(".safetensors"):
         return _read_tensors(blobs, entry)
     with blobs.open(entry.sha256) as stream:
@@ -172,17 +172,17 @@ router = APIRouter(include_in_schema=False)
 COMMITS = 50
 
 
-@router.get("/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[IN_TURN])
-@router.get("/datasets/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
 def blob(
-    hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: Rest
+    hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: RestOfPath
 ) -> Response:
     """Show a file."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
     entry = hub.commits.tree(repository, sha).get(path)
     if entry is None:
-        raise NotThere("entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}")
+        raise NotFound("entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}")
     return page(
         "blob.html",
         row=load_row(hub, repository),
@@ -194,8 +194,8 @@ def blob(
     )
 
 
-@router.get("/{namespace}/{name}/commits/{revision}", dependencies=[IN_TURN])
-@router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
 def commits(
     hub: HubDep,
     repository: WebRepository,
@@ -214,8 +214,8 @@ def commits(
     )
 
 
-@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
-@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
 def commit(
     hub: HubDep,
     identity: OptionalIdentity,

@@ -1,4 +1,4 @@
-"""Home page, leaderboard, comparison and feed."""
+"""Home page, leaderboard, comparison, feed, and the page of a repository."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from kcard.hub import figures as hub_figures
 from kcard.hub.accounts import Identity
-from kcard.hub.audits import measurable
-from kcard.hub.errors import Invalid, NotThere
+from kcard.hub.audits import is_measurable
+from kcard.hub.errors import Invalid, NotFound
 from kcard.hub.figures import VersionFigures
 from kcard.hub.permissions import State, may_administer, may_download, may_write
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
-from kcard.hub.server.caches import RecentDep
+from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -29,7 +29,7 @@ from kcard.hub.server.dependencies import (
     visitor,
     web_type,
 )
-from kcard.hub.server.limits import IN_TURN
+from kcard.hub.server.limits import EXPENSIVE
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.server.web.cards import (
     ExamQuestionView,
@@ -43,7 +43,7 @@ from kcard.hub.server.web.cards import (
 )
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, Type
+from kcard.hub.values import Repository, RepositoryType
 from kcard.manifest import MANIFEST
 
 __all__ = [
@@ -102,16 +102,16 @@ ENTRIES = 30
 DAY = "public, max-age=86400"
 
 
-@feed_router.get("/feed.atom", dependencies=[IN_TURN])
+@feed_router.get("/feed.atom", dependencies=[EXPENSIVE])
 def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
     """Show the versions that were published last in public repositories."""
-    versions = hub_figures.recent(hub.database, ENTRIES)
+    versions = hub_figures.list_recent(hub.database, ENTRIES)
     text = render_template("feed.xml", versions=versions, url=base_url(request, options))
     return Response(text, media_type="application/atom+xml")
 
 
-@feed_router.get("/favicon.svg", dependencies=[IN_TURN])
-@feed_router.get("/favicon.ico", dependencies=[IN_TURN])
+@feed_router.get("/favicon.svg", dependencies=[EXPENSIVE])
+@feed_router.get("/favicon.ico", dependencies=[EXPENSIVE])
 def icon() -> Response:
     """Return the SVG icon, even to browsers that support only ICO."""
     return Response(read_template("favicon.svg"), media_type="image/svg+xml", headers={"Cache-Control": DAY})
@@ -135,7 +135,7 @@ class ComparedVersion:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of both; `better` is the side with the higher one: 0, 1 or None."""
+    """A figure of both sides; `better` is the side with the higher value: 0, 1 or None."""
 
     title: str
     values: tuple[float | None, float | None]
@@ -159,13 +159,13 @@ class SameQuestion:
 
 
 def load_compared_version(hub: HubServices, reference: str, identity: Identity | None) -> ComparedVersion:
-    """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotThere."""
+    """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotFound."""
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
-    published = hub_figures.figures(hub.database, repository)
+    published = hub_figures.list_version_figures(hub.database, repository)
     matching = [version for version in published if number in (None, version.number)]
     if not matching:
-        raise NotThere("revision", f"{reference[:200]} is not a published version of a card: see its page")
+        raise NotFound("revision", f"{reference[:200]} is not a published version of a card: see its page")
     version = matching[-1]
     released = may_download(identity, repository, has_access(hub, identity, repository))
     examined = load_exam(hub.blobs, version.exam) if version.exam and released else None
@@ -174,12 +174,12 @@ def load_compared_version(hub: HubServices, reference: str, identity: Identity |
 
 def list_references(hub: HubServices, side: ComparedVersion) -> list[str]:
     """Return references of all published versions of a card, newest first."""
-    published = hub_figures.figures(hub.database, side.repository)
+    published = hub_figures.list_version_figures(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
 def compare_figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
-    """Return the figures that at least one of the two has."""
+    """Return the figures that at least one side has."""
     sides = (left, right)
 
     def mean(name: str) -> tuple[float | None, float | None]:
@@ -217,7 +217,7 @@ compare_router = APIRouter(include_in_schema=False)
 LEADERS = 100
 
 
-@compare_router.get("/compare", dependencies=[IN_TURN])
+@compare_router.get("/compare", dependencies=[EXPENSIVE])
 def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -> Response:
     """Show two versions side by side, or a form without them."""
     sides = [
@@ -238,7 +238,7 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
     )
 
 
-@compare_router.get("/leaderboard", dependencies=[IN_TURN])
+@compare_router.get("/leaderboard", dependencies=[EXPENSIVE])
 def leaderboard(hub: HubDep, domain: str = "") -> Response:
     """Rank cards by the factuality that audits of this hub measured."""
     ranking = hub.search.find(
@@ -255,7 +255,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         counts=counts,
         threshold=hub.registry.quarantine.threshold,
         floor=hub.registry.quarantine.coverage,
-        leaders=hub_figures.verified_figures(hub.database, ranking.repositories),
+        leaders=hub_figures.list_verified(hub.database, ranking.repositories),
         here="leaderboard",
     )
 
@@ -282,7 +282,7 @@ Tags = Annotated[list[str], Query()]
 
 @dataclass(frozen=True)
 class FacetChoice:
-    """A value of a facet: its label, how many there are, its URL, and whether it is chosen. `depth`: of a domain."""
+    """A value of a facet: its label, count and URL, and whether it is chosen; `depth`: of a domain."""
 
     label: str
     count: int
@@ -312,13 +312,13 @@ def read_parameters(
 Parameters = Annotated[dict[str, Any], Depends(read_parameters)]
 
 
-@home_router.get("/", dependencies=[IN_TURN])
-@home_router.get("/datasets", dependencies=[IN_TURN])
+@home_router.get("/", dependencies=[EXPENSIVE])
+@home_router.get("/datasets", dependencies=[EXPENSIVE])
 def home(
     request: Request, hub: HubDep, identity: OptionalIdentity, options: OptionsDep, parameters: Parameters
 ) -> Response:
     """Show the list of cards and models, or of datasets."""
-    type_: Type = "model" if request.scope["path"] == "/" else "dataset"
+    type_: RepositoryType = "model" if request.scope["path"] == "/" else "dataset"
     query = _make_query(type_, parameters)
     rows, matches = search_rows(hub, query, identity)
     path = request.scope["path"]
@@ -339,7 +339,7 @@ def home(
     )
 
 
-def _make_query(type_: Type, parameters: Mapping[str, Any]) -> SearchQuery:
+def _make_query(type_: RepositoryType, parameters: Mapping[str, Any]) -> SearchQuery:
     sort = parameters["sort"] or "relevance"
     if sort not in ORDERS:
         raise Invalid(f"unknown sort {sort[:50]!r}: use {', '.join(ORDERS)}")
@@ -374,7 +374,7 @@ def _list_url(path: str, parameters: Mapping[str, Any], **changed: Any) -> str:
 def _list_facets(
     path: str, parameters: Mapping[str, Any], counts: Counts
 ) -> list[tuple[str, list[FacetChoice]]]:
-    """Return titles and choices of the facets that have any."""
+    """Return the title and the choices of each facet that has any."""
     facets = [("Domain", _list_domains(path, parameters, counts.facets["domain"]))]
     chosen = parameters["verified"] != ""
     verified = FacetChoice(
@@ -418,7 +418,7 @@ def _list_choices(
 
 
 def _list_domains(path: str, parameters: Mapping[str, Any], counts: Mapping[str, int]) -> list[FacetChoice]:
-    """Return the domains above the chosen one, itself, and those directly below it; without one, the top ones."""
+    """Return the chosen domain with those above and directly below it; if none is chosen, the top-level ones."""
     chosen = parameters["domain"]
     parts = chosen.split("/") if chosen else []
     above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
@@ -464,9 +464,8 @@ def _list_chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
     return chips
 
 
-# The page of a repository. It runs only the hub's own script and loads nothing from elsewhere.
-#
-# Pages show what the client may read.
+# The page of a repository, with what the client may read. It runs only the hub's own script, and loads nothing from
+# other hosts.
 
 router = APIRouter(include_in_schema=False)
 
@@ -475,27 +474,27 @@ MOST_TAGS = 24
 SHOWN_ELSEWHERE = ("kcard", "domain:", "base_model:", "license:", "dataset:corpus-")
 
 
-@router.get("/{namespace}/{name}", dependencies=[IN_TURN])
-@router.get("/datasets/{namespace}/{name}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}", dependencies=[EXPENSIVE])
 def repository(
     request: Request,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     identity: OptionalIdentity,
     options: OptionsDep,
     namespace: Segment,
     name: Segment,
 ) -> Response:
     """Show a card, model or dataset on branch main."""
-    return repository_at(request, hub, recent, identity, options, namespace, name, "main")
+    return repository_at(request, hub, caches, identity, options, namespace, name, "main")
 
 
-@router.get("/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
-@router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[IN_TURN])
+@router.get("/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
 def repository_at(
     request: Request,
     hub: HubDep,
-    recent: RecentDep,
+    caches: CachesDep,
     identity: OptionalIdentity,
     options: OptionsDep,
     namespace: Segment,
@@ -503,9 +502,9 @@ def repository_at(
     revision: Segment,
 ) -> Response:
     """Show a card, model or dataset at a revision."""
-    view = load_card(hub, recent, web_type(request), f"{namespace}/{name}", revision, identity)
+    view = load_card(hub, caches, web_type(request), f"{namespace}/{name}", revision, identity)
     examined = view.exam
-    published = view.row.mark is not None
+    published = view.row.summary is not None
     paths = [file.path for file in view.files]
     rights = Rights.of(hub, identity, view.row.repository)
     # Factuality and recall over the versions.
@@ -517,9 +516,9 @@ def repository_at(
         values.append(
             (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
         )
-    # The reference by which the version of the page is asked; "" if it can't be.
+    # The reference for questions to the shown version; "" if it can't be asked.
     question_card = ""
-    if visitor.get().asks and view.shown and view.manifest is not None and measurable(view.manifest):
+    if visitor.get().asks and view.shown and view.manifest is not None and is_measurable(view.manifest):
         question_card = f"{view.row.repository.name}@v{view.shown.number}"
     return page(
         "card.html",

@@ -1,22 +1,36 @@
-"""Pages from templates, and errors as pages."""
+"""Pages from templates, their forms, and errors as pages."""
 
 import base64
 import hashlib
+import hmac
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from urllib.parse import quote, urlencode, urlsplit
 
-from starlette.requests import Request
+from fastapi import Depends, Request
+from starlette.datastructures import FormData, UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from kcard.errors import KcardError
-from kcard.hub.errors import Gated, NotThere, Refused
-from kcard.hub.server.dependencies import LoginNeeded, visitor
-from kcard.hub.server.responses import make_json_error
+from kcard.errors import CardError, KcardError, UsageError
+from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused
+from kcard.hub.server.dependencies import (
+    HubDep,
+    LoginNeeded,
+    OptionsDep,
+    ServerOptions,
+    SessionDep,
+    base_url,
+    form_token,
+    read_session_cookie,
+    visitor,
+)
+from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
-from kcard.hub.server.web.forms import Form
+from kcard.hub.services import HubServices
 from kcard.hub.values import Repository
 
 if TYPE_CHECKING:
@@ -24,12 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TEMPLATES",
+    "Form",
+    "FormDep",
+    "VisitorFormDep",
     "make_crash_response",
     "make_error_response",
+    "next_path",
     "page",
     "policy",
+    "read_fields",
     "read_template",
     "render_template",
+    "require_form_token",
+    "require_same_origin",
     "wants_html",
 ]
 
@@ -43,16 +64,16 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 def page(template: str, status: int = 200, headers: dict[str, str] | None = None, **values: Any) -> Response:
     """Return a page from a template; its policy allows the hub's style sheet and script by their hashes.
 
-    What is made for an account, or has a form token, stays in no cache.
+    A page for an account, or with a form token, must not be cached.
     """
-    looks = values.setdefault("visitor", visitor.get())
+    current = values.setdefault("visitor", visitor.get())
     security = {
         "Content-Security-Policy": policy(),
         "Vary": "Accept, Authorization, Cookie",
-        # Browsers name their origin with a form only if its page may be referred to.
+        # With a stricter policy, browsers would not send the origin of a form.
         "Referrer-Policy": "same-origin",
     }
-    if looks.identity is not None or looks.form_token:
+    if current.identity is not None or current.form_token:
         security["Cache-Control"] = "no-store"
     values = {"here": "", **values}
     return HTMLResponse(render_template(template, **values), status, {**(headers or {}), **security})
@@ -168,8 +189,8 @@ TITLES = {
 
 
 def make_error_response(request: Request, error: KcardError) -> Response:
-    """Return the response for an error: JSON in the API; elsewhere a page if the client prefers HTML, or the way to the
-    login where the page needs one.
+    """Return the response for an error: JSON in the API; elsewhere, for clients that prefer HTML, a page or a redirect
+    to the login.
     """
     plain = make_json_error(error)
     if not wants_html(request):
@@ -188,7 +209,7 @@ def make_error_response(request: Request, error: KcardError) -> Response:
         "refusal.html",
         status,
         headers,
-        title=TITLES[404] if isinstance(error, NotThere) else TITLES.get(status, "Something went wrong"),
+        title=TITLES[404] if isinstance(error, NotFound) else TITLES.get(status, "Something went wrong"),
         why=str(error) if isinstance(error, Refused) or status < 500 else "",
         gated=isinstance(error, Gated),
         path=request.scope["path"] if request.method == "GET" else "",
@@ -207,3 +228,123 @@ def make_crash_response(request: Request, identifier: str) -> Response:
 def wants_html(request: Request) -> bool:
     """Return whether errors are shown as pages."""
     return "text/html" in request.headers.get("accept", "") and not request.scope["path"].startswith("/api/")
+
+
+# Forms: their fields, their protection against forgery, and where they redirect.
+#
+# A form is accepted only with the session's cookie and its form token, and if headers that browsers set, and scripts
+# can't, say that it was sent from a page of this hub. None of its fields is used before that.
+
+# Where a browser is redirected after the login: only to paths of this hub.
+
+HOME = "/"
+# One slash, not followed by another or by a backslash, which browsers treat as a slash; no characters that they drop or
+# decode.
+PATH = re.compile(r"/(?![/\\])[A-Za-z0-9._~!$&'()*+,;=:@%/?-]{0,1000}")
+
+
+def next_path(text: str) -> str:
+    """Return the path if it is one of this hub, otherwise the home page."""
+    return text if PATH.fullmatch(text) else HOME
+
+
+TOKEN = "form_token"
+LONGEST_FIELD = 4_000_000  # bytes; the body is limited by BodyLimit
+MOST_FIELDS = 200
+
+
+@dataclass
+class Form:
+    """The values of a form, and its errors: messages by the name of their field, "" for the whole form."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+
+    def text(self, name: str) -> str:
+        """Return the value of a field, without space around it; "" if missing."""
+        return self.values.get(name, "").strip()
+
+    def long_text(self, name: str) -> str:
+        """Return the value of a text area, with Unix line ends."""
+        return self.values.get(name, "").replace("\r\n", "\n").replace("\r", "\n")
+
+    def is_checked(self, name: str) -> bool:
+        """Return whether a box is ticked."""
+        return name in self.values
+
+    def choice(self, name: str, *choices: str) -> str:
+        """Return the value of a field with choices. Raises Invalid for any other value."""
+        value = self.text(name)
+        if value not in choices:
+            raise Invalid(f"unknown choice {value[:40]!r}: use {', '.join(choices)}")
+        return value
+
+    def errors_at(self, name: str) -> "_ErrorHandler":
+        """Show an error that the block raises at a field, and leave the block."""
+        return _ErrorHandler(self, name)
+
+
+@dataclass(frozen=True)
+class _ErrorHandler:
+    form: Form
+    name: str
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if not isinstance(error, (Refused, UsageError, CardError)):
+            return False
+        self.form.errors[self.name] = str(error)
+        self.form.status = status_of(error)
+        return True
+
+
+async def read_form(request: Request, hub: HubDep, options: OptionsDep) -> Form:
+    return await _read_checked(request, hub, options, with_token=True)
+
+
+async def read_visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
+    return await _read_checked(request, hub, options, with_token=session is not None)
+
+
+async def _read_checked(
+    request: Request, hub: HubServices, options: ServerOptions, *, with_token: bool
+) -> Form:
+    require_same_origin(request, options)
+    values = read_fields(await request.form(max_files=0, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD))
+    if with_token:
+        require_form_token(hub, options, request, values)
+    return Form(values)
+
+
+def read_fields(sent: FormData) -> dict[str, str]:
+    """Return the fields of a form, without its files. Raises Invalid for a NUL character."""
+    values = {key: value for key, value in sent.items() if not isinstance(value, UploadFile)}
+    if any("\0" in value for value in values.values()):  # PostgreSQL can't store it in text
+        raise Invalid("the form contains a NUL character")
+    return values
+
+
+FormDep: TypeAlias = Annotated[Form, Depends(read_form)]
+# As FormDep, for forms that visitors without a session may send too; these need no token, since they act for nobody.
+VisitorFormDep: TypeAlias = Annotated[Form, Depends(read_visitor_form)]
+
+
+def require_same_origin(request: Request, options: ServerOptions) -> None:
+    """Raise Forbidden unless a page of this hub sent the request."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    parts = urlsplit(base_url(request, options))
+    own = f"{parts.scheme}://{parts.netloc}".lower()
+    if (site is None and origin is None) or site not in {None, "same-origin"} or origin not in {None, own}:
+        raise Forbidden(f"the form was not sent from a page of this hub: open {own} and try again")
+
+
+def require_form_token(
+    hub: HubServices, options: ServerOptions, request: Request, values: Mapping[str, str]
+) -> None:
+    """Raise Forbidden unless the form was made for this browser in its current session."""
+    id_ = read_session_cookie(request, base_url(request, options))
+    own = form_token(hub.secret, id_)
+    if not id_ or not hmac.compare_digest(values.get(TOKEN, "").encode(), own.encode()):
+        raise Forbidden("the form is from another session, or cookies are off: reload its page and try again")

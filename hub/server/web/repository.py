@@ -1,4 +1,4 @@
-"""Forms of a repository: create it, upload files, edit its README, its settings, requests for access."""
+"""Forms of a repository: creation, uploads, README, settings, requests for access."""
 
 from io import BytesIO
 from pathlib import PurePosixPath
@@ -9,21 +9,21 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub import commits
+from kcard.hub import card_metadata
 from kcard.hub.accounts import Identity
-from kcard.hub.commits import README
+from kcard.hub.card_metadata import README
 from kcard.hub.errors import Invalid, WrongParent
 from kcard.hub.permissions import (
     LONGEST_NOTE,
     may_administer,
     may_create,
     require_administer,
-    require_unbound,
+    require_unrestricted,
     require_write,
 )
 from kcard.hub.server.dependencies import HubDep, MemberDep, MemberRepository, OptionsDep, ServerOptions
-from kcard.hub.server.limits import account_turn, lift
-from kcard.hub.server.routes.accounts import decide, find_user, require_gated
+from kcard.hub.server.limits import lift_body_limit, lock_account
+from kcard.hub.server.routes.accounts import decide_access, find_user, require_gated
 from kcard.hub.server.routes.commit import UploadedFile, commit_uploaded, create_tag
 from kcard.hub.server.routes.lfs import declared_size, reserve_quota
 from kcard.hub.server.routes.repos import (
@@ -34,12 +34,18 @@ from kcard.hub.server.routes.repos import (
 )
 from kcard.hub.server.web.account import SAVED
 from kcard.hub.server.web.cards import page_address
-from kcard.hub.server.web.forms import Form, FormDep, fields, require_form_token, require_same_origin
 from kcard.hub.server.web.pages import Rights
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import (
+    Form,
+    FormDep,
+    page,
+    read_fields,
+    require_form_token,
+    require_same_origin,
+)
 from kcard.hub.services import HubServices
-from kcard.hub.storage import copy_hashing, explained, partial_folder
-from kcard.hub.values import MAIN, Repository, Type
+from kcard.hub.storage import copy_hashing, explain_os_errors, partial_folder
+from kcard.hub.values import MAIN, Repository, RepositoryType
 from kcard.manifest import MANIFEST
 
 __all__ = [
@@ -55,7 +61,7 @@ __all__ = [
 
 new_repository_router = APIRouter(include_in_schema=False)
 
-TYPES: tuple[tuple[Type, str], ...] = (("model", "Card or model"), ("dataset", "Dataset"))
+TYPES: tuple[tuple[RepositoryType, str], ...] = (("model", "Card or model"), ("dataset", "Dataset"))
 
 
 @new_repository_router.get("/new")
@@ -66,11 +72,11 @@ def new_page(member: MemberDep, owner: str = "") -> Response:
 
 @new_repository_router.post("/new")
 def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
-    """Create a repository, and go on to its upload."""
-    type_: Type = "dataset" if form.text("type") == "dataset" else "model"
-    with form.beside("owner"):
-        require_unbound(member)
-    with form.beside("name"):
+    """Create a repository, and redirect to its upload page."""
+    type_: RepositoryType = "dataset" if form.text("type") == "dataset" else "model"
+    with form.errors_at("owner"):
+        require_unrestricted(member)
+    with form.errors_at("name"):
         private = form.choice("visibility", "public", "private") == "private"
         full = f"{form.text('owner')}/{form.text('name')}"
         if not form.errors:
@@ -94,7 +100,7 @@ upload_router = APIRouter(include_in_schema=False)
 
 UPLOAD, PUBLISH = "/{namespace}/{name}/upload", "/{namespace}/{name}/publish"
 FOLDER = "folder"  # the field whose files come with the name of their folder
-# Of each file, a megabyte may be in memory.
+# Up to a megabyte of each file is held in memory.
 MOST_FILES, MOST_FIELDS, LONGEST_FIELD = 100, 100, 100_000
 
 
@@ -120,8 +126,8 @@ async def upload(
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
     require_write(member, repository)
-    lift(request, options.max_form)
-    async with account_turn(member.account_id):
+    lift_body_limit(request, options.max_form)
+    async with lock_account(member.account_id):
         async with reserve_quota(hub, repository.id, declared_size(request, options.max_form)):
             try:  # large files of the form go to the disk
                 sent = await request.form(
@@ -130,7 +136,7 @@ async def upload(
             except ClientDisconnect:
                 raise Invalid("the client disconnected before the end of the request") from None
         try:
-            require_form_token(hub, options, request, fields(sent))
+            require_form_token(hub, options, request, read_fields(sent))
             return await run_in_threadpool(_commit_upload, hub, options, member, repository, sent)
         finally:
             await sent.close()
@@ -139,7 +145,7 @@ async def upload(
 def _commit_upload(
     hub: HubServices, options: ServerOptions, member: Identity, repository: Repository, sent: FormData
 ) -> Response:
-    form = Form(fields(sent))
+    form = Form(read_fields(sent))
     # A field without a file is sent with an empty name.
     chosen = [
         (field, file) for field, file in sent.multi_items() if isinstance(file, UploadFile) and file.filename
@@ -147,8 +153,8 @@ def _commit_upload(
     count = f"{len(chosen)} file{'' if len(chosen) == 1 else 's'}"
     title = form.text("title") or f"Upload {count}"
     with (
-        form.beside("files"),
-        explained("can't store the upload"),
+        form.errors_at("files"),
+        explain_os_errors("can't store the upload"),
         partial_folder(hub.blobs.partial) as folder,
     ):
         # Paths in the repository: below the folder `into`, the files of a folder without the folder's own name.
@@ -172,7 +178,7 @@ def _commit_upload(
         return render_upload_page(hub, options, repository, form)
     if not form.text("tag"):
         return RedirectResponse(page_address(repository), 303)
-    with form.beside("tag"):
+    with form.errors_at("tag"):
         create_tag(hub, member, repository, form.text("tag"), commit.sha)
         return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form, done=f"{count} committed, not published.")
@@ -189,7 +195,7 @@ def publish(
 ) -> Response:
     """Publish the head of main."""
     require_write(member, repository)
-    with form.beside("tag"):
+    with form.errors_at("tag"):
         create_tag(hub, member, repository, form.text("tag"), hub.refs.resolve(repository, MAIN))
         return RedirectResponse(page_address(repository), 303)
     return render_upload_page(hub, options, repository, form)
@@ -203,7 +209,7 @@ def render_upload_page(
     done: str = "",
 ) -> Response:
     head = hub.refs.resolve(repository, MAIN)
-    versions = hub.publications.of(repository)
+    versions = hub.publications.list(repository)
     return page(
         "upload.html",
         form.status,
@@ -226,8 +232,8 @@ readme_router = APIRouter(include_in_schema=False)
 EDIT = "/{namespace}/{name}/edit"
 TITLE = "Edit README.md"
 CHANGED = (
-    "somebody changed the repository since you opened this form: compare your text with the README of today, then "
-    "commit again, which replaces it"
+    "somebody changed the repository since you opened this form: compare your text with the current README, then "
+    "commit again to replace it"
 )
 
 
@@ -238,7 +244,7 @@ def edit_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> R
     require_write(member, repository)
     head = hub.refs.resolve(repository, MAIN)
     entry = hub.commits.tree(repository, head).get(README)
-    text = "" if entry is None else commits.text(hub.blobs, entry)
+    text = "" if entry is None else card_metadata.read_text(hub.blobs, entry)
     return render_readme_page(repository, Form({"text": text, "parent": head}))
 
 
@@ -253,7 +259,7 @@ def save(
 ) -> Response:
     """Commit the README.md, unless main has changed since the form was shown."""
     require_write(member, repository)
-    with form.beside("text"), partial_folder(hub.blobs.partial) as folder:
+    with form.errors_at("text"), partial_folder(hub.blobs.partial) as folder:
         content = form.long_text("text").encode()
         sha256, size = copy_hashing(BytesIO(content), folder / "readme")
         file = UploadedFile(folder / "readme", sha256, size)
@@ -298,7 +304,7 @@ def settings_page(hub: HubDep, member: MemberDep, repository: MemberRepository, 
 def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Change visibility and gating."""
     require_administer(member, repository)
-    with form.beside("visibility"):
+    with form.errors_at("visibility"):
         private = form.choice("visibility", "public", "private") == "private"
         gated = form.choice("gated", *(value for value, _ in GATES))
         gate = next(gate for gate in ("no", "auto", "manual") if gate == gated)
@@ -312,7 +318,7 @@ def save_settings(hub: HubDep, member: MemberDep, repository: MemberRepository, 
 def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Move or rename the repository."""
     require_administer(member, repository)
-    with form.beside("to"):
+    with form.errors_at("to"):
         moved = move_repository(hub, member, repository, form.text("to"))
         return RedirectResponse(f"{page_address(moved, 'settings')}?saved=1", 303)
     return render_repository_settings_page(hub, repository, form)
@@ -323,7 +329,7 @@ def move(hub: HubDep, member: MemberDep, repository: MemberRepository, form: For
 def delete(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Delete the repository, if its full name was typed."""
     require_administer(member, repository)
-    with form.beside("confirm"):
+    with form.errors_at("confirm"):
         if form.text("confirm") != repository.name:
             raise Invalid(f"type the full name, {repository.name}, to delete this repository")
         delete_repository(hub, member, repository)
@@ -341,7 +347,7 @@ def render_repository_settings_page(
         repository=repository,
         type=repository.type,
         gates=GATES,
-        versions=len(hub.publications.of(repository)),
+        versions=len(hub.publications.list(repository)),
         done=done,
     )
 
@@ -366,7 +372,7 @@ def access_page(hub: HubDep, member: MemberDep, repository: MemberRepository) ->
 def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
     """Ask for access with a note. Asking again does not change it."""
     require_gated(repository)
-    with form.beside("note"):
+    with form.errors_at("note"):
         hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
         return RedirectResponse(page_address(repository), 303)
     return render_requests_page(hub, member, repository, form)
@@ -378,10 +384,10 @@ def answer(hub: HubDep, member: MemberDep, repository: MemberRepository, form: F
     """Grant or reject a request, or grant access without one."""
     require_administer(member, repository)
     require_gated(repository)
-    with form.beside("user"):
+    with form.errors_at("user"):
         state = form.choice("state", "granted", "rejected")
         user = find_user(hub, form.text("user"))
-        decide(hub, repository, user, "granted" if state == "granted" else "rejected", member)
+        decide_access(hub, repository, user, "granted" if state == "granted" else "rejected", member)
         return RedirectResponse(page_address(repository, "access"), 303)
     return render_requests_page(hub, member, repository, form)
 

@@ -3,7 +3,7 @@
 It reads and writes lines of JSON. Models stay loaded between questions.
 
     stdin   {"question": text, "cards": [[version, sha256, manifest], …], "gate": name or null}
-    stdout  {"folder": reference}           which folder has this card's files?
+    stdout  {"folder": reference}           asks for the folder with this card's files
     stdin   {"folder": path} or {"error": text}
     stdout  {"done": {"answer": …}} or {"done": {"error": text, "card": reference or null}}
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import CardError, KcardError, one_line
-from kcard.hub.selection import Selection
+from kcard.hub.registry import Selection
 from kcard.hub.versions import Version
 from kcard.manifest import Manifest
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["environment", "limit", "main", "program"]
 
 
-# What child processes that read cards of others may do and use: cards are not trusted.
+# The environment and limits of child processes that read cards, which are not trusted.
 
 MOST_WRITTEN = 256 << 20  # bytes of a file
 NICE = 10  # requests to the hub come first
@@ -90,7 +90,7 @@ WARM = ("Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655.")
 
 
 def program(evidence: Sequence[str] = ()) -> "Program":
-    """Return how a hub starts the process. Evidence on other servers is left out: questions stay on this machine."""
+    """Return how a hub starts the process. Remote evidence is left out, so that questions stay on this machine."""
     from kcard.hub.server.questions import Program
     from kcard.selectors.evidence import LOCAL, names
 
@@ -116,15 +116,15 @@ def main() -> None:
         parent.opened = None
         try:
             done: dict[str, Any] = {"answer": answerer.answer(request)}
-        except KcardError as error:  # others end the process, and stand in the hub's log
+        except KcardError as error:  # others end the process, and appear in the hub's log
             done = {"error": one_line(error), "card": parent.opened}
         parent.send({"done": done})
 
 
 class _Parent:
-    """The lines from and to the process that started this one. What libraries print goes to stderr.
+    """Communicates with the parent process in lines. The output of libraries goes to stderr.
 
-    opened  the card whose folder was needed last
+    opened  the card whose folder was requested last
     """
 
     opened: str | None = None
@@ -161,7 +161,7 @@ class _Parent:
 
 @dataclass(frozen=True)
 class _RequestedCards:
-    """The cards of a request, as the hub that a pipeline takes them from."""
+    """The cards of a request, in the role of a pipeline's hub."""
 
     versions: tuple[Version, ...]
     parent: _Parent
@@ -175,7 +175,7 @@ class _RequestedCards:
 
 
 class _Answerer:
-    """Pipelines by the cards that they ask; the latest ones are kept."""
+    """Answers with pipelines by their cards, of which the latest are kept."""
 
     def __init__(self, parent: _Parent, evidence: Sequence[str]) -> None:
         from kcard.offline.llm import EmbeddedLLM

@@ -1,4 +1,4 @@
-"""audit --unverified: measure the published versions of a hub that nobody measured, as an ordinary client of it.
+"""Audit the versions of a hub without a verified result, as a client of it (`kcard audit --unverified`).
 
 Each card is downloaded, measured in a child process with limits, and its exam and audit are posted with an operator's
 token. The hub stores who measured it, when, and with which version of kcard. The child is `python -m
@@ -58,7 +58,7 @@ class AuditRequest:
 
     card       the card's folder
     evidence   what to audit the card against, as for `kcard audit`; none: an exam only
-    questions  how many at most
+    questions  maximum number
     seed       of the questions and of the card's sampling
     memory     limit of the child's address space in bytes
     seconds    limit of its time
@@ -81,23 +81,23 @@ def audit_unverified(
     minutes: float = 60.0,
     report: Callable[[int, int], None] | None = None,
 ) -> Iterator[AuditOutcome]:
-    """Measure the versions of a hub without a verified result, and yield what came of each.
+    """Measure the versions of a hub without a verified result, and yield the outcome of each.
 
-    evidence  a file, a folder or the name of evidence; default: the setting hub_evidence, else there are exams only
+    evidence  files, folders or names of evidence; default: the setting hub_evidence; without any, only exams are taken
     memory    limit for measuring a card, such as 8GB; `minutes` limits its time
-    report    called with how many versions are done, and how many there are
+    report    called with the numbers of finished and of all versions
 
-    A card that can't be measured stops no other. Raises UsageError for a wrong option, HubError if the hub refuses or
-    does not answer.
+    A card that can't be measured does not affect others. Raises UsageError for a wrong option, HubError if the hub
+    refuses or does not answer.
     """
     from kcard.api.hub import credentials
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import RemoteReference, fetched
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import RemoteReference, download_card
     from kcard.hub.values import is_independent
 
     specs = check_evidence(evidence or settings().hub_evidence)
     limits = (questions, parse_size(memory), max(1, round(minutes * 60)))
-    url = address(hub)
+    url = normalise_url(hub)
     token = credentials().token(url)
     # The versions without a verified result, as the hub lists them, page by page.
     versions: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def audit_unverified(
         count, most, seconds = limits
         try:
             there = RemoteReference(str(version["repository"]), str(version["commit"]))
-            with fetched(url, token, there, settings().home / "downloads") as folder:
+            with download_card(url, token, there, settings().home / "downloads") as folder:
                 seed = secrets.randbelow(SEEDS)
                 findings = measure_card(AuditRequest(str(folder), specs, count, seed, most, seconds))
             body = {"repository": version["repository"], "version": version["version"]}
@@ -135,7 +135,7 @@ def audit_unverified(
 
 
 def check_evidence(specs: Sequence[str]) -> tuple[str, ...]:
-    """Return the evidence with absolute paths. Raises UsageError for what is neither a path nor a name of evidence."""
+    """Return the evidence with absolute paths. Raises UsageError for neither a path nor a name."""
     from kcard.selectors.evidence import names
 
     checked = []
@@ -168,6 +168,7 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
 
     Raises CardError if the card can't be measured, or needs more than it may.
     """
+    # Run the child in an empty folder.
     with tempfile.TemporaryDirectory(prefix="kcard-audit-") as name:
         folder = Path(name)
         command = [sys.executable, "-P", "-m", "kcard.api.audit_hub"]
@@ -196,6 +197,7 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
                     os.killpg(child.pid, signal.SIGKILL)
                 with suppress(OSError):
                     child.stdin.close()  # type: ignore[union-attr]
+        # Read its findings, or the last line of its errors.
         path = folder / RESULT
         if child.returncode or not path.is_file() or path.stat().st_size > LARGEST_RESULT:
             with (folder / ERRORS).open("rb") as stream:
@@ -207,12 +209,12 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
             raise CardError(f"its process ended with {how} ({lines[-1] if lines else limits})")
         findings = parse_findings(path.read_text(encoding="utf-8"))
     if not findings:
-        raise CardError("no question can be made of what travels with the card")
+        raise CardError("no question can be generated from the card's passages")
     return findings
 
 
 def parse_findings(text: str) -> "list[AuditFinding]":
-    """Return the findings in what a child wrote. Raises CardError where it wrote something else, or an error."""
+    """Parse the findings of a child process. Raises CardError if it reports an error, or if they are invalid."""
     from kcard.evaluation.audit import make_finding
     from kcard.evaluation.records import Audit, Exam, mean_of
     from kcard.hub.audits import AuditFinding

@@ -16,17 +16,17 @@ from kcard.types import Source
 __all__ = ["Checked", "ClaimTotals", "check", "check_file", "decisive_place", "open_checker", "verdict_of"]
 
 
-TEXTS = 3  # that a search of evidence gives; the paper's k
+TEXTS = 3  # results of a search in evidence; the paper's k
 
 
 @dataclass(frozen=True)
 class Checked:
     """A claim, and the evidence that decides about it.
 
-    score       how far it is supported, in [0, 1]; None where no evidence was found, which is neither 0 nor a pass
+    score       support of the claim, in [0, 1]; None if no evidence was found, which is neither 0 nor a pass
     window      the part of the source that decided
-    source      None where no evidence was found; without a file where the text was given as such
-    refutation  the probability that the window refutes the claim; None where the checker does not tell
+    source      None if no evidence was found; without a file if the text itself was passed
+    refutation  the probability that the window refutes the claim; None if the checker gives none
     """
 
     claim: str
@@ -37,8 +37,7 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """supported, refuted, or not covered by the evidence; not supported, where the checker does not tell these two
-        apart."""
+        """Return supported, refuted or not covered; not supported if the checker can't distinguish the last two."""
         return verdict_of(self.score, self.refutation)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,12 +74,11 @@ def check(
     trust_remote_code: Annotated[bool, Option("Let the checker run code from its repository.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Checked:
-    """Check a claim against evidence that is searched and against texts that are read as they are; the best decides.
+    """Check a claim against evidence, which is searched, and texts, which are read as they are; the best decides.
 
-    `report` is called with a sentence where a model is fetched.
+    `report` is called with a sentence before a model is downloaded.
 
-    Raises:
-        UsageError for an empty claim, no evidence or an unknown name, CorpusError, ModelUnavailable.
+    Raises UsageError for an empty claim, missing evidence or an unknown name, CorpusError, ModelUnavailable.
     """
     from kcard.selectors.evidence import open_evidence
     from kcard.selectors.factuality import verdicts
@@ -105,7 +103,7 @@ def check(
 
 
 def verdict_of(score: float | None, refutation: float | None) -> str:
-    """Return what a score and a probability of refutation mean, in words."""
+    """Return the verdict in words for a score and a probability of refutation."""
     from kcard.offline.checker import REFUTED, SUPPORTED
 
     if score is not None and score >= SUPPORTED:
@@ -116,9 +114,8 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
 
 
 def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
-    """Return the place of the verdict that decides: the one with most support, unless another text contradicts
-    it; where none supports, the one that refutes most.
-    """
+    """Return the index of the verdict that decides: the one with the highest support, unless another text contradicts
+    it; if none supports the claim, the one with the highest refutation."""
     from kcard.offline.checker import SUPPORTED, contradicted, covered
 
     best = max(range(len(judged)), key=lambda at: judged[at].score)
@@ -145,7 +142,7 @@ def open_checker(
     trust_remote_code: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> "Checker":
-    """Load the checker of that name, with a cache of its verdicts; your own is cached only if it names itself."""
+    """Load the checker of that name with a cache; a checker object is cached only if it has a `sha256`."""
     from kcard.selectors.factuality import cached
     from kcard.selectors.registry import Loading
     from kcard.selectors.registry import checker as named
@@ -156,18 +153,18 @@ def open_checker(
     return cached(checker)
 
 
-# Many claims from a file to a file: one JSON object a line, its keys plus score, verdict and the window that decided.
+# Check the claims of a file, one JSON object per line, into a file with the same keys plus score, verdict and window.
 #
-# Line i of the output belongs to line i of the input. The input is read twice, first to find its mistakes, and never
-# held in memory. What was scored is on disk before the next lines are, so a run that was cut off goes on.
+# Line i of the output belongs to line i of the input. The input is read twice, first to check it, and never held in
+# memory. Results are on disk before the next lines are scored, so an interrupted run can be resumed.
 
-CHUNK = 128  # claims that are scored, and then written, together
+CHUNK = 128  # claims that are scored and written together
 RESULT = {"score", "verdict", "window"}
 
 
 @dataclass(frozen=True)
 class ClaimTotals:
-    """`earlier`: how many of the claims a run before had scored."""
+    """Number of claims; `earlier`: those that an earlier run had scored."""
 
     claims: int
     earlier: int
@@ -187,13 +184,13 @@ def check_file(
 ) -> ClaimTotals:
     """Score each line of `source`, {"claim": text, "evidence": text or list of texts, ...}, into `target`.
 
-    A line may lack its evidence where `evidence` names where to search it, as for `check`. Of several texts the best
-    decides; without a word of evidence the score is 0 and the claim not covered. `score` is in [0, 1], `window` the
-    part of the evidence that decided. Other keys pass through. `report` is called with (claims done, claims in all),
-    `note` with a sentence where a model is fetched; for the rest see `check`.
+    Lines need no evidence of their own if `evidence` names where to search it, as for `check`. The best of several
+    texts decides; without any evidence the score is 0 and the claim is not covered. `score` is in [0, 1], `window` the
+    part of the evidence that decided; other keys are copied. `report` is called with the numbers of finished and of all
+    claims, `note` with a sentence before a model is downloaded; for the rest see `check`.
 
-    Raises UsageError, before anything is written, for the first line that is not such an object, for a `target` that
-    exists where nothing is to be resumed, and for one that is not this input's; and what `check` raises.
+    Raises UsageError, before anything is written, for the first invalid line, for a `target` that exists without
+    `resume`, and for one that belongs to another input; and what `check` raises.
     """
     source, target = Path(source), Path(target)
     if target.exists() and target.resolve() == source.resolve():
@@ -210,7 +207,7 @@ def check_file(
     append_rows(target, [])
     done = earlier
     for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):
-        # The evidence of each line, and what the corpora have on its claim.
+        # The evidence of each line, and the results of searching the corpora for its claim.
         texts = []
         for row in rows:
             own = row.get("evidence", [])

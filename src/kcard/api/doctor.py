@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from kcard import system
 from kcard.config import ENDPOINTS, Settings, settings, unknown_variables
@@ -19,20 +19,15 @@ from kcard.options import declared
 from kcard.selectors.registry import SelectorChoice
 from kcard.system import Later, silence
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["SECONDS", "BareAsk", "Finding", "Status", "check_llm", "doctor", "unanswered"]
 
-
-# One thing that `kcard doctor` looked at.
 
 Status = Literal["ok", "warning", "error"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An error means that a bare `kcard ask` would not work; `remedy` says what to do."""
+    """The result of one check. `status` error: a bare `kcard ask` would not work; `remedy`: what to do."""
 
     name: str
     status: Status
@@ -40,9 +35,9 @@ class Finding:
     remedy: str = ""
 
 
-# Whether the LLM that is configured would answer. No question is sent: an endpoint is asked for its models.
+# Whether the configured LLM would answer: an endpoint is asked for its list of models, and no question is sent.
 
-SECONDS = 2.0  # how long an endpoint may take
+SECONDS = 2.0  # time-out of an endpoint
 
 
 def check_llm(configured: Settings) -> Finding:
@@ -52,6 +47,7 @@ def check_llm(configured: Settings) -> Finding:
     backends = system.names("kcard.llms")
     if backend not in backends:
         return _llm_error(f"unknown llm {llm!r}", f"choose {', '.join(backends)}")
+    # An endpoint must answer, and should list the model.
     if backend in ENDPOINTS:
         try:
             import openai
@@ -77,6 +73,7 @@ def check_llm(configured: Settings) -> Finding:
                 "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
             )
         return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
+    # A local model should be on this machine.
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache
 
@@ -96,7 +93,7 @@ def _llm_error(problem: str, remedy: str) -> Finding:
     return Finding("llm", "error", problem, remedy)
 
 
-# What `kcard ask` would be given where there is no flag: what is configured, else the defaults.
+# The options of a `kcard ask` without flags: the configured ones, else the defaults.
 
 SELECTORS = ("selectors", "relevance", "pruner", "checker")
 
@@ -165,7 +162,7 @@ ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base
 
 
 def doctor() -> list[Finding]:
-    """Look at everything that `kcard ask` and `kcard train` rely on; takes a few seconds."""
+    """Check everything that `kcard ask` and `kcard train` rely on; this takes a few seconds."""
     try:
         configured = settings()
         ask = BareAsk.configured(configured)
@@ -312,7 +309,7 @@ def check_models(needed: Iterable[str]) -> Iterable[Finding]:
 
 
 def _digest_mismatch(folder: Path) -> str:
-    """Return what differs from the folder's own list of digests; empty where nothing does."""
+    """Return what differs from the list of digests in the folder; empty if nothing does."""
     try:
         lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
         for digest, name in (line.split(maxsplit=1) for line in lines):

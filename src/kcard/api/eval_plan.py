@@ -12,7 +12,7 @@ from kcard import __version__, system
 from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sampled
+from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.integrators.options import GATE, AskOptions, BaselineOptions
 from kcard.options import check_values, declared
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-# Options in the name of a setting, such as those of bottom-up+n1=1: checked, and as AskOptions takes them.
+# Options in the name of a setting, such as bottom-up+n1=1, converted to those of AskOptions.
 
 SEVERAL = ("cards", "evidence")
 OVERRIDES = (
@@ -64,8 +64,8 @@ OVERRIDES = (
 def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the options of a setting's name by their names in AskOptions. `cards`: the references of the run's cards.
 
-    Raises UsageError for an option that a setting can't have, a value of another type or out of range, and a card that
-    is not among `cards`.
+    Raises UsageError for an option that a setting can't have, a value of the wrong type or out of range, and a card
+    that is not among `cards`.
     """
     changes: dict[str, Any] = {}
     kinds: Mapping[str, Any] = {key: option.kind for key, option in declared(AskOptions).items()}
@@ -80,7 +80,7 @@ def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str
             continue
         if len(values) > 1:
             raise UsageError(f"setting {name}: {option} is given twice")
-        # A number where the option is one.
+        # Convert the value of a numeric option.
         kind = kinds[key]
         number = next((each for each in (int, float) if each is kind or each in get_args(kind)), None)
         try:
@@ -106,7 +106,7 @@ def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str
     return changes
 
 
-# The papers' settings, each in one word; options that are given take their place.
+# The papers' settings by name; options that are passed override them.
 
 EvalPreset = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
 ALL = 1_000_000  # more cards than a hub has
@@ -186,9 +186,9 @@ TOGETHER = "cards+retrieval"
 class EvalSetting:
     """A way of answering.
 
-    name  as it was given: a mode, a mode with a gate (bottom-up@thrust), a baseline, or two ways with a gate between
-          them (retrieval/genread@popularity), the first of which answers where the gate seeks knowledge; a mode perhaps
-          with options that differ from the run's (bottom-up+n1=1)
+    name  a mode, a mode with a gate (bottom-up@thrust), a baseline, or two ways with a gate between them
+          (retrieval/genread@popularity), of which the first answers if the gate fires; a mode may have options that
+          override the run's (bottom-up+n1=1)
     """
 
     name: str
@@ -199,12 +199,12 @@ class EvalSetting:
 
     @property
     def way(self) -> str:
-        """The name without gate and options."""
+        """Return the name without gate and options."""
         return self.parts.base.partition("@")[0]
 
     @property
     def sides(self) -> "tuple[EvalSetting, EvalSetting] | None":
-        """The ways below and above the gate; None where there is one way."""
+        """Return the ways below and above the gate; None if there is only one way."""
         below, slash, above = self.way.partition("/")
         return (EvalSetting(below), EvalSetting(above)) if slash else None
 
@@ -217,9 +217,9 @@ class EvalSetting:
         return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
 
     def options(self, base: AskOptions) -> AskOptions:
-        """Return the options with those of this setting, which its name puts before those of `base`.
+        """Return the options `base`, overridden by those of this setting.
 
-        Raises UsageError for an option in the name that is wrong.
+        Raises UsageError for a wrong option in the name.
         """
         if self.sides:
             return replace(base, gate=self.name.partition("@")[2])
@@ -246,7 +246,7 @@ class EvalSetting:
         hub: "Hub",
         report: Callable[[str], None] | None,
     ) -> "Answerer":
-        """Return what answers in this way, with `llm` in place of the one in the options."""
+        """Return the answerer of this setting, with `llm` instead of the one in the options."""
         from kcard.gates.registry import load_gate
         from kcard.integrators.baselines import baseline as make_baseline
         from kcard.integrators.pipeline import Pipeline
@@ -304,7 +304,7 @@ EvalAnalysis = Literal["patch", "adding", "selectors", "documents"]
 DEFAULTS = {"patch": "top-down", "adding": "top-down", "selectors": "bottom-up", "documents": "bottom-up"}
 # One selector after the other in the hands of chance, as figure 3 leaves them out, and all three.
 WITHOUT = {"relevance": "random", "pruner": "none", "checker": "none"}
-# Documents that each card writes, that relevance keeps and that factuality keeps; the others stay (figure 4).
+# Documents that each card generates, that relevance keeps and that factuality keeps, varied one by one (figure 4).
 COUNTS = {"n1": (1, 2, 3, 4, 5), "n2": (3, 5, 8, 10), "n3": (1, 2, 3, 4, 5)}
 Options = tuple[tuple[str, str], ...]
 
@@ -364,7 +364,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
 
     Raises UsageError for a wrong option or file, HubError where a card is not found.
     """
-    # None is no value, and a preset's values stand where there is none.
+    # Options that are not None override those of the preset.
     values = {key: value for key, value in arguments.items() if value is not None}
     preset = values.pop("preset", None)
     if preset is not None:
@@ -388,7 +388,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
     paths = task_paths(task_list, values.get("path", ()))
     tasks = {path: read_task(name, path) for name, path in paths}
     described = [
-        RunTask(data.name, path, data.sha256, data.metric, sampled(data, limit, seed), len(data.items))
+        RunTask(data.name, path, data.sha256, data.metric, sample_ids(data, limit, seed), len(data.items))
         for path, data in tasks.items()
     ]
     for task in described:
@@ -487,7 +487,7 @@ def _task_of(path: str, tasks: Sequence[str]) -> str:
 
 
 def _json_ready(key: str, value: Any) -> Any:
-    """Return the value as JSON has it, with absolute paths where it names files."""
+    """Return a JSON-ready value, with absolute paths for files."""
     if isinstance(value, Path):
         return str(value.expanduser().absolute())
     if isinstance(value, list | tuple):

@@ -41,9 +41,7 @@ __all__ = [
 
 # Answer the questions of a run that have no result yet.
 
-GIVE_UP = (
-    3  # so many batches of a cluster in a row without an answer are the endpoint's failure, not a worker's
-)
+GIVE_UP = 3  # consecutive batches without an answer that are the endpoint's fault, not a worker's
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class EvaluationListener:
 
     note      called with sentences for the user
     started   called with the run as soon as it is stored
-    progress  called with (results done, of how many)
+    progress  called with the numbers of finished and of all results
     """
 
     note: Callable[[str], None] = lambda _: None
@@ -99,20 +97,21 @@ def ask_on_cluster(
     cluster: RayOptions,
     report: Callable[[int], None],
 ) -> None:
-    """Ask these questions in the batches in which one process would, and store the results.
+    """Ask these questions in the same batches as in one process, and store the results.
 
-    Questions whose worker fails are results with its error; after GIVE_UP batches without an answer the rest is not
-    asked. Raises UsageError for an LLM that is an object, and ClusterError.
+    If a worker fails, its questions get results with the error; after GIVE_UP batches without an answer the rest is
+    skipped. Raises UsageError for an LLM that is an object, and ClusterError.
     """
     from kcard.batching import batched, questions_together
     from kcard.evaluation.runs.run import EvalResult
-    from kcard.evaluation.runs.runner import NOT_ASKED, failed
+    from kcard.evaluation.runs.runner import SKIPPED, make_failed_result
     from kcard.io import build, parse
 
     def failure(key: "Key", error: str) -> EvalResult:
         item = next(item for item in prepared.tasks[key[0]].items if item.id == key[2])
-        return failed(key[0], key[1], item, error, ())
+        return make_failed_result(key[0], key[1], item, error, ())
 
+    # Cut the questions of each task and setting into batches.
     options = prepared.options
     json_ready({"llm": options.llm})
     parts: dict[tuple[str, str], list[Key]] = {}
@@ -125,6 +124,7 @@ def ask_on_cluster(
         "device": worker_device(cluster, options.device),
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
+    # Store the results of each batch as it arrives.
     left, streak = dict.fromkeys(missing), 0
     with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:
@@ -137,7 +137,7 @@ def ask_on_cluster(
             streak = streak + 1 if all(result.error for result in results) else 0
             if streak == GIVE_UP:
                 break
-    storage.append(run, [failure(key, NOT_ASKED) for key in left])
+    storage.append(run, [failure(key, SKIPPED) for key in left])
 
 
 def _answer_batch(number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str) -> list[str]:
@@ -160,7 +160,7 @@ class _Results:
 
 @lru_cache(maxsize=1)
 def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "tuple[Runner, _Results]":
-    """Return what asks the questions of a stored run; a worker keeps it, and so the models of a setting."""
+    """Return the runner of a stored run; a worker keeps it, with the models of a setting, for further batches."""
     from kcard.evaluation.runs.run import RunStorage
     from kcard.hub.registry import Hub
 
@@ -174,9 +174,9 @@ def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "tuple[R
 def _runner(
     prepared: "EvaluationPlan", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
 ) -> "Runner":
-    """Return what asks the questions of the run and gives the results to `store`."""
+    """Return a runner that asks the questions of the run and passes the results to `store`."""
     from kcard.batching import questions_together
-    from kcard.evaluation.runs.run import put
+    from kcard.evaluation.runs.run import make_question
     from kcard.evaluation.runs.runner import Recorder, Runner
     from kcard.integrators.assembly import endpoint_of, make_llm
 
@@ -188,7 +188,7 @@ def _runner(
     return Runner(
         run,
         prepared.tasks,
-        lambda task, item: put(task, item, prepared.shots),
+        lambda task, item: make_question(task, item, prepared.shots),
         _Answerers(prepared, recorder, hub, note),
         recorder,
         store,
@@ -197,7 +197,7 @@ def _runner(
 
 
 class _Answerers:
-    """The ways of answering, each made when its turn comes; the models of one setting are loaded at a time."""
+    """Makes the answerer of a setting when it is needed; only the models of one setting are loaded at a time."""
 
     def __init__(
         self, prepared: "EvaluationPlan", llm: "LLM", hub: "Hub", note: Callable[[str], None]
@@ -252,7 +252,7 @@ def evaluate(
         EvalAnalysis | None,
         Option(
             "Vary the settings (or the one in which the paper does it): patch, one card at a time; adding, cards one "
-            "by one; selectors, one left out; documents, how many are written and kept."
+            "by one; selectors, one left out; documents, how many are generated and kept."
         ),
     ] = None,
     limit: Annotated[
@@ -260,12 +260,14 @@ def evaluate(
     ] = None,
     shots: Annotated[
         int | None,
-        Option("Demonstrations of each question.", default="all that the task gives", least=0),
+        Option("Demonstrations for each question.", default="all of the task", least=0),
     ] = None,
     price_in: Annotated[
         float | None, Option("Price of a million tokens that the LLM reads, in any currency.", least=0)
     ] = None,
-    price_out: Annotated[float | None, Option("The same of tokens that it writes.", least=0)] = None,
+    price_out: Annotated[
+        float | None, Option("Price of a million tokens that it generates.", least=0)
+    ] = None,
     hub: "Hub | None" = None,
     listener: EvaluationListener = SILENT,
     cluster: RayOptions | None = None,
@@ -273,12 +275,12 @@ def evaluate(
 ) -> Evaluation:
     """Ask the same questions of tasks under each setting, and store the results as a run of the hub.
 
-    `options`: those of AskOptions, but for mode and select, which are settings here, and of BaselineOptions. A question
-    that fails is a result with its error, which counts as wrong; `resume` asks it again. A gate in a setting's name
-    decides before --gate; without both, bottom-up always asks cards, and in top-down and hybrid the LLM decides.
-    `cluster`: where to ask; None: in this process.
+    `options`: those of AskOptions, except mode and select, which are settings here, and of BaselineOptions. A question
+    that fails gets a result with its error, which counts as wrong; `resume` asks it again. A gate in a setting's name
+    overrides --gate; without both, bottom-up always uses cards, and in top-down and hybrid the LLM decides. `cluster`:
+    where to ask; None: in this process.
 
-    Raises UsageError for a wrong option or file, HubError where a card is not found, ModelUnavailable.
+    Raises UsageError for a wrong option or file, HubError if a card is not found, ModelUnavailable.
     """
     arguments = {
         "tasks": tasks,
@@ -294,7 +296,9 @@ def evaluate(
     check_values(evaluate, arguments)
     names = {*declared(AskOptions), *declared(BaselineOptions)} - {"mode", "select"}
     if strange := sorted(set(options) - names):
-        raise UsageError(f"{strange[0]} is not an option of an evaluation: it has {', '.join(sorted(names))}")
+        raise UsageError(
+            f"{strange[0]} is not an option of an evaluation: choose among {', '.join(sorted(names))}"
+        )
     from kcard.api.eval_plan import prepare
 
     hub = hub or _hub()
@@ -311,13 +315,13 @@ def resume(
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
 ) -> Evaluation:
-    """Resume a run: ask what is missing in it and what failed.
+    """Resume a run: ask the questions that are missing or failed.
 
-    llm      in place of an LLM that was an object, in Python
-    path     where the tasks' files are now, if not where they were
+    llm      replaces an LLM that was an object, in Python
+    path     new paths of the tasks' files, if they were moved
     cluster  where to ask; None: in this process
 
-    Raises HubError for an unknown run, and UsageError where a task's file or a card is not what it was.
+    Raises HubError for an unknown run, and UsageError if a task's file or a card has changed.
     """
     hub = hub or _hub()
     run = _storage(hub).get(number)
@@ -366,7 +370,7 @@ def export(number: int, folder: Path | str, *, hub: "Hub | None" = None) -> list
 
 
 def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "EvaluationPlan":
-    """Prepare a stored run again; check that its options mean the same tasks and cards."""
+    """Prepare a stored run again, and check that its tasks and cards are unchanged."""
     from kcard.api.eval_plan import prepare
 
     changed = {**({"llm": llm} if llm is not None else {}), **({"path": list(path)} if path else {})}
@@ -375,12 +379,12 @@ def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "Ev
     for was, task in zip(run.plan.tasks, prepared.plan.tasks, strict=True):
         if was.sha256 != task.sha256:
             raise UsageError(
-                f"{task.path} is not what run {run.number} asked (its sha256 was {was.sha256[:12]}, it is "
+                f"{task.path} has changed since run {run.number} (its sha256 was {was.sha256[:12]}, it is "
                 f"{task.sha256[:12]}): restore the file, or start a new run"
             )
     for reference, sha256 in run.plan.cards.items():
         if prepared.plan.cards.get(reference) != sha256:
-            raise UsageError(f"card {reference} is not the one that run {run.number} asked: start a new run")
+            raise UsageError(f"card {reference} has changed since run {run.number}: start a new run")
     return prepared
 
 
@@ -403,12 +407,12 @@ def _complete(
     listener: EvaluationListener,
     cluster: RayOptions | None,
 ) -> Evaluation:
-    """Ask what is missing in the run, and return what the run came to."""
+    """Ask the missing questions of the run, and return its summary."""
     ask_missing(prepared, run, _storage(hub), hub, listener, cluster)
     return evaluation(run.number, hub=hub)
 
 
-# report: what a run came to, with its paired tests, its analyses and the questions behind the numbers.
+# Report a run, with paired tests, analyses and the questions behind the numbers.
 
 
 @documented
@@ -416,7 +420,10 @@ def report(
     run: Annotated[int, Option("Number of a run of `kcard eval`.", argument=True)],
     *,
     limit: Annotated[
-        int, Option("Questions that the page shows in full, those on which settings differ first.", least=0)
+        int,
+        Option(
+            "Questions that the page shows in full, starting with those on which settings differ.", least=0
+        ),
     ] = 200,
     analysis: Annotated[
         str | None,
@@ -433,13 +440,14 @@ def report(
     nothing in this run.
     """
     check_values(report, {"limit": limit})
-    from kcard.evaluation.analyses.answers import analyse, applicable, brief
+    from kcard.evaluation.analyses.answers import analyse, run_applicable
     from kcard.evaluation.report.report import make_report, metrics_of
+    from kcard.evaluation.runs.run import drop_texts
 
     storage = _storage(_hub() if hub is None else hub)
     stored = storage.get(run)
-    results, metrics = [brief(result) for result in storage.results(run)], metrics_of(stored)
-    analyses = applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
+    results, metrics = [drop_texts(result) for result in storage.results(run)], metrics_of(stored)
+    analyses = run_applicable(results, metrics) if analysis is None else [analyse(analysis, results, metrics)]
     return make_report(stored, results, limit, analyses, whole=storage.results(run) if limit else ())
 
 

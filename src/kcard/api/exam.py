@@ -68,37 +68,39 @@ def exam(
 
     `report` is called with Progress (kcard.evaluation.recall) while the exam runs.
 
-    An exam of fewer questions than the card's last one is not written into it. The same card, arguments and checker
-    give the same numbers and the same bytes. Raises UsageError for a wrong argument or question file, CorpusError for
-    text that can't be read, CardError where nothing can be asked, and what finding and loading the card raise.
-    Nothing is written then, nor after Ctrl-C.
+    An exam with fewer questions than the card's last one is not stored. The same card, arguments and checker give the
+    same bytes. Raises UsageError for a wrong argument or question file, CorpusError for text that can't be read,
+    CardError if there is nothing to ask, and what finding and loading the card raise; then, and after Ctrl-C, nothing
+    is written.
     """
     check_values(exam, {"limit": limit})
     from kcard.evaluation.audit import read_independent
-    from kcard.evaluation.exam import examine, is_smaller, nothing_to_ask
+    from kcard.evaluation.exam import examine, explain_no_questions, has_fewer_questions
     from kcard.evaluation.questions import read_questions
-    from kcard.evaluation.recall import Scorer, check_device, load_checker, silent
-    from kcard.evaluation.target import Target, find
+    from kcard.evaluation.recall import Scorer, check_device, ignore_progress, load_checker
+    from kcard.evaluation.target import Target, find_target
     from kcard.io import write_text
 
     check_device(device)
-    target = card if isinstance(card, Target) else find(card, corpus, field)
+    target = card if isinstance(card, Target) else find_target(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(paths, target.digests, target.corpus)
     own_questions = None if questions is None else read_questions(questions)
     if not target.corpus and own_questions is None:
-        raise CardError(nothing_to_ask(target))
+        raise CardError(explain_no_questions(target))
     judge, name = load_checker(checker, device)
-    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, report or silent)
+    scorer = Scorer(
+        judge, target.own_evidence if target.corpus else None, independent, report or ignore_progress
+    )
     result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
         write_text(Path(output).expanduser(), result.to_json())
-    elif target.reference is None and not is_smaller(target, result):
+    elif target.reference is None and not has_fewer_questions(target, result):
         target.keep(result, answers)
     return result
 
 
-# audit: have a card write for many queries and judge each document by evidence that is not its own; or many cards.
+# Audit one card or many: generate documents for many queries, and score each one against independent evidence.
 
 
 @documented
@@ -128,18 +130,18 @@ def audit(
             command_line=list[str],
         ),
     ] = (),
-    documents: Annotated[int, Option("Documents that the card writes for each query.", least=1)] = 3,
+    documents: Annotated[int, Option("Documents that the card generates for each query.", least=1)] = 3,
     limit: Annotated[int, Option("Maximum number of questions about its own corpus.", least=1)] = 200,
     checker: Annotated[
         "Checker | str", Option("The checker; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
     seed: Annotated[int, Option("Seed of the questions and of the card's sampling.")] = 0,
-    worst: Annotated[int, Option("How many of the worst documents to store and show.", least=0)] = 5,
+    worst: Annotated[int, Option("Number of the worst documents to store and show.", least=0)] = 5,
     device: Annotated[str, Option("Device of card and checker: cpu, cuda or cuda:N.")] = "cpu",
     engine: Annotated[
         Sequence[str] | None,
         Option(
-            "A vLLM server that writes for the cards of its base: vllm=URL. Repeatable.",
+            "A vLLM server that runs the cards of its base: vllm=URL. Repeatable.",
             default="as configured, else none",
             command_line=list[str] | None,
         ),
@@ -158,32 +160,40 @@ def audit(
     keep: bool = True,
     report: Callable[[Any], None] | None = None,
 ) -> "Audit":
-    """Audit a card; of a published card the audit is kept in the hub, unless `keep` is false.
+    """Audit a card; the hub stores the audit of a published card, unless `keep` is false.
 
     `report` is called with Progress (kcard.evaluation.recall) while the audit runs. Without evidence only
     faithfulness to the card's own corpus is measured.
 
     The same card, arguments and checker give the same audit. Raises UsageError for a wrong argument or file,
-    CorpusError for evidence that can't be read, CardError where nothing can be asked, and what finding and loading
-    the card raise. Nothing is stored then, nor after Ctrl-C.
+    CorpusError for evidence that can't be read, CardError if there is nothing to ask, and what finding and loading the
+    card raise; then, and after Ctrl-C, nothing is stored.
     """
     check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import AuditSettings, make_finding, queries_for, read_independent, run_audit
-    from kcard.evaluation.recall import Scorer, StepProgress, check_device, load_checker, silent
-    from kcard.evaluation.target import Target, find_published
+    from kcard.evaluation.audit import (
+        AuditSettings,
+        make_finding,
+        read_independent,
+        read_or_make_queries,
+        run_audit,
+    )
+    from kcard.evaluation.recall import Scorer, StepProgress, check_device, ignore_progress, load_checker
+    from kcard.evaluation.target import Target, find_published_target
     from kcard.hub.registry import Hub
     from kcard.integrators.assembly import make_engines
     from kcard.io import write_text
 
+    # Check the arguments, and read queries and evidence.
     check_device(device)
-    tell = report or silent
-    target = card if isinstance(card, Target) else find_published(card, hub)
-    audit_queries = queries_for(target, queries, limit, seed)
+    tell = report or ignore_progress
+    target = card if isinstance(card, Target) else find_published_target(card, hub)
+    audit_queries = read_or_make_queries(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, target.digests, target.corpus)
+    # Have the card generate, and score its documents.
     judge, name = load_checker(
         checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
     )
@@ -192,6 +202,7 @@ def audit(
     result = run_audit(
         target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
     )
+    # Store the audit.
     if keep and target.reference is not None:
         hub = Hub() if hub is None else hub
         hub.audits.add(hub.get(target.reference), make_finding(result))
@@ -210,28 +221,29 @@ def audit_many(
     progress: Callable[[int, int], None] = lambda _, __: None,
     **options: Any,
 ) -> tuple[Row, ...]:
-    """Audit cards; of published ones the audits are kept in the hub. `kcard audit` with several cards does the same.
+    """Audit cards; the hub stores the audits of published ones. `kcard audit` with several cards does the same.
 
     cards     published cards, drafts, folders, pools (pool:NAME) and domain subtrees (biomedical/)
     output    a file for the rows, a JSON line each
-    resume    go on with `output`: audit only the cards that are missing there, or failed
-    cluster   where to audit; None: one card after the other in this process
+    resume    audit only the cards that are missing in `output`, or failed
+    cluster   where to audit; None: one card after another in this process
     progress  called with (cards done, of how many)
     options   those of kcard.audit
 
     Returns a row for each card: `card`, its reference or folder, `options`, and `audit`, as
-    kcard.evaluation.records.Audit has it, or the `error` of one that failed, which costs only itself. Raises
-    UsageError, HubError for a card that is not found, and ClusterError; audits that are finished are kept.
+    kcard.evaluation.records.Audit has it, or the `error` of a card that failed. Raises UsageError,
+    HubError for a card that is not found, and ClusterError; finished audits are kept.
     """
     from kcard.evaluation.audit import make_finding
     from kcard.evaluation.records import Audit
     from kcard.hub.registry import Hub
 
+    # Check the options, and make them ready for workers.
     if strange := sorted(set(options) - set(declared(audit))):
         raise UsageError(f"{strange[0]} is not an option of an audit")
     check_values(audit, options)
     if resume and output is None:
-        raise UsageError("resume needs output: the file that the earlier run wrote")
+        raise UsageError("resume needs output: the file of the earlier run")
     hub = hub or Hub()
     values = {key: value for key, value in options.items() if value is not None}
     device = str(values.get("device", "cpu"))
@@ -259,7 +271,7 @@ def audit_many(
 
 
 def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
-    """Yield the references, or the folder, that a name means."""
+    """Yield the references of published cards that a name stands for, or the folder of an unpublished one."""
     name = str(card)
     if isinstance(card, str) and (
         name.startswith("pool:") or (name.endswith("/") and not Path(name).is_dir())
@@ -267,12 +279,12 @@ def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
         yield from (version.reference for version in hub.select([name]).versions)
         return
     if isinstance(card, str) and Path(name).name == name:
-        with suppress(UnknownCard):  # then a draft, or a folder here
+        with suppress(UnknownCard):  # it is a draft or a folder
             yield hub.get(name).reference
             return
-    from kcard.hub.registry import draft
+    from kcard.hub.registry import find_card_folder
 
-    yield str(draft(settings().drafts, card).expanduser().absolute())
+    yield str(find_card_folder(settings().drafts, card).expanduser().absolute())
 
 
 def _audit_row(card: str, options: Row) -> Row:
@@ -281,7 +293,7 @@ def _audit_row(card: str, options: Row) -> Row:
     return {"audit": json.loads(result.to_json())}
 
 
-# browse: every card of a hub with what its exam and its audits say, filtered and sorted.
+# Browse: the cards of a hub with the results of their exams and audits, filtered and sorted.
 
 Sort = Literal["name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"]
 
@@ -303,9 +315,9 @@ def browse(
     Raises UnknownCard, and UsageError for an unknown sort. An exam or audit that can't be read is a note.
     """
     check_values(browse, {"sort": sort})
-    from kcard.evaluation.browse import SORTS, reports
+    from kcard.evaluation.browse import SORTS, make_reports
     from kcard.hub.registry import Hub
 
     hub = Hub() if hub is None else hub
     chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
-    return sorted(reports(hub, chosen), key=SORTS[sort])
+    return sorted(make_reports(hub, chosen), key=SORTS[sort])

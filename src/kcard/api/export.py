@@ -1,4 +1,4 @@
-"""export: cards as an existing engine runs them: vLLM or llama.cpp."""
+"""Export cards for vLLM or llama.cpp."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Export", "ExportedCard", "export"]
 
-RECORD = "export.json"  # tells the folder of an export from any other
+RECORD = "export.json"  # marks the folder of an export
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class ExportedCard:
 
     sha256    of its manifest
     base      name and revision
-    template  of its prompts, with the bos token in front where the engine does not add it itself
-    expected  tokens that come next after some prompts, by its fingerprint: they show whether the engine applies it
+    template  of its prompts, with the bos token in front if the engine does not add it
+    expected  tokens that follow some prompts according to its fingerprint, which show whether the engine applies it
     """
 
     name: str
@@ -37,7 +37,7 @@ class ExportedCard:
 
 @dataclass(frozen=True)
 class Export:
-    """A written export: `files` are paths in `folder`, `command` starts the engine there."""
+    """An export: `files` are paths in `folder`, `command` starts the engine there."""
 
     folder: Path
     engine: str
@@ -74,56 +74,59 @@ def export(
     force: Annotated[bool, Option("Replace the folder if it holds an earlier export.")] = False,
     report: Callable[[str], None] | None = None,
 ) -> Export:
-    """Write a folder with the weights of cards as an engine reads them, and return the command that starts it there.
+    """Write a folder with the weights of cards in the format of an engine, and return the command that starts it there.
 
-    The folder appears whole or not at all. Its export.json records the command, how each card is prompted, and tokens
-    by which whoever runs the engine can see that it applies the cards. `report` is called with a sentence where
-    something takes long or is left out.
+    The folder appears atomically. Its export.json records the command, how each card is prompted, and expected tokens,
+    which show whether the engine applies the cards. `report` is called with a sentence if something takes long or is
+    left out.
 
-    Raises UsageError for wrong arguments and cards that can't be served together, CardError for a card that the engine
-    would not run as it was trained (the message says what to do instead), ModelUnavailable where a base is needed and
-    can't be had, MissingExtra for GGUF files without the extra gguf, and what finding a card raises.
+    Raises UsageError for wrong arguments and for cards that can't be served together, CardError for a card that the
+    engine would not run as it was trained (the message has a remedy), ModelUnavailable if a base can't be loaded,
+    MissingExtra for GGUF files without the extra gguf, and what finding a card raises.
     """
     check_values(export, {"to": to})
     from kcard.cards import export as cards_export
     from kcard.cards import gguf
     from kcard.cards.export import ENGINES, LLAMA_CPP, check_together, prepare
     from kcard.cards.gguf import Converter
-    from kcard.evaluation.target import find
-    from kcard.hub.storage import beside, sync_folder
+    from kcard.evaluation.target import find_target
+    from kcard.hub.storage import partial_sibling, sync_folder
 
+    # Check the arguments and the cards.
     engine, say = ENGINES[to], report or (lambda _: None)
     target = _check_target(Path(out), force)
     if engine.name == "vllm" and (converter is not None or base is not None):
         raise UsageError(f"--converter and --base are for llama.cpp, not for {engine.title}")
     if merge and base is not None:
-        raise UsageError("--merge makes a whole model, which needs no --base: give one of them")
+        raise UsageError("--merge makes a whole model, which needs no --base: use one of them")
     names = [cards] if isinstance(cards, str | Path) else [*cards]
     if not names:
         raise UsageError("name a card to export")
-    prepared = [prepare(find(card).card, engine, merge) for card in names]
+    prepared = [prepare(find_target(card).card, engine, merge) for card in names]
     check_together(prepared, engine)
     tool = Converter(converter) if engine is LLAMA_CPP else None
     if base is not None and prepared[0].adapter is None:
-        raise UsageError("--base is for adapters, and a whole model is exported: leave it out")
+        raise UsageError("--base is for adapters, but a whole model is exported: leave it out")
+    # Report what the engine does not do.
     for card in prepared:
         if card.card.manifest.index:
-            say(f"{card.name}: its index stays behind: the engine writes only what the model learned")
+            say(f"{card.name}: its index is not exported: the engine runs the model alone")
         if card.rewords:
             say(
-                f"{card.name}: the engine reads questions as they are; kcard puts them into the corpus' words first"
+                f"{card.name}: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
             )
-    with beside(target) as scratch:
+    # Write the export into a new folder.
+    with partial_sibling(target) as scratch:
         new = scratch / "new"
         new.mkdir()
         command = (
-            cards_export.write(prepared, new, say)
+            cards_export.write_vllm(prepared, new, say)
             if tool is None
-            else gguf.write(prepared, new, tool, base, say)
+            else gguf.write_gguf(prepared, new, tool, base, say)
         )
         result = write_record(prepared, engine, new, target, command)
-        _check_target(target, force)  # once more: an export may take long
-        # The new folder takes the target's place; where that fails, the old one stays.
+        _check_target(target, force)  # again, since an export may take long
+        # Replace the target by the new folder; if that fails, the old one stays.
         old = scratch / "old"
         if replaced := target.is_dir():
             target.rename(old)
@@ -140,7 +143,7 @@ def export(
 def write_record(
     cards: "Sequence[ExportableCard]", engine: "Engine", folder: Path, target: Path, command: Sequence[str]
 ) -> Export:
-    """Write export.json; return the export as the caller sees it."""
+    """Write export.json, and return the export with its final folder."""
     from dataclasses import asdict
 
     from kcard import __version__
@@ -169,11 +172,13 @@ def write_record(
 
 def _check_target(out: Path, force: bool) -> Path:
     """Return the absolute path. Raises UsageError for a folder that must not be replaced."""
-    from kcard.hub.storage import check_new
+    from kcard.hub.storage import check_new_folder
 
     target = out.expanduser().absolute()
     if not target.is_symlink() and (target / RECORD).is_file():
         if force:
             return target
-        raise UsageError(f"{target} holds an earlier export: replace it with --force, or choose a new folder")
-    return check_new(out)
+        raise UsageError(
+            f"{target} contains an earlier export: replace it with --force, or choose a new folder"
+        )
+    return check_new_folder(out)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kcard import system
 from kcard.config import user_file
 from kcard.errors import LLMError, UsageError
-from kcard.evaluation.gates.analyses.analysis import both_ways
+from kcard.evaluation.gates.analyses.analysis import make_record_row
 from kcard.evaluation.gates.outcome import METRICS, Metric
-from kcard.evaluation.runs.run import put
-from kcard.evaluation.tasks.base import Item, read_task, recognised
+from kcard.evaluation.runs.run import make_question
+from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-# Collecting records: each question answered without cards and with them, and scored both ways (SKR, section 3.1).
+# Collect records: answer each question without cards and with them, and score both answers (SKR, section 3.1).
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class _RecordedQuestion:
     metric: Metric
 
     def to_json(self) -> Row:
-        return both_ways(self.item, self.without, self.with_, self.metric)
+        return make_record_row(self.item, self.without, self.with_, self.metric)
 
 
 class Collection:
-    """A run of questions: `rows` of them, `done` by an earlier run. Made before any question is asked.
+    """A run over questions: `rows`, of which an earlier run answered `done`. No question is asked before `run`.
 
     questions  a file of questions with answers, or a data set in its own layout; label, group (as relation) and
-               popularity are carried over
-    task       the data set (kcard.evaluation.tasks); None: the one that the file says it is, else jsonl
+               popularity are copied to the records
+    task       the data set (kcard.evaluation.tasks); None: recognised from the file, else jsonl
     output     the file of records
-    metric     what correct_without and correct_with are: substring, em, f1 or accuracy; all four are kept as scores.
-               None: the task's own; substring for jsonl
-    resume     go on with what an earlier run left in `output`
-    options    those of Pipeline; the gate is always, since every question is asked with cards
+    metric     the metric of correct_without and correct_with: substring, em, f1 or accuracy; all four are stored as
+               scores. None: the task's own; substring for jsonl
+    resume     continue an earlier run in `output`
+    options    those of Pipeline; the gate is "always", since every question is asked with cards
 
     Raises UsageError for a wrong argument or file, and what Pipeline raises.
     """
@@ -91,14 +91,14 @@ class Collection:
         self.output, path = Path(output).expanduser(), Path(questions).expanduser()
         if path.resolve() == self.output.resolve():
             raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
-        task = task or recognised(path)
+        task = task or recognise_task(path)
         self._task = read_task(task, path)
-        # The task's metric; its balanced accuracy is over records, that of one record is accuracy.
+        # The task's metric; balanced accuracy is defined over many records, so that of one record is accuracy.
         own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
         if task == "jsonl" and self._task.metric != "accuracy":
             own = "substring"
         self._metric = metric or own
-        # Each question once, since no gate could tell equal ones apart; the answers of all are accepted.
+        # Each distinct question once, since no gate could distinguish equal ones; the answers of all are accepted.
         self._items: dict[Question, Item] = {}
         for item in self._task.items:
             question = Question(item.question, item.choices)
@@ -106,7 +106,7 @@ class Collection:
             if first is not item:
                 answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
                 self._items[question] = replace(first, answers=answers)
-        # The questions without answers as yet, with what the task says of each.
+        # The rows of the questions, with what the task says of each.
         self.rows: list[Row] = []
         for item in self._items.values():
             columns = {
@@ -136,16 +136,16 @@ class Collection:
         return self._with.llm
 
     def run(self, report: Callable[[int], None] | None = None) -> QuestionTotals:
-        """Ask what is missing; each record is on disk before the next question is asked.
+        """Ask the questions that are missing; each record is on disk before the next question is asked.
 
-        A question that fails becomes a line with its error, which resuming asks again. Raises LLMError after many
-        failures in a row.
+        A question that fails becomes a line with its error, and is asked again on resuming. Raises LLMError after many
+        consecutive failures.
         """
         return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
 
     def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | LLMError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
-        requests = [put(self._task, item, None) for item in items]
+        requests = [make_question(self._task, item, None) for item in items]
         ways = zip(items, self._without.outcomes(requests), self._with.outcomes(requests), strict=True)
         for item, without, with_ in ways:
             if isinstance(without, LLMError):
@@ -166,14 +166,14 @@ def collect(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> QuestionTotals:
-    """Write records of how an LLM answers without cards and with them: the Python twin of `kcard gate collect`.
+    """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
 
-    Arguments are those of Collection; `progress` is called with how many questions are done.
+    Arguments are those of Collection; `progress` is called with the number of finished questions.
     """
     return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
 
 
-# Options that fitting, judging and calibrating share.
+# Options shared by fit, evaluate and calibrate.
 Records = Annotated[
     "Path | str | Sequence[Record]",
     Option(
@@ -209,7 +209,7 @@ class GateEvaluation:
     tuned: Mapping[str, Mapping[str, int]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return one flat object: the figures, then the settings, which also stand together under "settings"."""
+        """Return one flat object: the figures, then the settings, which are also under "settings"."""
         figures = {
             "gate": self.gate,
             **self.outcome.to_json(),
@@ -233,9 +233,9 @@ def fit(
     settings: GateSettings = None,
     llm: AskedLLM = None,
 ) -> "tuple[Fitted, Path]":
-    """Fit a gate on records and keep it for `kcard ask --gate`; return the gate and its file.
+    """Fit a gate on records and store it for `kcard ask --gate`; return the gate and its file.
 
-    Raises UsageError for records or settings that it can't be fitted with.
+    Raises UsageError for unsuitable records or settings.
     """
     from kcard.gates import base, registry
     from kcard.gates.records import digest
@@ -264,33 +264,33 @@ def evaluate(
 ) -> GateEvaluation:
     """Evaluate a gate on records that it was not fitted on.
 
-    `report` is called with how many folds are done, and of how many. `folds` None is loo.
+    `report` is called with the numbers of finished and of all folds. `folds`: None means loo.
 
-    Raises UsageError for a gate that is not there, or can't be fitted on these records.
+    Raises UsageError for an unknown gate, and for one that can't be fitted on these records.
     """
     from kcard.evaluation.gates import calibration as gate_trial
     from kcard.evaluation.gates import outcome as gate_folds
-    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, number_of_folds
+    from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, parse_fold_count
     from kcard.gates import base
     from kcard.gates.registry import kind_names
 
-    count = number_of_folds(folds) if isinstance(folds, str) else folds
+    count = parse_fold_count(folds) if isinstance(folds, str) else folds
     rows = _records(records)
     if gate not in kind_names():
         return _evaluate_unchanged(rows, gate, settings, llm)
     kind, values = base.find(gate), settings or {}
-    cut = gate_folds.folds(rows, count, seed)
+    cut = gate_folds.split_folds(rows, count, seed)
     using = gate_trial.cache_embeddings(resources(llm), values)
     whole = kind.fit(rows, values, using)
     progress = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.tried(rows, kind, values, using, cut, progress)
+    trial = gate_trial.cross_validate(rows, kind, values, using, cut, progress)
     outcome = GateOutcome.of(rows, trial.seeks)
     ranking = GateRanking.of(rows, trial.scores, trial.correct_without)
     return GateEvaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
 
 
 def resources(llm: "str | LLM | None") -> "Resources":
-    """Return what gates may use: the LLM, where one is given, asked for the same only once."""
+    """Return the resources of gates: the LLM, if there is one, through a client that repeats no request."""
     from kcard.gates.base import Resources
     from kcard.integrators.assembly import Endpoint, make_llm
     from kcard.llms.client import LLMClient
@@ -334,16 +334,16 @@ def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":
     return read_records(records) if isinstance(records, Path | str) else records
 
 
-# Calibrating: every gate compared on the user's own records, and the one that is worth it made ready to be used.
+# Calibrate: compare all gates on the user's own records, and configure the best one if it pays off.
 
-NOT_COMPARED = {"calibrated", "never", "always", "random"}  # what the others are compared with
-ENOUGH = 50  # records on which the gate of every later question may be chosen
-SLOW = {"skr-fine-tuned"}  # minutes a fold; compared where it is named
+NOT_COMPARED = {"calibrated", "never", "always", "random"}  # baselines of the comparison
+ENOUGH = 50  # minimum number of records for changing the config
+SLOW = {"skr-fine-tuned"}  # takes minutes per fold; compared only if it is named
 
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """The comparison, and what it comes to. `candidates`: the gates that were compared, by name."""
+    """The comparison and the recommendation. `candidates`: the gates that were compared, by name."""
 
     comparison: "Calibration"
     choice: "Recommendation"
@@ -352,7 +352,7 @@ class CalibrationResult:
 
     @property
     def gate(self) -> str:
-        """The gate to use: the chosen one, else what needs no gate."""
+        """Return the gate to use: the recommended one, else the best baseline."""
         chosen = self.choice.gate
         return self.comparison.reference.name if chosen is None else chosen.gate
 
@@ -374,12 +374,12 @@ def calibrate(
 ) -> CalibrationResult:
     """Compare gates on records, each held out in turn; nothing is written (see `keep`).
 
-    `settings`: the kinds' own, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
-    as its turn comes. Kinds that take minutes a fold are compared only where they are named.
+    `settings`: of the kinds, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
+    before it is tried. Kinds that take minutes per fold are compared only if they are named.
 
-    Raises UsageError for records, a budget or a gate that can't be used.
+    Raises UsageError for unsuitable records, a wrong budget and an unknown gate.
     """
-    from kcard.evaluation.gates.calibration import GateCandidate, cache_embeddings, choose, compare_gates
+    from kcard.evaluation.gates.calibration import GateCandidate, cache_embeddings, compare_gates, recommend
     from kcard.gates import base
 
     rows = _records(records)
@@ -389,7 +389,7 @@ def calibrate(
     settings = settings or {}
     if strange := sorted(set(settings) - set(names)):
         raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
-    # Candidates share one encoder, but for those whose settings name their own.
+    # Candidates share one encoder, except those whose settings name another.
     client = resources(llm)
     shared = cache_embeddings(client, {})
     candidates = {}
@@ -400,14 +400,14 @@ def calibrate(
     comparison = compare_gates(
         rows, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
     )
-    return CalibrationResult(comparison, choose(comparison), rows, candidates)
+    return CalibrationResult(comparison, recommend(comparison), rows, candidates)
 
 
 def keep(result: CalibrationResult) -> tuple[str, Path]:
-    """Fit the chosen gate on all records, keep it under the kcard home, and have `kcard ask` use it.
+    """Fit the recommended gate on all records, store it under the kcard home, and configure `kcard ask` to use it.
 
-    Returns what was written as ask.gate (a gate's name, or its file), and the config file where it stands. Raises
-    UsageError where either can't be written.
+    Returns the value of ask.gate (a gate's name, or its file) and the config file. Raises UsageError if either file
+    can't be written.
     """
     from kcard.config_file import write_setting
     from kcard.evaluation.gates.calibration import fit_chosen_gate
@@ -431,7 +431,7 @@ def keep(result: CalibrationResult) -> tuple[str, Path]:
     return value, config
 
 
-# Analyses of records: what the papers report of gates, as tables and plots.
+# Analyses of records: the papers' results about gates, as tables and plots.
 
 
 @documented
@@ -451,14 +451,14 @@ def analyse(
 ) -> "GateAnalysis":
     """Analyse records of one or more tasks. The analyses are those of kcard.evaluation.gates.analyses.analysis.
 
-    In Python, records may also be given by task. `report` is called with how many steps are done, and of how many.
+    In Python, records may also be passed by task. `report` is called with the numbers of finished and of all steps.
 
     Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
     """
-    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find
+    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find_analysis
     from kcard.gates.records import read_records
 
-    run = find(name)
+    run = find_analysis(name)
     # The records of each file go under its name.
     if isinstance(records, Mapping):
         tasks = records
@@ -467,7 +467,7 @@ def analyse(
         for path in map(Path, [records] if isinstance(records, Path | str) else records):
             task = path.name.split(".")[0]
             if task in tasks:
-                raise UsageError(f"--records {path}: there is another file named {task}: rename one of them")
+                raise UsageError(f"--records {path}: another file is also named {task}: rename one of them")
             tasks[task] = read_records(path)
     more = () if report is None else (report,)
     return run(AnalysisInputs(tasks, settings or {}, resources(llm), *more))

@@ -10,21 +10,21 @@ from kcard.manifest import MANIFEST, Manifest
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
-    from kcard.hub.client.connection import Credentials, Who
-    from kcard.hub.client.transfer import Listed, PublishedVersion
+    from kcard.hub.client.connection import Credentials, HubUser
+    from kcard.hub.client.transfer import ListedCard, PublishedVersion
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
 __all__ = ["credentials", "listed", "login", "logout", "publish", "pull", "push", "whoami"]
 
 
-# publish: a draft becomes a version of the hub, once it has passed what was asked of it.
+# Publish a draft as a version of the hub, once it has passed its checks.
 
-LARGE = 200_000_000  # bytes of weights; a larger model takes minutes to write fifty documents on a CPU
+LARGE = 200_000_000  # bytes of weights; a larger model takes minutes to generate fifty documents on a CPU
 
 
 class HasFolder(Protocol):
-    """A card, or anything else that lies in a folder."""
+    """A card, or anything else with a folder."""
 
     @property
     def folder(self) -> Path: ...
@@ -105,36 +105,36 @@ def publish(
 ) -> "Version | PublishedVersion":
     """Publish a card as its next version, which is immutable and verified on every read.
 
-    `report` is called with a sentence on what the privacy scan found, and where the hub has this version already that
-    the card is unchanged. A card is scanned once: what was found is remembered in the cache. `progress`: whether bars
-    on stderr show the upload to a hub elsewhere, which is any that speaks the Hugging Face Hub's protocol.
+    `report` is called with a sentence on the findings of the privacy scan, and one if the hub has this version already.
+    A card is scanned only once: its findings are cached. `progress`: whether to show the upload to a remote hub, which
+    may be any with the Hugging Face Hub's protocol, as bars on stderr.
 
-    Raises HubError where there is no such draft, its exam is below what was asked (or was not taken), or
-    `strict` finds private data; and what Hub.publish raises. Nothing is published then. For another hub: HubError
-    where it refuses or does not answer; what was uploaded so far need not be uploaded again.
+    Raises HubError if there is no such draft, if its exam is below `min_recall` or `min_factuality` (or was not taken),
+    if `strict` finds private data, and if a remote hub refuses or does not answer; and what Hub.publish raises. Nothing
+    is published then; finished uploads need not be repeated.
     """
     from kcard.cards.card import Card
-    from kcard.evaluation.privacy import DOCUMENTS, summary
-    from kcard.hub.registry import Hub, draft
+    from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
+    from kcard.hub.registry import Hub, find_card_folder
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
     name = card if card is None or isinstance(card, str | Path) else card.folder
     report = report or (lambda _: None)
-    source = Card.open(draft(settings().drafts, name))
+    source = Card.open(find_card_folder(settings().drafts, name))
     if min_recall is not None or min_factuality is not None:
         from kcard.evaluation.exam import check_exam
 
         check_exam(source, {"recall": min_recall, "factuality": min_factuality})
 
-    # Private data, in its files and in what its model writes. Loading the card takes long with many weights, or with
-    # some that lie elsewhere (a base, a card by reference).
+    # Look for private data in its files and in the output of its model. Loading the card takes long if its weights are
+    # large, or not in its folder (a base, a card by reference).
     weights = [source.folder / name for name in source.manifest.files if name.endswith(".safetensors")]
     large = source.manifest.has_model and (
         source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
     )
-    leaks = summary(source, documents=0 if large and not strict else DOCUMENTS)
+    leaks = summarise_scan(source, documents=0 if large and not strict else DOCUMENTS)
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:
@@ -174,43 +174,43 @@ def credentials() -> "Credentials":
     return Credentials(settings().home / TOKENS)
 
 
-def login(hub: str, token: str) -> "Who":
-    """Keep a token for a hub, once the hub has accepted it: the Python twin of `kcard login`.
+def login(hub: str, token: str) -> "HubUser":
+    """Store a token for a hub, once the hub has accepted it; `kcard login` does the same.
 
-    Raises UsageError for what is no address or no token, or a token of another hub, which is not sent; HubError
-    where the hub does not accept it or does not answer. Nothing is stored then.
+    Raises UsageError for an invalid address or token, and for a token of another hub, which is not sent; HubError if
+    the hub does not accept it or does not answer. Nothing is stored then.
     """
-    from kcard.hub.client.connection import address, check_token, is_hugging_face, who
+    from kcard.hub.client.connection import check_token, fetch_user, is_hugging_face, normalise_url
 
-    url = address(hub)
+    url = normalise_url(hub)
     if not is_hugging_face(url):  # there `hf auth login` keeps the token; `store` says so
         check_token(url, token)
-        user = who(url, token)
+        user = fetch_user(url, token)
     credentials().store(url, token)
     return user
 
 
 def logout(hub: str) -> bool:
-    """Forget the token for a hub; return whether there was one. The hub still accepts it: revoke it there."""
-    from kcard.hub.client.connection import address
+    """Delete the stored token of a hub; return whether there was one. It stays valid until it is revoked on the hub."""
+    from kcard.hub.client.connection import normalise_url
 
-    return credentials().forget(address(hub))
-
-
-def whoami(hub: str) -> "Who":
-    """Return the user that a hub knows by the stored token; HubError where nobody is logged in there."""
-    from kcard.hub.client.connection import address, who
-
-    url = address(hub)
-    return who(url, credentials().token(url))
+    return credentials().forget(normalise_url(hub))
 
 
-def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[Listed]":
-    """List the cards of a hub that the user may see, the last changed first; `text` in their name or tags."""
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import listed as listed_there
+def whoami(hub: str) -> "HubUser":
+    """Return the user of the stored token of a hub. Raises HubError if nobody is logged in."""
+    from kcard.hub.client.connection import fetch_user, normalise_url
 
-    url = address(hub)
+    url = normalise_url(hub)
+    return fetch_user(url, credentials().token(url))
+
+
+def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[ListedCard]":
+    """List the cards of a hub that the user may see, latest change first. `text`: in their name or tags."""
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import list_cards as listed_there
+
+    url = normalise_url(hub)
     return listed_there(url, credentials().token(url), text, limit=limit)
 
 
@@ -223,15 +223,15 @@ def push(
     aliases: Sequence[str] = (),
     progress: bool = False,
 ) -> "PublishedVersion":
-    """Publish a card's folder, which was checked, to a hub; what `kcard.publish` does once a card has passed."""
+    """Publish a card's folder on a remote hub, as `kcard.publish` does once the card has passed its checks."""
     from kcard.cards.model_card import readme
     from kcard.hub.checks.content import check_contents
-    from kcard.hub.client.connection import address
+    from kcard.hub.client.connection import normalise_url
     from kcard.hub.client.transfer import RemoteReference
-    from kcard.hub.client.transfer import push as push_there
+    from kcard.hub.client.transfer import push_card as push_there
     from kcard.hub.versions import check_alias
 
-    url = address(hub)
+    url = normalise_url(hub)
     for alias in aliases:
         check_alias(alias)
         if alias == "main":
@@ -286,42 +286,41 @@ def pull(
     local: "Hub | None" = None,
     progress: bool = False,
 ) -> "Version | Path":
-    """Fetch a card from a hub, whole or not at all: the Python twin of `kcard pull ns/name --hub URL`.
+    """Fetch a card from a hub, atomically; `kcard pull ns/name --hub URL` does the same.
 
     card     namespace/name (its newest version), or namespace/name@ and a tag, a branch or a commit
     folder   a new folder for it; None: it becomes a version of the local hub, where `kcard ask` finds it
     local    the local hub (default: under KCARD_HOME)
 
-    Every sha256 of its manifest is checked. A download that broke off goes on with the files that it lacks. Raises
-    UsageError for a reference that can't be one or a folder that is there, UnknownCard where the hub has no such
-    card, HubError where it does not answer, refuses or exceeds a limit, or the local hub has another card of that name,
-    CardError for a file that no card may have, DamagedCard where it sends something else than its manifest says.
-    Nothing is placed then.
+    Every sha256 of its manifest is checked, and an interrupted download is resumed. Raises UsageError for an invalid
+    reference or an existing folder, UnknownCard if the hub has no such card, HubError if it does not answer, refuses or
+    exceeds a limit, or if the local hub has another card of that name, CardError for a file that no card may have,
+    DamagedCard if a file differs from its manifest. Nothing is stored then.
     """
-    from kcard.hub.client.connection import address
-    from kcard.hub.client.transfer import RemoteReference, fetched, install
+    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.transfer import RemoteReference, download_card, install_card
     from kcard.hub.registry import Hub
-    from kcard.hub.storage import check_new, explained
+    from kcard.hub.storage import check_new_folder, explain_os_errors
 
-    url, reference = address(hub), RemoteReference.parse(card)
+    url, reference = normalise_url(hub), RemoteReference.parse(card)
     token = credentials().token(url)
-    target = None if folder is None else check_new(Path(folder))
+    target = None if folder is None else check_new_folder(Path(folder))
     downloads = settings().home / DOWNLOADS
     with (
-        explained(f"can't pull {card}"),
-        fetched(url, token, reference, downloads, progress=progress) as verified,
+        explain_os_errors(f"can't pull {card}"),
+        download_card(url, token, reference, downloads, progress=progress) as verified,
     ):
         if target is not None:
-            return install(verified, target)
+            return install_card(verified, target)
         local = local or Hub()
         refuse_namesake(local, verified, url, token, reference.repository)
         return local.publish(verified)
 
 
 def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, repository: str) -> None:
-    """Raise HubError where the local hub has a card of that name which never was in the repository.
+    """Raise HubError if the local hub has a card of that name that never was in the repository.
 
-    A card of somebody else must not become the newest version of one that the user has asked so far.
+    Somebody else's card must not become the newest version of a card that the user has used so far.
     """
     from kcard.hub.client.transfer import has_published_version
 

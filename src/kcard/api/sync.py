@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from kcard.evaluation.records import Mean
     from kcard.evaluation.retention import Retention, SyncRecord
     from kcard.training.next_version import NextVersion, Way
-    from kcard.training.update import Changes
+    from kcard.training.options import TrainOptions
+    from kcard.training.update import Changes, Previous
 
 __all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
 
 
 @dataclass(frozen=True)
 class SyncForecast:
-    """How the next version would be made, as far as can be told in advance.
+    """How the next version would be made, as far as this is known in advance.
 
     way      indexed, continued (from the card's weights) or trained (from scratch)
-    why      it must be trained from scratch; empty if it need not be, or if that was requested
-    seconds  what training the card from scratch took; None if unrecorded
+    why      the reason for training from scratch; empty if it is not needed, or was requested
+    seconds  expected time of training from scratch; None if unknown
     """
 
     way: "Way"
@@ -42,11 +43,11 @@ class SyncResult:
     """The result of a sync.
 
     changes  between the card and the folder
-    refused  why nothing may be done without allow_removal; empty if it may
+    refused  why the sync needs allow_removal; empty if it does not
     folder   of the next version; None if nothing was written
-    record   what travels with that version
+    record   the record of the sync, which is stored with that version
     version  its reference on the local hub; empty if it was not published
-    foreseen  of a dry run that found something to do
+    foreseen  the forecast of a dry run that found changes
     """
 
     card: str
@@ -91,130 +92,171 @@ def sync(
     ] = None,
     report: Callable[[Any], None] | None = None,
 ) -> SyncResult:
-    """Compare a folder with what a card learned from it, and train the next version: it learns what was added, forgets
-    what was removed, and keeps the rest.
+    """Compare a folder with what a card learned from it, and train the next version, which learns what was added,
+    forgets what was removed and keeps the rest.
 
-    What the model remembers is measured; where it recalls what was removed, or less of what stays, it is trained from
-    scratch. `report` is called with the events of training (kcard.training.progress) and of asking
+    What the model remembers is measured; if it still recalls what was removed, or recalls less of what stays, it is
+    trained from scratch. `report` is called with the events of training (kcard.training.progress) and of measuring
     (kcard.evaluation.recall).
 
-    The files of `folder` are only read. Until the next version is whole the card stays as it is. Raises UsageError
-    where more than half of the passages are gone and `allow_removal` is not given, and for a card that can't be
-    updated; CorpusError for a folder that is missing or empty; CardError where the card has changed meanwhile; and what
+    The files of `folder` are only read, and the card stays as it is until the next version is complete. Raises
+    UsageError if more than half of the passages are gone and `allow_removal` is not set, and for a card that can't be
+    updated; CorpusError for a folder that is missing or empty; CardError if the card changes meanwhile; and what
     training raises.
     """
-    from kcard.evaluation.records import EXAM
-    from kcard.evaluation.retention import read_sync
-    from kcard.hub.registry import Hub
-    from kcard.text import words
-    from kcard.training.corpus import read_corpus
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
-    from kcard.training.output import claim, mend
+    from kcard.training.output import check_output
     from kcard.training.progress import Note, silent
-    from kcard.training.update import compare, previous
 
     start, notify = time.monotonic(), report or silent
 
-    # The card's last version, whose passages must be there to be compared.
-    if isinstance(card, str) and Path(card).name == card:
-        mend(settings().drafts / card)
-    before = previous(card)
-    name, manifest = before.card.name, before.card.manifest
-    if manifest.evidence == "hashes":
-        raise UsageError(
-            f"{name} carries only hashes of its passages, which can't be compared with a folder: train "
-            "it with evidence passages"
-        )
+    # What has changed since the card's last version.
+    before = last_version(card)
+    name = before.card.name
     options = before.arguments(
         TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
     )
     check(options)
-
-    # What has changed; where more than half is gone, it may be another folder.
-    whole = manifest.has_model and options.objective == "clm"
-    corpus = read_corpus(Path(folder), options.field, whole=whole, readers=None)
-    changes = compare(before.passages, corpus, allow_removal=allow_removal)
+    changes = changes_since(before, Path(folder), options, allow_removal)
     gone, refused = len(changes.removed), ""
     if not allow_removal and 2 * gone > changes.before:
         refused = (
-            f"{gone} of the {changes.before} passages of {name} are not there: check that it is the card's folder and "
-            "is whole, or remove them with --allow-removal"
+            f"{gone} of the {changes.before} passages of {name} are missing: check that this is the card's complete "
+            "folder, or remove them with --allow-removal"
         )
     if not (changes or retrain):
         return SyncResult(name, changes, refused)
+
+    # How the next version will be made; a dry run ends here.
     next_version = NextVersion.of(before, changes, options, notify)
     if dry_run:
-        way, why = next_version.forecast(scratch=retrain)
-        last = read_sync(before.card.folder)
-        # Training from scratch took as long as the last version did, if that was made so.
-        is_whole = manifest.updates is None if last is None else last.way == "trained"
-        seconds = manifest.training.seconds if is_whole and way == "trained" else None
-        return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
+        return SyncResult(name, changes, refused, foreseen=forecast(next_version, retrain))
     if refused:
         raise UsageError(f"{folder}: {refused}")
-    for file in changes.held:
+    for file in changes.unread:
         notify(
             Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
 
-    # The next version is written in place of the last one, and that of a published one as a draft.
+    # Train it in the folder of the last version, or as a draft if that one is published; then examine it.
     output = before.card.folder
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
-    claim(output, name)
-
-    # What an update leaves stale: the description, and the exam unless it is taken again.
-    forgotten = {word for source in changes.forgotten for word in words(source.text)}
-    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(next_version.manifest.description)) & (forgotten - remaining)):
-        notify(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
-    if not exam and (before.card.folder / EXAM).is_file():
-        notify(
-            Note(
-                "the last version's exam does not hold for the next: take it again "
-                f"(kcard exam {next_version.manifest.name})"
-            )
-        )
-    record = _write(next_version, output, retrain, start)
+    check_output(output, name)
+    report_stale(next_version, exam)
+    record = write_next_version(next_version, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
 
         examine(output, report=report)
     if not publish:
         return SyncResult(name, changes, "", output, record)
+
+    # Publish it.
+    from kcard.hub.registry import Hub
+
     hub = Hub()
     version = hub.publish(output)
     earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
     if changes.forgotten and earlier:
         notify(
             Note(
-                f"earlier versions on the hub may still hold what was removed: {', '.join(earlier)}; "
+                f"earlier versions on the hub may still contain what was removed: {', '.join(earlier)}; "
                 f"`kcard remove {earlier[0]}` deletes one"
             )
         )
     return SyncResult(name, changes, "", output, record, version.reference)
 
 
-def _write(next_version: "NextVersion", output: Path, scratch: bool, start: float) -> "SyncRecord":
-    """Write the next version, measured; nothing where the card has changed since it was read."""
+def last_version(card: str | Path) -> "Previous":
+    """Return the card's last version. Raises UsageError if it has only hashes of its passages."""
+    from kcard.training.output import recover_output
+    from kcard.training.update import previous
+
+    if isinstance(card, str) and Path(card).name == card:
+        recover_output(settings().drafts / card)
+    before = previous(card)
+    if before.card.manifest.evidence == "hashes":
+        raise UsageError(
+            f"{before.card.name} carries only hashes of its passages, which can't be compared with a folder: train it "
+            "with evidence passages"
+        )
+    return before
+
+
+def changes_since(
+    before: "Previous", folder: Path, options: "TrainOptions", allow_removal: bool
+) -> "Changes":
+    """Compare the folder with the passages of the card's last version."""
+    from kcard.training.corpus import read_corpus
+    from kcard.training.update import compare
+
+    whole = before.card.manifest.has_model and options.objective == "clm"
+    corpus = read_corpus(folder, options.field, whole=whole, readers=None)
+    return compare(before.passages, corpus, allow_removal=allow_removal)
+
+
+def forecast(next_version: "NextVersion", scratch: bool) -> SyncForecast:
+    """Return how the next version would be made, and the time if that is known from the last one."""
+    from kcard.evaluation.retention import read_sync
+
+    card = next_version.before.card
+    way, why = next_version.forecast(scratch=scratch)
+    last = read_sync(card.folder)
+    # Training from scratch takes as long as the last version did, if that was trained from scratch too.
+    was_trained = card.manifest.updates is None if last is None else last.way == "trained"
+    seconds = card.manifest.training.seconds if was_trained and way == "trained" else None
+    return SyncForecast(way, why, seconds)
+
+
+def report_stale(next_version: "NextVersion", exam: bool) -> None:
+    """Report what the update makes stale: words of the description, and the exam unless it is taken again."""
+    from kcard.evaluation.records import EXAM
+    from kcard.text import words
+    from kcard.training.progress import Note
+
+    changes, manifest = next_version.changes, next_version.manifest
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(manifest.description)) & (forgotten - remaining)):
+        next_version.report(
+            Note(f"the description still says {', '.join(left)}, which only removed passages did")
+        )
+    if not exam and (next_version.before.card.folder / EXAM).is_file():
+        next_version.report(
+            Note(
+                "the exam of the last version does not apply to the next one: take it again "
+                f"(kcard exam {manifest.name})"
+            )
+        )
+
+
+def write_next_version(
+    next_version: "NextVersion", output: Path, scratch: bool, start: float
+) -> "SyncRecord":
+    """Train the next version into `output`, and measure what it remembers. `start`: of the sync, in monotonic time.
+
+    Raises CardError, and writes nothing, if the card has changed since it was read.
+    """
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
-    from kcard.training.output import fresh
+    from kcard.training.output import replacing_output
     from kcard.training.progress import Note
 
     before, changes = next_version.before, next_version.changes
     last = read_sync(before.card.folder)
-    with fresh(output) as partial:
+    with replacing_output(output) as partial:
         card, way, why = next_version.write(partial, scratch=scratch)
         recall = _recall(next_version, partial)
         first = last.first if last is not None else _mean(recall.before if recall else None)
+
+        # Train from scratch if the update went wrong; `why` stays empty if it did not.
         if way == "continued" and recall is not None:
-            # Why the model must be trained from scratch; empty where it need not.
             if not recall.forgotten:
                 why = "it still recalls what was removed"
             elif not recall.learned:
-                why = "it recalls little of what has come"
+                why = "it recalls little of what was added"
             elif not recall.kept:
                 why = "it recalls less of what stays"
             else:
@@ -225,6 +267,8 @@ def _write(next_version: "NextVersion", output: Path, scratch: bool, start: floa
             partial.mkdir()
             card, way, _ = next_version.write(partial, scratch=True)
             recall = _recall(next_version, partial)
+
+        # Seal it with a record of the sync.
         record = SyncRecord(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             updates=before.sha256,
@@ -262,8 +306,8 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         staying,
         new,
         revision.removed,
-        seed=next_version.given.seed,
-        device=next_version.given.device or "cpu",
+        seed=next_version.options.seed,
+        device=next_version.options.device or "cpu",
         report=next_version.report,
     )
 
@@ -273,9 +317,9 @@ def _mean(recall: "Mean | None") -> float:
     return 0.0 if recall is None else recall.mean
 
 
-# watch: a card follows its folder, one sync after each change.
+# Watch a folder, and sync its card after each change.
 
-# (inode, time of change in ns, size) of every file by its path; None where it can't be looked at
+# Inode, time of the last change in ns and size of every file, by path; None for a file that can't be read
 State = Mapping[str, tuple[int, int, int] | None]
 
 
@@ -289,10 +333,10 @@ def watch(
     wait: Callable[[float], None] = time.sleep,
     **options: Any,
 ) -> None:
-    """Sync now, and again whenever the folder has changed and was then left alone for `interval` seconds. Until Ctrl-C.
+    """Sync now, and again once the folder has changed and then stayed the same for `interval` seconds; until Ctrl-C.
 
-    It looks at the files every `interval` seconds, which works on network file systems, too. `done` is called after
-    each sync, `failed` where one raised an error: the card is as it was then, and the next change is tried again.
+    The files are polled every `interval` seconds, which works on network file systems, too. `done` is called after
+    each sync, `failed` if one raised an error, which leaves the card as it was; the next change is tried again.
     `options`: those of kcard.sync. Raises UsageError for a wrong interval, KeyboardInterrupt, and TrainingInterrupted.
     """
     if not interval > 0:
@@ -301,7 +345,7 @@ def watch(
     while True:
         state = _state(root)
         if state != seen:
-            # A folder that is being written to is left alone until it stays the same.
+            # Wait until the folder is no longer written to.
             while seen is not None:
                 wait(interval)
                 if (later := _state(root)) == state:

@@ -1,4 +1,4 @@
-"""train: a corpus becomes a card, and the card takes its exam; or many corpora become many cards."""
+"""Train a card on a corpus and examine it, or train a card on each of many corpora."""
 
 import shutil
 from collections.abc import Callable
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ONE_CARD", "estimate_training", "train", "train_many"]
 
-ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # what no two cards have in common
-COLUMNS = (
-    "name",
-    "description",
-    "domain",
-    "licence",
-    "language",
-    "knowledge_date",
-)  # of a table, beside corpus
+ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # options that belong to one card
+# Of a table, besides corpus.
+COLUMNS = ("name", "description", "domain", "licence", "language", "knowledge_date")
 
 
 @documented
@@ -55,12 +49,12 @@ def train(
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
-    `options` are a TrainOptions; those that are given by name take the place of its own. `report` is called with the
-    events of training (kcard.training.progress) and of the exam (kcard.evaluation.recall). The exam's result lies in
-    the card's folder (kcard.evaluation.records.read_exam); with `update`, so does what the update made it forget.
+    `options`: a TrainOptions; options passed by name override its values. `report` is called with the events of
+    training (kcard.training.progress) and of the exam (kcard.evaluation.recall). The exam is stored in the card's
+    folder (kcard.evaluation.records.read_exam); with `update`, so is what the update made the card forget.
 
-    A card of the same name that already lies in `output` is replaced once the new one is whole. Raises UsageError,
-    CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
+    A card of the same name in `output` is replaced once the new one is complete. Raises UsageError, CorpusError,
+    ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     from kcard.training.options import with_preset
     from kcard.training.progress import Note, silent
@@ -70,15 +64,18 @@ def train(
     if exam_evidence is not None:
         from kcard.selectors.evidence import open_evidence
 
-        open_evidence(str(exam_evidence))  # a wrong name is an error before hours of training, not after
+        open_evidence(str(exam_evidence))  # raises for a wrong name before hours of training, not after
+    # Train the card.
     if chosen.update is None or exam is False:
         from kcard.training.train import train as train_card
 
         card = train_card(corpus, chosen, report=report)
     else:
-        from kcard.evaluation.retention import update
+        from kcard.evaluation.retention import update_card
 
-        card = update(corpus, chosen, report=report)
+        card = update_card(corpus, chosen, report=report)
+
+    # Examine it, if there is something to ask.
     examined = card.manifest.has_model if exam is None else exam
     hashed = card.manifest.evidence == "hashes"
     if examined and chosen.update is not None and hashed:
@@ -102,28 +99,28 @@ def train(
 def _examine_both(
     card: "Card", evidence: str | Path | None, device: str, report: Callable[[Any], None]
 ) -> "Card":
-    """Examine a card of both whose kind was left to us; a model that is worse than the index is left out.
+    """Examine a card of kind both that was chosen automatically, and drop its model if it does worse than the index.
 
-    The exam that is written is that of what is left, by the same answers.
+    The exam that is stored is that of the remaining card, by the same answers.
     """
     from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import take_exam
     from kcard.evaluation.recall import Scorer, load_checker
-    from kcard.evaluation.target import find
+    from kcard.evaluation.target import find_target
     from kcard.training.output import without_model
     from kcard.training.progress import Note
 
-    sitting = take_exam(find(card.folder), None, device=device, report=report)
-    if fault := sitting.fault():
+    exam_answers = take_exam(find_target(card.folder), None, device=device, report=report)
+    if fault := exam_answers.explain_weak_model():
         card = without_model(card)
-        sitting = sitting.of_index(card)
+        exam_answers = exam_answers.drop_model(card)
         report(
             Note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
         )
-    target = sitting.target
+    target = exam_answers.target
     independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
     judge, name = load_checker("minilm", device)
-    result, answers = sitting.exam(Scorer(judge, target.own_evidence, independent, report), name)
+    result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, report), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
 
@@ -145,7 +142,7 @@ def estimate_training(
 
 
 def _device(card: "Card", options: TrainOptions) -> str:
-    """Return the device of the exam: that of training."""
+    """Return the device of the exam, which is that of training."""
     on_a_base = "device" in card.manifest.training.hyperparameters
     return options.execution.place(launch()[2]) if on_a_base else "cpu"
 
@@ -162,16 +159,16 @@ def train_many(
     """Train and examine a card of each corpus; `kcard train-many` does the same.
 
     corpora   a folder with a sub-folder for each; or a table (.csv, .tsv, .jsonl) with the column `corpus`, whose
-              paths start from its own folder, and if wanted COLUMNS
+              paths are relative to its folder, and optionally COLUMNS
     output    folder for the cards' folders, which all workers must share; None: the drafts under the kcard home
-    resume    go on with a run that was interrupted, or in which cards failed: train only what is not finished
-    cluster   where to train; None: one card after the other in this process
-    progress  called with (cards done, of how many)
-    options   those of train and TrainOptions that the cards have in common; a table's take their place
+    resume    train only the cards that an earlier run did not finish, or that failed in it
+    cluster   where to train; None: one card after another in this process
+    progress  called with the numbers of finished and of all cards
+    options   those of train and TrainOptions, for all cards; those of a table override them
 
     Returns a row for each card, in the order of the corpora: `card`, its name, `options`, `folder`, and `recall` on its
-    own corpus or None; or the `error` of one that failed, which costs only itself. Raises UsageError for wrong options
-    or corpora, ClusterError, and TrainingInterrupted; cards that are finished stay.
+    own corpus or None; or the `error` of a card that failed. Raises UsageError for wrong options or corpora,
+    ClusterError, and TrainingInterrupted; finished cards are kept.
     """
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
@@ -179,8 +176,10 @@ def train_many(
     names = {*declared(TrainOptions), "exam", "exam_evidence"} - ONE_CARD
     if strange := sorted(set(options) - names):
         raise UsageError(
-            f"{strange[0]} is not an option of many cards: choose among {', '.join(sorted(names))}"
+            f"{strange[0]} is not an option for many cards: choose among {', '.join(sorted(names))}"
         )
+
+    # The options of each card, ready for workers.
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
     there = {"device": worker_device(cluster, device)} if "device" in options else {}
@@ -197,10 +196,11 @@ def train_many(
         manifest = Path(row["folder"]) / MANIFEST
         if not manifest.is_file() or file_digest(manifest) != row["manifest"]:
             raise UsageError(
-                f"its worker wrote the card to {manifest.parent}, which is not shared with this machine: name a folder "
-                "on a shared file system with --output"
+                f"its worker wrote the card to {manifest.parent}, which is not shared with this machine: choose a "
+                "folder on a shared file system with --output"
             )
 
+    # Train the cards; the file of results is needed only to resume.
     path = folder / ".train-many.jsonl"
     results = complete_rows(
         _train_row,
@@ -218,7 +218,7 @@ def train_many(
 
 
 def _train_row(card: str, options: Row) -> Row:
-    """Train a card and examine it, going on from a checkpoint in its folder."""
+    """Train and examine a card, from the checkpoint in its folder if there is one."""
     from kcard.evaluation.records import read_exam
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
@@ -231,7 +231,7 @@ def _train_row(card: str, options: Row) -> Row:
 
 
 def corpora_by_card(path: Path) -> dict[str, Row]:
-    """Return the options of each card by its name; files beside the folders are left out."""
+    """Return the options of each card by its name; files next to the folders are ignored."""
     from kcard.training.output import name_from
 
     rows: list[tuple[str, Row]] = []
@@ -244,19 +244,19 @@ def corpora_by_card(path: Path) -> dict[str, Row]:
     for where, row in rows:
         values = {key: str(value) for key, value in row.items() if value not in (None, "")}
         if "corpus" not in values or not set(values) <= {"corpus", *COLUMNS}:
-            raise UsageError(f"{where}: expected the columns corpus and, if wanted, {', '.join(COLUMNS)}")
+            raise UsageError(f"{where}: expected the column corpus and optionally {', '.join(COLUMNS)}")
         corpus = (path if path.is_dir() else path.parent).absolute() / Path(values["corpus"]).expanduser()
         if not corpus.exists():
             raise UsageError(f"{where}: the corpus {corpus} does not exist")
         name = values.get("name") or name_from(corpus)
         if name in cards:
             raise UsageError(
-                f"{cards[name]['corpus']} and {corpus} would both become the card {name!r}: give them names in a table"
+                f"{cards[name]['corpus']} and {corpus} would both become the card {name!r}: name them in a table"
             )
         cards[name] = values | {"corpus": str(corpus), "name": name}
     if not cards:
         raise UsageError(
-            f"{path} holds no corpora: expected a folder with a sub-folder for each, or a table (.csv, .tsv, .jsonl) "
-            "with the column corpus"
+            f"{path} contains no corpora: expected a folder with a sub-folder for each, or a table (.csv, .tsv, "
+            ".jsonl) with the column corpus"
         )
     return cards

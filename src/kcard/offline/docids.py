@@ -30,14 +30,14 @@ __all__ = [
     "QuestionWords",
     "Retriever",
     "TargetSequence",
-    "blank",
     "docid_loss",
-    "embedded",
+    "embed_questions",
     "epochs",
     "ids_of",
     "queries_per_passage",
-    "questions",
+    "questions_to_embed",
     "steps_needed",
+    "zero_embeddings",
 ]
 
 
@@ -97,8 +97,8 @@ def docid_loss(
 
 # Target sequences: a text and, with docids, the texts that follow in its passage, each after its docid.
 #
-# The answer to a question is often in the sentence after the nearest one, and a card that goes on generates both. Since
-# every text follows its own docid, it is learned once, wherever a sequence begins.
+# The answer to a question is often in the sentence after the nearest one, and a card that continues generates both.
+# Since every text follows its own docid, it is learned once, wherever a sequence begins.
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class TargetSequence:
         recipe: Recipe,
         goes_on: Sequence[bool] = (),
     ) -> "TargetSequence":
-        """Tokenise `texts`. An empty `goes_on` means that no text goes on."""
+        """Tokenise `texts`. With an empty `goes_on`, no text continues in the next one."""
         room = recipe.positions - recipe.vectors - 3
         ids = [ids[: room * 2 // 3] for ids in ids_of(tokenizer, texts)]
         follows = goes_on if docids.count and goes_on else [False] * len(ids)
@@ -138,7 +138,7 @@ class TargetSequence:
         return self.room - self.room * 2 // 3
 
     def of(self, row: int, count: int = 1) -> tuple[int, ...]:
-        """Return up to `count` texts from `row` on, the first without its docid, as far as there is room.
+        """Return up to `count` texts from `row` on, as far as there is room; the first without its docid.
 
         They end with the docid of the text that would follow, or with </s> at the end of the passage.
         """
@@ -243,13 +243,13 @@ def queries_per_passage(passes: float, recipe: Recipe) -> int:
     return max(fewest, min(most, round(passes / recipe.reused)))
 
 
-def questions(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe, queries: int) -> list[str]:
+def questions_to_embed(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe, queries: int) -> list[str]:
     """Return the texts to embed: each passage, followed by its pseudo-queries."""
     rng = Random(derive_seed(recipe.seed, "queries"))
     return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(queries)))]
 
 
-def embedded(questions: Sequence[str]) -> "Tensor":
+def embed_questions(questions: Sequence[str]) -> "Tensor":
     """Return sentence embeddings, (questions, 384)."""
     import torch
 
@@ -260,7 +260,7 @@ def embedded(questions: Sequence[str]) -> "Tensor":
         return torch.from_numpy(embed(questions))
 
 
-def blank(questions: Sequence[str]) -> "Tensor":
+def zero_embeddings(questions: Sequence[str]) -> "Tensor":
     """Return zeros of the same shape, which take no memory, for a trial run."""
     import torch
 

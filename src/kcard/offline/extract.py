@@ -21,19 +21,19 @@ __all__ = [
     "AnswerCandidate",
     "Extract",
     "SentenceQuote",
-    "asked_about",
-    "candidates",
+    "confidence_features",
+    "content_stems",
     "coverage",
     "examine",
     "extract",
     "extract_all",
-    "features",
-    "joined",
     "nearness",
     "polarity",
     "probability",
-    "quoted",
-    "supports_of",
+    "quote_sentences",
+    "rank_candidates",
+    "score_sentences",
+    "sentence_text",
 ]
 
 
@@ -76,7 +76,7 @@ class AnswerCandidate:
         return behind or self.reading.sentences
 
 
-def candidates(
+def rank_candidates(
     question: str,
     form: Form,
     passages: Sequence[str],
@@ -101,7 +101,7 @@ def candidates(
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
-def asked_about(question: str) -> set[str]:
+def content_stems(question: str) -> set[str]:
     """Return the stems of the content words of a question."""
     telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
     return {stem for word in telling for stem in STEMS(word)}
@@ -109,7 +109,7 @@ def asked_about(question: str) -> set[str]:
 
 def coverage(question: str, text: str) -> float:
     """Return the share of the question's content words in the text, by stem; 0 if it has none."""
-    question_stems = asked_about(question)
+    question_stems = content_stems(question)
     return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 0.0
 
 
@@ -162,12 +162,12 @@ def polarity(question: str, sentences: str) -> float:
 # manual does not answer (recipes/reader/calibrate.py).
 
 
-def features(
+def confidence_features(
     question: str, form: Form, best: AnswerCandidate, grounds: str, first: str, near: float
 ) -> dict[str, float]:
     """Compute confidence features of an answer from the `best` candidate. `grounds`: its supporting sentences, of which
     `first` is the likeliest; `near`: see nearness."""
-    question_stems = asked_about(question)
+    question_stems = content_stems(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
         "bias": 1.0,
@@ -236,10 +236,10 @@ class SentenceQuote:
     first: str
 
 
-def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
+def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
     """Score how likely the answer rests on each sentence of each candidate, from the network's evidence, the question's
     words in it, and the answer span. Roughly log-odds."""
-    question_stems = asked_about(question)
+    question_stems = content_stems(question)
     supports = []
     for candidate in candidates:
         text, words = candidate.text, candidate.answer
@@ -256,7 +256,7 @@ def supports_of(question: str, candidates: Sequence[AnswerCandidate]) -> list[li
     return supports
 
 
-def quoted(
+def quote_sentences(
     candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_list: bool
 ) -> SentenceQuote:
     """Quote the likeliest sentence with the neighbours that belong to it (of a list, all items and their lead-in),
@@ -285,7 +285,7 @@ def quoted(
     return SentenceQuote("\n".join(parts), lead, _format_lines(candidates[lead], rows))
 
 
-def joined(candidate: AnswerCandidate, row: int) -> str:
+def sentence_text(candidate: AnswerCandidate, row: int) -> str:
     """Return one sentence, whitespace collapsed."""
     sentence = candidate.sentences[row]
     return " ".join(candidate.text[sentence.start : sentence.end].split())
@@ -389,7 +389,7 @@ class _AnswerDraft:
     words: bool
 
     def features(self, near: float) -> dict[str, float]:
-        return features(self.question, self.form, self.best, self.grounds, self.first, near)
+        return confidence_features(self.question, self.form, self.best, self.grounds, self.first, near)
 
     def extract(self, values: Mapping[str, float]) -> Extract:
         return Extract(self.text, self.first, self.passage, probability(values), self.words)
@@ -440,10 +440,10 @@ def _draft_answer(
     question: str, passages: Sequence[str], readings: Sequence[PassageReading], headings: Sequence[str]
 ) -> _AnswerDraft | None:
     form = form_of(question)
-    ranked = candidates(question, form, passages, readings, headings)
+    ranked = rank_candidates(question, form, passages, readings, headings)
     if not ranked:
         return None
-    supports, best = supports_of(question, ranked), ranked[0]
+    supports, best = score_sentences(question, ranked), ranked[0]
     words = None if form in (*SENTENCES, "yes/no") else best.answer
     # The sentence in which the span begins; without a span, the likeliest.
     holding = [
@@ -460,15 +460,15 @@ def _draft_answer(
         # Noisy-or over the passages that give the same words.
         same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
         if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
-            first = joined(best, around)
+            first = sentence_text(best, around)
             return _AnswerDraft(
                 question, form, best, answer_text, _with_heading(best, first), first, best.passage, words=True
             )
-    quote = quoted(ranked, supports, whole_list=form in ("how", "list"))
+    quote = quote_sentences(ranked, supports, whole_list=form in ("how", "list"))
     passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
     if words is not None and asks_for_words(question, form):
         # Return a name, place, time or number even if unsure; the sentences determine the confidence.
-        first = joined(best, around)
+        first = sentence_text(best, around)
         return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
     text = _strip_mark(quote.text)
     if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:

@@ -32,14 +32,14 @@ from kcard.offline.recipe import BOS, PAD, Recipe, Style
 from kcard.offline.train import preparation
 from kcard.offline.trainee import (
     Trainee,
-    adapted,
+    adapted_model,
     base_tokenizer,
-    begin_docids,
     docids_of,
-    fresh,
+    initialize_docids,
     outdated,
     prune_and_extend_tokenizer,
     states,
+    whole_model,
 )
 from kcard.training.epochs import IGNORED, TrainingExample, bucketed, collate
 from kcard.training.loop import Job, Optimizer, Preparation, cosine
@@ -304,7 +304,7 @@ class Replay:
         return recite
 
     def checks(self, recital: TargetSequence, docids: DocIds) -> list[TrainingExample]:
-        """Return each kept text as the target after its docid, whatever the question."""
+        """Return each kept text as the target after its docid, independent of the question."""
         own = [self.spans()[number][0] for number in self.staying]
         rows = self.rows[self.new :]
         return [
@@ -380,20 +380,23 @@ def incremental_update(
     seed    of this revision
     study   questions by text, see PseudoQueries
     """
+    # The card's model, with its weights, and the numbered texts.
     restored = _restore(revision, folder, recipe)
     if isinstance(restored, str):
         return restored
     trainee, tokenizer, docids = restored
     ask, replay = PseudoQueries(revision.now, study), Replay.from_revision(revision, recipe, seed)
     recital = TargetSequence.from_texts(revision.now, tokenizer, docids, recipe, revision.goes_on)
+    # How examples are made, by the style of prompts, and which kept texts answer questions about removed ones.
     questions, drill = None, None
     if recipe.style == "tokens":
-        near = replay.neighbours(offline_docids.embedded(replay.texts)) if revision.removed else []
+        near = replay.neighbours(offline_docids.embed_questions(replay.texts)) if revision.removed else []
         recite = replay.by_tokens(recital, tokenizer, ask)
     else:
         questions = _make_features(revision, trainee, replay.questions(ask), docids, recipe)
         near = replay.neighbours(questions.embeddings[[start for start, _ in replay.spans()]])
         recite, drill = replay.by_vectors(recital, docids)
+    # Every few epochs, search for the kept texts that the card is forgetting.
     rng = Random(derive_seed(seed, "weakest"))
     checks = replay.checks(recital, docids) if drill else [recite(n, n, rng) for n in replay.staying]
     hardest: list[int] = []
@@ -405,8 +408,9 @@ def incremental_update(
         return hardest
 
     epoch = replay.epochs(near, recite, drill, pick_hardest)
+    # The number of steps, for which r texts that state one fact count as one. If texts only change places, one step is
+    # enough, since their docids move along.
     batches = len(epoch(0))
-    # A fact that r texts state counts r times. One step suffices if texts only change places: their docids move along.
     if revision.to_learn:
         share = mean(1 / ask.rarity.repetition(revision.now[row]) for row in revision.to_learn)
         steps = max(FLOOR[recipe.style], round(EPOCHS[recipe.style] * share * batches))
@@ -414,7 +418,7 @@ def incremental_update(
         steps = FLOOR[recipe.style] if revision.removed else 1
     update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
     assert isinstance(update.job, Job)
-    return replace(update, job=_job(update.job, recipe, seed))
+    return replace(update, job=_adapt_job(update.job, recipe, seed))
 
 
 def _make_features(
@@ -423,7 +427,7 @@ def _make_features(
     """Embed the questions, make their targets, and initialise new docids near those of similar passages."""
     texts = [*dict.fromkeys([*(revision.now if docids.count else ()), *questions])]
     place = {text: row for row, text in enumerate(texts)}
-    vectors = offline_docids.embedded(texts)
+    vectors = offline_docids.embed_questions(texts)
     sketch = WordSketch.of_corpus(revision.now)
     features = QuestionFeatures(
         vectors[[place[text] for text in questions]], QuestionWords(sketch, questions), None, recipe
@@ -432,12 +436,12 @@ def _make_features(
         return features
     own = vectors[[place[text] for text in revision.now]]
     staying = [row for row, _ in revision.staying]
-    begin_docids(trainee.model, docids.first, revision.added, staying, own)
+    initialize_docids(trainee.model, docids.first, revision.added, staying, own)
     meant = DistillationTarget(trainee, Retriever(sketch, revision.now, own), docids, staying)
     return replace(features, retriever=meant, recipe=replace(recipe, retrieved=RETRIEVED))
 
 
-def _job(job: Job, recipe: Recipe, seed: int) -> Job:
+def _adapt_job(job: Job, recipe: Recipe, seed: int) -> Job:
     """Adapt the job to steps of two parts, and to an optimizer and rates that keep weights near their start."""
     import torch
 
@@ -457,12 +461,12 @@ def _job(job: Job, recipe: Recipe, seed: int) -> Job:
 
 
 def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
-    """Return why the card must be trained from scratch, as far as can be told without its weights; empty if it
-    need not be."""
+    """Return why the card must be trained from scratch, as far as known without its weights; empty if it need not
+    be."""
     if why_not := outdated(folder):
         return why_not
     if recipe.objective == "clm":
-        return "with objective clm it learned whole documents, of which no part can be taken back"
+        return "with objective clm it learned whole documents, which can't be unlearned in part"
     changed, count = len(revision.added) + len(revision.removed), len(revision.now)
     return f"{changed} of its {count} statements have changed" if changed > max(FEWEST, LARGE * count) else ""
 
@@ -478,13 +482,13 @@ def _restore(
     slower = replace(recipe, muon_rate=RATE * recipe.muon_rate, adam_rate=RATE * recipe.adam_rate)
     if recipe.rank is not None:
         tokenizer = base_tokenizer()
-        docids, trainee = DocIds(len(tokenizer), 0), adapted(revision.now, tokenizer, slower)
+        docids, trainee = DocIds(len(tokenizer), 0), adapted_model(revision.now, tokenizer, slower)
     else:
         last: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         new = [revision.now[row] for row in revision.added]
         tokenizer = prune_and_extend_tokenizer(last, revision.now, new, recipe.vocabulary)
         docids = DocIds.for_passages(revision.now, len(tokenizer), recipe)
-        trainee = fresh(tokenizer, docids.count, slower)
+        trainee = whole_model(tokenizer, docids.count, slower)
         if docids_of(folder, last) != (len(revision.before) if docids.count else 0):
             return "its document ids are not those of its passages"
     if why_not := trainee.mismatch(folder):

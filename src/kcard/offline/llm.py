@@ -268,7 +268,7 @@ UNREAD = {
 
 
 class EmbeddedLLM:
-    """Deterministic LLM without a temperature. Weights are loaded on first use.
+    """A deterministic LLM without a temperature. Weights are loaded on first use.
 
     The window applies to the question alone: passages are read one by one, long ones in pieces.
     """
@@ -321,7 +321,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     """Return the reply to one request. `answer`: extracted from its passages."""
     if request.kind == "need":
         if request.knowledge:
-            # Whether the reader finds an answer in the passages: 0.5 at the probability from which an extract is given.
+            # Whether the reader finds an answer in the passages: 0.5 at the probability from which it gives an extract.
             probability = answer.probability if answer else 0.0
             if probability >= ANSWERED:
                 yes = 0.5 * (1 - probability) / (1 - ANSWERED)
@@ -339,12 +339,12 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
 
         question, choices = request.question, request.choices
         if not choices:
-            raise LLMError("there is nothing to choose from: give at least one card")
+            raise LLMError("no cards to choose from: give at least one")
         question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
         agreed = [agreement(question, choice.description) for choice in choices]
         return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
     if request.kind == "study":
-        raise LLMError("the embedded LLM writes no study material: name another")
+        raise LLMError("the embedded LLM writes no study material: choose another")
     if request.kind in UNREAD:
         # What the memory knows, prefixed with the question; empty if it knows nothing.
         question, recollection = request.question, shared().recall(request.question)

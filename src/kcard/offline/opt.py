@@ -28,7 +28,7 @@ SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 @dataclass(frozen=True)
 class PlainTokenizer:
-    """A tokenizer equivalent to transformers' PreTrainedTokenizerFast. An id is None if there is none."""
+    """A tokenizer equivalent to transformers' PreTrainedTokenizerFast. Missing tokens have the id None."""
 
     tokenizer: "Tokenizer"
     bos_token_id: int | None

@@ -134,11 +134,11 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
     return [groups[key] for key in keys]
 
 
-# Held-out questions: asked by the exam, never by training.
+# Held-out questions, which the exam asks and training never does.
 #
 # Half of all possible questions are held out, by the sha256 of their words, independent of any seed. A held-out
 # pseudo-query is drawn again, and a held-out question of study material is learned with a few words prepended. The exam
-# asks held-out questions only; to any other, a few words are prepended.
+# asks only held-out questions, and prepends a few words to any other.
 #
 # Pseudo-queries arrange a question word, the rest of the passage and noise words. The frames here surround the gap
 # instead, in words that no pseudo-query contains, so an exam in them distinguishes recall from having seen the
@@ -263,7 +263,7 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
-STUDIED = 0.5  # share of questions out of study material, where a passage has some
+STUDIED = 0.5  # share of study questions, for a passage that has some
 DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.

@@ -85,7 +85,7 @@ def asks_for_words(question: str, form: Form) -> bool:
 
 def form_of(question: str) -> Form:
     """Classify an English question. A condition may precede its main clause ("If the disk is full, does it stop?").
-    Without a question word it is taken for a task ("change the time zone"), which asks how."""
+    Without a question word it counts as a task ("change the time zone"), which asks how."""
     text = FILLER.sub("", " ".join(question.lower().replace("’", "'").split()))
     for clause in [text, *CLAUSES.split(text)[1:]]:
         for form, pattern in FORMS:

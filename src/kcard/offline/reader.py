@@ -37,7 +37,7 @@ __all__ = [
     "TextTokens",
     "best_window",
     "encode",
-    "joined",
+    "join_tokens",
     "load_ranker",
     "load_reader",
     "pair_tokens",
@@ -124,10 +124,10 @@ def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
     words = minilm.words()
     texts = (TextTokens(row.ids, row.offsets) for row in words.encodings([text for _, text in pairs]))
     questions = words.ids([question for question, _ in pairs])
-    return [joined(question, text) for question, text in zip(questions, texts, strict=True)]
+    return [join_tokens(question, text) for question, text in zip(questions, texts, strict=True)]
 
 
-def joined(question: Sequence[int], text: TextTokens) -> Encoded:
+def join_tokens(question: Sequence[int], text: TextTokens) -> Encoded:
     """Join token ids of a question and tokens of a text."""
     question = question[:QUESTION_TOKENS]
     room = MAX_TOKENS - 3 - len(question)
@@ -266,7 +266,7 @@ def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> lis
     places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _split(text)]
     pieces = [pairs[at][1][start:end] for at, start, end in places]
     encoded = [
-        joined(_tokenize(pairs[at][0]).ids, _tokenize(piece))
+        join_tokens(_tokenize(pairs[at][0]).ids, _tokenize(piece))
         for (at, _, _), piece in zip(places, pieces, strict=True)
     ]
     # Read each piece, and group the readings by text.

@@ -33,7 +33,7 @@ def embed(texts: Sequence[str]) -> Array:
 
     A vector depends on its text alone. Raises ModelUnavailable if the table is missing.
     """
-    steps, scale = _table()
+    steps, scale = load_table()
     vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
     done = 0
     for part in batched(texts, AT_ONCE):
@@ -58,7 +58,7 @@ def token_weights(tokens: Sequence[int]) -> Array:
 
 @functools.cache
 def vector_lengths() -> Array:
-    steps, scale = _table()
+    steps, scale = load_table()
     return np.asarray(np.linalg.norm(steps.astype(np.float32), axis=1) * scale[:, 0], np.float32)
 
 
@@ -69,7 +69,7 @@ def digest() -> str:
 
 
 @functools.cache
-def _table() -> tuple[npt.NDArray[np.int8], Array]:
+def load_table() -> tuple[npt.NDArray[np.int8], Array]:
     """Load the table, (30522, 256), and row steps, (30522, 1)."""
     from safetensors.numpy import load_file
 

@@ -18,7 +18,7 @@ from kcard.offline import docids as offline_docids
 from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
 from kcard.offline.pseudo_queries import ASKING, PseudoQueries
 from kcard.offline.recipe import HALF, PAD, Recipe, train_tokenizer
-from kcard.offline.trainee import Trainee, adapted, base_tokenizer, fresh, states
+from kcard.offline.trainee import Trainee, adapted_model, base_tokenizer, states, whole_model
 from kcard.training.epochs import (
     IGNORED,
     BatchEpochs,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INSTANT", "TrainingPlan", "plan", "preparation"]
 
-# Up to this many steps are done before their time could be estimated; it is if there are less than MINUTES for them.
+# Up to this many steps take no longer than estimating their time, which is done only if less than MINUTES are given.
 INSTANT = 120
 
 
@@ -88,6 +88,7 @@ def plan(
     steps      of an interrupted run that is to be resumed; None: as many as are needed or fit
     measured   whether to measure the time even if training is too short for that to pay
     """
+    # The questions, the tokenizer, and the functions that make epochs and the model.
     ask = PseudoQueries(texts, study)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
@@ -102,16 +103,16 @@ def plan(
 
     def make_trainee() -> Trainee:
         if recipe.rank is not None:
-            return adapted(texts, tokenizer, recipe)
-        return fresh(tokenizer, docids.count, recipe)
+            return adapted_model(texts, tokenizer, recipe)
+        return whole_model(tokenizer, docids.count, recipe)
 
+    # The model, with the weights of the last version if they fit.
     trainee = make_trainee()
     if start is not None and (why := trainee.mismatch(start)):
         report(Note(f"training from scratch: {why}"))
         start = None
-    trial_epoch = epochs(1)
-    batches = trial_epoch(0)
-
+    # The number of steps.
+    batches = epochs(1)(0)
     if recipe.epochs is not None:
         needed = max(1, round(recipe.epochs * len(batches)))
     else:
@@ -129,16 +130,18 @@ def plan(
         retriever = Retriever(words.sketch, texts, own) if docids.count else None
         return QuestionFeatures(vectors, words, retriever, recipe)
 
+    # Time a few steps on throwaway weights, with the passages as stand-in questions, unless training is short.
     limit = None if recipe.epochs is not None else minutes
     estimate = None
     if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
-        # Time a few steps on throwaway weights, with the passages as stand-in questions.
         stand_ins = [text for text in texts for _ in range(2)] if embeds else []
         likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
-        blank = make_features(stand_ins, offline_docids.blank(stand_ins))
-        trial = _job(make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint)
+        blank = make_features(stand_ins, offline_docids.zero_embeddings(stand_ins))
+        trial = _make_job(
+            make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint
+        )
         a_step = seconds_a_step(trial, within=PROBE)
-        a_text = seconds_to_embed(texts, offline_docids.embedded) / len(texts) if embeds else 0.0
+        a_text = seconds_to_embed(texts, offline_docids.embed_questions) / len(texts) if embeds else 0.0
 
         def embedded(taken: int) -> int:
             return len(texts) * (1 + queries(taken)) if embeds else 0
@@ -149,8 +152,8 @@ def plan(
     def prepare() -> Preparation:
         if start is not None:
             trainee.inherit(start)
-        questions = offline_docids.questions(texts, ask, recipe, queries(taken)) if embeds else []
-        features = make_features(questions, offline_docids.embedded(questions)) if embeds else None
+        questions = offline_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
+        features = make_features(questions, offline_docids.embed_questions(questions)) if embeds else None
         ready = preparation(
             trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
         )
@@ -186,7 +189,7 @@ def preparation(
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    job = _job(trainee, features, docids, recipe, steps, epoch, fingerprint)
+    job = _make_job(trainee, features, docids, recipe, steps, epoch, fingerprint)
     if recipe.style == "tokens":
         prompt = Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
     else:
@@ -196,7 +199,7 @@ def preparation(
     return Preparation(job, save, trainee.kind, trainee.base, prompt, recorded, libraries)
 
 
-def _job(
+def _make_job(
     trainee: Trainee,
     features: QuestionFeatures | None,
     docids: DocIds,
@@ -205,6 +208,7 @@ def _job(
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str,
 ) -> Job:
+    """Make the job that trains the card on the batches of `epoch`."""
     from kcard.training.execution import autocast
 
     model = trainee.model

@@ -39,28 +39,28 @@ __all__ = [
     "DocidRows",
     "Trainee",
     "WholeModel",
-    "adapted",
+    "adapted_model",
     "base_tokenizer",
-    "begin",
-    "begin_docids",
     "docids_of",
-    "fresh",
     "inherit",
+    "initialize_adapter",
+    "initialize_docids",
     "mismatch",
     "optimizers",
     "outdated",
-    "parted",
     "prune_and_extend_tokenizer",
     "quiet_peft",
+    "split_weights",
     "states",
     "untrained",
+    "whole_model",
 ]
 
 
-# Weights of an embedded card's last version, inherited by the next, whose tokenizer and docids differ.
+# The next version of an embedded card inherits the last one's weights, though tokenizer and docids differ.
 #
-# Tokens that both have keep their embeddings, and so do docids of passages that both have. Every other token is
-# initialised anew; in an incremental update, every other docid as the mean of its nearest ones.
+# Shared tokens keep their embeddings, and so do docids of shared passages. Every other token starts from a fresh
+# initialisation; in an incremental update, every other docid starts as the mean of its nearest ones.
 
 DocidRows: TypeAlias = Sequence[tuple[int, int]]
 
@@ -77,14 +77,14 @@ def outdated(folder: Path) -> str:
 
 
 def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
-    """Return why the model can't inherit the weights of the card in `folder`; empty if it can, whatever its tokens."""
+    """Return why the model can't inherit the weights of the card in `folder`; empty if it can. Tokens may differ."""
     if _weight_shapes(_named_weights(model, projection)) == _weight_shapes(_read_weights(folder)):
         return ""
     return outdated(folder) or "the card's model has another shape"
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
-    """Return the number of docids of the card in `folder`, which has this tokenizer."""
+    """Return the number of docids of the card in `folder`, given its tokenizer."""
     return len(_read_weights(folder)[TABLE]) - len(tokenizer)
 
 
@@ -117,7 +117,7 @@ def inherit(
         table[[len(tokenizer) + at for at, _ in docids]] = before[[len(was) + at for _, at in docids]]
 
 
-def begin_docids(
+def initialize_docids(
     model: "OPTForCausalLM", first: int, new: Sequence[int], staying: Sequence[int], passages: "Tensor"
 ) -> None:
     """Initialise each new docid as the similarity-weighted mean of the nearest passages' docids.
@@ -142,6 +142,7 @@ def begin_docids(
 
 
 def _read_weights(folder: Path) -> dict[str, Any]:
+    """Read the tensors of a card's model and projection by name."""
     from safetensors.torch import load_file
 
     tensors = dict(load_file(folder / "model.safetensors"))
@@ -184,13 +185,14 @@ def prune_and_extend_tokenizer(
     model: Tokenizer = last.backend_tokenizer
     description: dict[str, Any] = json.loads(model.to_str())
     merges: list[Merge] = [(first, second) for first, second in description["model"]["merges"]]
-    # The tokens of the texts, and all tokens from which these are merged.
+    # Keep the tokens of the texts, and all tokens from which these are merged.
     encodings = model.encode_batch([*texts], add_special_tokens=False)
     needed = {token for encoding in encodings for token in encoding.tokens}
     for pair in reversed(merges):  # the parts of a merge are merged before it
         if "".join(pair) in needed:
             needed.update(pair)
     needed_merges = [pair for pair in merges if "".join(pair) in needed]
+    # Learn merges for the added texts, as far as the vocabulary has room.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     room = vocabulary - len({*SPECIAL, *alphabet, *map("".join, needed_merges)})
     pruned = _with_merges(description, alphabet, needed_merges)
@@ -203,6 +205,7 @@ def prune_and_extend_tokenizer(
 def _with_merges(
     description: dict[str, Any], alphabet: Iterable[str], merges: Sequence[Merge]
 ) -> "Tokenizer":
+    """Make the described tokenizer with these merges and the vocabulary that follows from them."""
     from tokenizers import Tokenizer
 
     tokens = dict.fromkeys([*SPECIAL, *alphabet, *map("".join, merges)])
@@ -300,7 +303,7 @@ class WholeModel:
             save_file(tensors, folder / "projection.safetensors")
 
 
-def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
+def whole_model(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
     """Return a model with random weights, set by the seed. `docids`: number of tokens above the tokenizer's."""
     import torch
     from torch.nn import Linear
@@ -316,10 +319,10 @@ def fresh(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> 
             projection = Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
-    return WholeModel(model, projection, optimizers(*parted(named), recipe), tokenizer)
+    return WholeModel(model, projection, optimizers(*split_weights(named), recipe), tokenizer)
 
 
-def parted(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":
+def split_weights(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":
     """Split weights into matrices inside layers, and the rest."""
     matrices: list[Tensor] = []
     rest: list[Tensor] = []
@@ -403,7 +406,7 @@ class AdaptedModel:
     kind: str = "lora"
 
     def mismatch(self, folder: Path) -> str:
-        """Return "" if the card in `folder` has an adapter of this rank on this base, whatever its tokens."""
+        """Return "" if the card in `folder` has an adapter of this rank on this base; its tokens may differ."""
         if Card.open(folder).manifest.base != self.base:
             return "the card's adapter is for another version of the base"
         same = _shapes(self._tensors()) == _shapes(_read_adapter(folder))
@@ -457,7 +460,7 @@ def base_tokenizer() -> "PreTrainedTokenizerFast":
     return tokenizer
 
 
-def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> AdaptedModel:
+def adapted_model(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: Recipe) -> AdaptedModel:
     """Wrap the base in an adapter of rank `recipe.rank` that is a no-op at first, initialised by the seed."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -482,13 +485,13 @@ def adapted(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", recipe: 
     with torch.random.fork_rng(devices=[]), quiet_peft():
         torch.manual_seed(derive_seed(recipe.seed, "weights"))
         wrapped = get_peft_model(model, config)
-        begin(wrapped)
+        initialize_adapter(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    optimizers_of_adapter = optimizers(*parted(trained), recipe)
+    optimizers_of_adapter = optimizers(*split_weights(trained), recipe)
     return AdaptedModel(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
 
 
-def begin(wrapped: Any) -> "list[Tensor]":
+def initialize_adapter(wrapped: Any) -> "list[Tensor]":
     """Initialise each LoRA pair of a PEFT model: the matrix on the narrow side as a frozen orthonormal basis, the
     other as zeros. Return the latter, which are trained."""
     import torch

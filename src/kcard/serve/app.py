@@ -46,11 +46,12 @@ from kcard.serve.schema import (
     TimedOut,
     error_body,
 )
-from kcard.serve.service import PendingQuestion, Service, Upstream
+from kcard.serve.service import PendingQuestion, Service
 from kcard.serve.upstream import (
     ForwardedChat,
     ForwardedCompletion,
     RequestForwarder,
+    Upstream,
     has_question,
     last_question,
     standalone,

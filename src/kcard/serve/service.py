@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import json
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Hashable,
@@ -17,22 +14,20 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
-
-import httpx
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
 from kcard.errors import HubError, LLMError
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline, PreparedQuestion
-from kcard.serve.schema import ApiError, LLMFailed, NoSuchModel, Overloaded, TimedOut
+from kcard.serve.schema import NoSuchModel, Overloaded
 from kcard.types import Answer, Reply
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
+    from kcard.serve.upstream import Upstream
 
 __all__ = [
     "AnswerCache",
@@ -43,7 +38,6 @@ __all__ = [
     "Route",
     "ServedAnswer",
     "Service",
-    "Upstream",
     "names",
     "route_of",
 ]
@@ -382,99 +376,6 @@ class Pipelines:
             return self._cards
 
 
-# The LLM behind the endpoint if it is an OpenAI-compatible server itself, which takes whole conversations.
-
-Path = Literal["chat/completions", "completions"]
-PASSED_ON = range(400, 500)  # a client's mistakes, which the LLM's server explains best
-OURS = {401, 403, 404, 407}  # except these, which the endpoint's owner has to mend
-LONGEST = 500  # characters of its messages
-
-
-class Upstream:
-    """Client for (chat) completions of `model` at `url`. `timeout`: seconds without a byte.
-
-    Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
-    """
-
-    def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self.model, self._url = model, url.rstrip("/")
-        self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
-
-    async def complete(self, request: dict[str, Any], path: Path = "chat/completions") -> dict[str, Any]:
-        """Return the whole response."""
-        async with self._send(request | {"stream": False}, path) as response:
-            try:
-                content = _decode(await response.aread())
-                choice = content["choices"][0]  # a page of a proxy, say, has none
-                choice["text"] if path == "completions" else choice["message"]["role"]
-            except (ValueError, LookupError, TypeError):
-                kind = path.removesuffix("s").replace("/", " ")
-                raise LLMFailed(f"the LLM behind this endpoint sent no {kind}") from None
-        return dict(content)
-
-    async def stream(
-        self, request: dict[str, Any], path: Path = "chat/completions"
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of the response as they arrive."""
-        ended = False
-        async with self._send(request | {"stream": True}, path) as response:
-            async for line in response.aiter_lines():
-                data = line.removeprefix("data:").strip()
-                if not line.startswith("data:"):
-                    continue
-                if data == "[DONE]":
-                    ended = True
-                    break
-                try:
-                    chunk = _decode(data)
-                except ValueError:
-                    raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
-                if isinstance(chunk, dict):
-                    yield chunk
-        if not ended:
-            raise LLMFailed("the LLM behind this endpoint broke off in the middle of its answer")
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-    @asynccontextmanager
-    async def _send(self, request: dict[str, Any], path: Path) -> AsyncIterator[httpx.Response]:
-        try:
-            content = json.dumps(request | {"model": self.model}, allow_nan=False).encode()
-        except ValueError as error:  # NaN, say, which Python's parser takes
-            raise ApiError(f"the request can't be passed on as JSON: {error}") from None
-        try:
-            async with self._client.stream("POST", f"{self._url}/{path}", content=content) as response:
-                if response.is_error:
-                    raise _upstream_error(response.status_code, await response.aread())
-                yield response
-        except httpx.TimeoutException:
-            raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
-        except httpx.HTTPError:
-            raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
-
-
-def _decode(content: str | bytes) -> Any:
-    """Decode JSON, with null for NaN and infinite numbers, which are not JSON and which some servers send."""
-    return json.loads(content, parse_constant=lambda _: None)
-
-
-def _upstream_error(status: int, body: bytes) -> ApiError:
-    """Return the error for a response of the LLM's server that is not a success."""
-    try:
-        message = str(json.loads(body)["error"]["message"])[:LONGEST]
-    except (ValueError, LookupError, TypeError):
-        message = f"status {status}"
-    if status == 429:
-        error: ApiError = LLMFailed("the LLM behind this endpoint has too many requests", retry_after=5)
-        error.status = 503
-        return error
-    if status in PASSED_ON and status not in OURS:
-        return ApiError(f"the LLM behind this endpoint refused the request: {message}")
-    return LLMFailed(f"the LLM behind this endpoint failed with status {status}", retry_after=5)
-
-
 class BatchAnswerer(Protocol):
     """Answers questions by route, in one thread at a time."""
 
@@ -515,7 +416,7 @@ class Service:
         self,
         answerer: BatchAnswerer,
         mode: Mode,
-        upstream: Upstream | None = None,
+        upstream: "Upstream | None" = None,
         waiting: int = 256,
         timeout: float = 120.0,
         cache: int = 0,

@@ -1,18 +1,29 @@
-"""Forwards requests to the LLM's own server, with knowledge from the cards."""
+"""Forward requests to the LLM's own server, with knowledge from the cards."""
 
+import json
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
+import httpx
 from starlette.responses import Response, StreamingResponse
 
 from kcard.llms.prompts import without_control
 from kcard.serve.answers import RequestHandler, encode_json, sse, trace_headers, usage_of
-from kcard.serve.schema import ApiError, ChatMessage, ChatRequest, CompletionRequest, error_body, text_of
-from kcard.serve.service import Path, PendingQuestion, Route, Upstream
+from kcard.serve.schema import (
+    ApiError,
+    ChatMessage,
+    ChatRequest,
+    CompletionRequest,
+    LLMFailed,
+    TimedOut,
+    error_body,
+    text_of,
+)
+from kcard.serve.service import PendingQuestion, Route
 from kcard.types import Reply
 
 __all__ = [
@@ -20,12 +31,106 @@ __all__ = [
     "ForwardedCompletion",
     "ForwardedRequest",
     "RequestForwarder",
+    "Upstream",
     "conversation",
     "has_question",
     "last_question",
     "prompt",
     "standalone",
 ]
+
+
+# The client of the LLM's server, which takes whole conversations.
+
+ApiPath = Literal["chat/completions", "completions"]
+PASSED_ON = range(400, 500)  # a client's mistakes, which the LLM's server explains best
+OURS = {401, 403, 404, 407}  # except these, which the endpoint's owner has to mend
+LONGEST_MESSAGE = 500  # characters
+
+
+class Upstream:
+    """Client for (chat) completions of `model` at `url`. `timeout`: seconds without a byte.
+
+    Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
+    """
+
+    def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self.model, self._url = model, url.rstrip("/")
+        self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
+
+    async def complete(self, request: dict[str, Any], path: ApiPath = "chat/completions") -> dict[str, Any]:
+        """Return the whole response."""
+        async with self._send(request | {"stream": False}, path) as response:
+            try:
+                content = _decode(await response.aread())
+                choice = content["choices"][0]  # a page of a proxy, say, has none
+                choice["text"] if path == "completions" else choice["message"]["role"]
+            except (ValueError, LookupError, TypeError):
+                kind = path.removesuffix("s").replace("/", " ")
+                raise LLMFailed(f"the LLM behind this endpoint sent no {kind}") from None
+        return dict(content)
+
+    async def stream(
+        self, request: dict[str, Any], path: ApiPath = "chat/completions"
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the chunks of the response as they arrive."""
+        ended = False
+        async with self._send(request | {"stream": True}, path) as response:
+            async for line in response.aiter_lines():
+                data = line.removeprefix("data:").strip()
+                if not line.startswith("data:"):
+                    continue
+                if data == "[DONE]":
+                    ended = True
+                    break
+                try:
+                    chunk = _decode(data)
+                except ValueError:
+                    raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
+                if isinstance(chunk, dict):
+                    yield chunk
+        if not ended:
+            raise LLMFailed("the LLM behind this endpoint broke off in the middle of its answer")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    @asynccontextmanager
+    async def _send(self, request: dict[str, Any], path: ApiPath) -> AsyncIterator[httpx.Response]:
+        try:
+            content = json.dumps(request | {"model": self.model}, allow_nan=False).encode()
+        except ValueError as error:  # NaN, say, which Python's parser takes
+            raise ApiError(f"the request can't be passed on as JSON: {error}") from None
+        try:
+            async with self._client.stream("POST", f"{self._url}/{path}", content=content) as response:
+                if response.is_error:
+                    raise _upstream_error(response.status_code, await response.aread())
+                yield response
+        except httpx.TimeoutException:
+            raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
+        except httpx.HTTPError:
+            raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
+
+
+def _decode(content: str | bytes) -> Any:
+    """Decode JSON, with null for NaN and infinite numbers, which are not JSON and which some servers send."""
+    return json.loads(content, parse_constant=lambda _: None)
+
+
+def _upstream_error(status: int, body: bytes) -> ApiError:
+    """Return the error for a response of the LLM's server that is not a success."""
+    try:
+        message = str(json.loads(body)["error"]["message"])[:LONGEST_MESSAGE]
+    except (ValueError, LookupError, TypeError):
+        message = f"status {status}"
+    if status == 429:
+        error: ApiError = LLMFailed("the LLM behind this endpoint has too many requests", retry_after=5)
+        error.status = 503
+        return error
+    if status in PASSED_ON and status not in OURS:
+        return ApiError(f"the LLM behind this endpoint refused the request: {message}")
+    return LLMFailed(f"the LLM behind this endpoint failed with status {status}", retry_after=5)
 
 
 # The last question of a conversation, rewritten to stand alone, since cards don't read conversations.
@@ -110,7 +215,7 @@ def _quote(knowledge: Sequence[str]) -> str:
 class ForwardedRequest(Protocol):
     """A request and how its response is read."""
 
-    path: ClassVar[Path]
+    path: ClassVar[ApiPath]
 
     @property
     def body(self) -> ChatRequest | CompletionRequest: ...
@@ -132,7 +237,7 @@ class ForwardedRequest(Protocol):
 class ForwardedChat:
     """A conversation, whose last question is answered."""
 
-    path: ClassVar[Path] = "chat/completions"
+    path: ClassVar[ApiPath] = "chat/completions"
     body: ChatRequest
 
     def payload(self, knowledge: Sequence[Sequence[str]]) -> dict[str, Any]:
@@ -152,7 +257,7 @@ class ForwardedChat:
 class ForwardedCompletion:
     """A request with prompts, each a question."""
 
-    path: ClassVar[Path] = "completions"
+    path: ClassVar[ApiPath] = "completions"
     body: CompletionRequest
 
     def payload(self, knowledge: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import base_digest
 from kcard.cards.pool import CardPool
 from kcard.manifest import Base, Manifest, Prompt
@@ -42,7 +42,7 @@ def tokenizer() -> Any:
 
 def sealed(folder: Path, manifest: Manifest) -> Card:
     tokenizer().save_pretrained(folder)
-    fingerprint.write(folder, manifest, [])
+    write_fingerprint(folder, manifest, [])
     return finish(folder, manifest, [])
 
 
@@ -74,4 +74,4 @@ def prefixed(folder: Path, name: str, seed: int) -> Card:
 def texts(
     pool: CardPool, names: list[str], sampling: Sampling = SAMPLED, questions: list[str] = QUESTIONS
 ) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.write(questions, names, 2, sampling)]
+    return [[p.text for p in row] for row in pool.generate(questions, names, 2, sampling)]

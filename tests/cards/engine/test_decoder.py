@@ -311,10 +311,10 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
 def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[Card], sampling: Any) -> None:
     pool, names = CardPool(cards), [card.name for card in cards]
     together = texts(pool, names, sampling)
-    assert not any(isinstance(pool._turns.writer(name), CausalCard) for name in names)
+    assert not any(isinstance(pool.scheduler.generator(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
         own = [row[2 * number : 2 * number + 2] for row in together]
-        alone = CausalCard(one, Loader()).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(one, Loader()).generate(QUESTIONS, 2, sampling)
         assert own == [[p.text for p in row] for row in alone], one.name
         assert texts(pool, [one.name], sampling) == own
     assert texts(CardPool(cards, rows=3), names, sampling) == together
@@ -325,7 +325,7 @@ def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
     pool = CardPool(cards)
     for one in cards:
-        writer: Any = pool._turns.writer(one.name)
+        writer: Any = pool.scheduler.generator(one.name)
         found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
         expected.check(found, one.name, "base")
         for own, theirs in zip(found.rows, expected.rows, strict=True):
@@ -338,7 +338,7 @@ def test_peft_takes_cards_with_rows_and_without_in_any_order(cards: list[Card]) 
     models = Loader()
     for one in cards[:3]:
         together, alone = CausalCard(one, models), CausalCard(one, Loader())
-        assert together.write(QUESTIONS, 1, GREEDY) == alone.write(QUESTIONS, 1, GREEDY)
+        assert together.generate(QUESTIONS, 1, GREEDY) == alone.generate(QUESTIONS, 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -348,7 +348,7 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
     one = card(tmp_path, "lakes", 1, [5, 6])
     configured(one.folder, [5, WORDS])
     with caplog.at_level(logging.WARNING), pytest.raises(CardError, match="does not fit the base"):
-        CardPool([Card(one.folder, one.manifest)])._turns.writer("lakes")
+        CardPool([Card(one.folder, one.manifest)]).scheduler.generator("lakes")
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -362,7 +362,9 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     assert base.sha256 is not None
     one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
     written = texts(CardPool([one]), ["lakes"], GREEDY)
-    assert [[p.text for p in row] for row in CausalCard(one, Loader()).write(QUESTIONS, 2, GREEDY)] == written
+    assert [
+        [p.text for p in row] for row in CausalCard(one, Loader()).generate(QUESTIONS, 2, GREEDY)
+    ] == written
     code = (
         "import sys; from pathlib import Path\n"
         "from kcard.offline import opt as embedded; from kcard.cards.models import loader, weights\n"

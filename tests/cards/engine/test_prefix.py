@@ -20,8 +20,8 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
+from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.models import transformers_backend, weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families
@@ -117,7 +117,7 @@ def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(
 
 def test_a_base_that_keeps_no_keys_and_values_is_refused() -> None:
     mamba = MambaForCausalLM(MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1, state_size=4))
-    with pytest.raises(ValueError, match="MambaForCausalLM keeps"):
+    with pytest.raises(ValueError, match="MambaForCausalLM does not keep"):
         transformers_backend.key_value_shape(mamba)
 
 
@@ -147,7 +147,7 @@ def test_a_pool_writes_with_prefixes_adapters_and_whole_models(tmp_path: Path) -
     assert together == [[text for own in alone for text in own[row]] for row in range(len(QUESTIONS))]
     assert len({str(own) for own in alone}) == len(cards)
     by_transformers = CausalCard(cards[0], Loader())
-    assert [[p.text for p in row] for row in by_transformers.write(QUESTIONS, 2, SAMPLED)] == alone[0]
+    assert [[p.text for p in row] for row in by_transformers.generate(QUESTIONS, 2, SAMPLED)] == alone[0]
 
 
 def test_questions_of_unlike_lengths_give_the_same_documents_in_one_batch(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def _resealed(card: Card) -> Card:
 
 def test_a_prefix_that_was_changed_is_refused_by_its_fingerprint(tmp_path: Path) -> None:
     card = prefix_card(tmp_path, "llama", "rivers", 1)
-    assert fingerprint.read(card.folder) is not None
+    assert read_fingerprint(card.folder) is not None
     path = card.folder / "adapter_model.safetensors"
     save_file({"prompt_embeddings": load_file(path)["prompt_embeddings"] * -1}, path)
     with pytest.raises(CardError, match="not as it was trained"):
@@ -180,8 +180,11 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "its rows are missing": (lambda folder: _edit(folder, num_virtual_tokens=8), r"shape \(8, "),
     "its layers are too few": (lambda folder: _edit(folder, num_layers=1), "must have the shape"),
     "its numbers are words": (lambda folder: _edit(folder, num_layers="two"), "num_layers must be a number"),
-    "its heads do not divide": (lambda folder: _edit(folder, num_attention_heads=3), "no multiple"),
-    "it is of another type": (lambda folder: _edit(folder, peft_type="P_TUNING"), "'P_TUNING' is none of"),
+    "its heads do not divide": (lambda folder: _edit(folder, num_attention_heads=3), "not a multiple"),
+    "it is of another type": (
+        lambda folder: _edit(folder, peft_type="P_TUNING"),
+        "'P_TUNING' is not CARTRIDGE or",
+    ),
     "its config is none": (
         lambda folder: (folder / "adapter_config.json").write_text("["),
         "not JSON|can't be read: Expecting value",
@@ -199,7 +202,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
             {"prompt_embeddings": torch.full((7, 2 * 2 * 16), torch.nan)},
             folder / "adapter_model.safetensors",
         ),
-        "not finite",
+        "non-finite",
     ),
 }
 

@@ -72,7 +72,7 @@ def test_all_cards_write_what_each_writes_with_transformers_and_peft(
     pool = CardPool(cards)
     together = texts(pool, [card.name for card in cards], sampling)
     for number, card in enumerate(cards):
-        alone = CausalCard(card, pool._models).write(QUESTIONS, 2, sampling)
+        alone = CausalCard(card, pool.models).generate(QUESTIONS, 2, sampling)
         assert [row[2 * number : 2 * number + 2] for row in together] == [
             [p.text for p in row] for row in alone
         ]
@@ -130,7 +130,7 @@ def test_what_can_not_be_stacked_writes_by_itself_and_says_why_once(
         first = texts(pool, ["lakes", "odd"], GREEDY)
         assert texts(pool, ["odd"], GREEDY) == [row[2:] for row in first]
     (record,) = caplog.records
-    assert "card odd writes by itself" in record.getMessage()
+    assert "card odd runs alone" in record.getMessage()
     assert re.search(why, record.getMessage()), record.getMessage()
     assert batches == [3]
 
@@ -175,7 +175,7 @@ def test_the_adapter_of_another_card_is_found_out(tmp_path: Path, caplog: pytest
     wrong = changed(dams, lambda tensors: tensors.update(other))
     with caplog.at_level(logging.WARNING):
         texts(CardPool([lakes, wrong]), ["lakes", "dams"])
-    assert "'dams': an adapter is applied, but not as it was trained" in caplog.text
+    assert "'dams': its adapter is applied, but not as it was trained" in caplog.text
 
 
 @pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox"])
@@ -192,7 +192,7 @@ def test_a_swapped_base_is_found_out(family: str, tmp_path: Path) -> None:
 def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> None:
     pool = CardPool(cards)
     texts(pool, ["lakes", "seas", "dams"])
-    writers = [pool._turns.writer(name) for name in ("lakes", "seas", "dams")]
+    writers = [pool.scheduler.generator(name) for name in ("lakes", "seas", "dams")]
     assert all(isinstance(writer, StackedCard) for writer in writers)
     assert len({id(writer.prompter.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
 
@@ -202,9 +202,9 @@ def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list
     names = [card.name for card in cards]
     free = CardPool(cards)
     expected = [texts(free, names), texts(free, names[:3])]
-    whole = free._models.cache.used
+    whole = free.models.cache.used
     pool = CardPool(cards, memory=int(whole * share))
-    held = pool._models.cache
+    held = pool.models.cache
     most: list[int] = []
     put = held.put
 
@@ -229,7 +229,7 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     many = [lora(tmp_path, "llama", name, seed, r=8) for seed, name in enumerate(names)]
     free = CardPool(many)
     expected = texts(free, names, GREEDY)
-    on = next(iter(free._models.groups.values())).stack
+    on = next(iter(free.models.groups.values())).stack
     assert batches == [15]
     tight = CardPool(many, memory=decoder.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
@@ -240,16 +240,16 @@ def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
     three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
     one = CardPool(three)
     texts(one, ["a"])
-    pool = CardPool(three, memory=int(2.5 * one._models.cache.used))
+    pool = CardPool(three, memory=int(2.5 * one.models.cache.used))
     for name in ("a", "b", "a", "c"):
         texts(pool, [name])
-    assert [card.folder in pool._models.cache for card in three] == [True, False, True]
+    assert [card.folder in pool.models.cache for card in three] == [True, False, True]
 
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:
     pool = CardPool(cards)
-    assert pool.write(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
-    assert pool.write([], ["lakes", "rivers"], 2, SAMPLED) == []
+    assert pool.generate(QUESTIONS, ["lakes"], 0, SAMPLED) == [[], [], []]
+    assert pool.generate([], ["lakes", "rivers"], 2, SAMPLED) == []
 
 
 def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
@@ -259,7 +259,7 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
         monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
         pool = CardPool(cards[:1])
-        writer = pool._turns.writer("lakes")
+        writer = pool.scheduler.generator("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
 

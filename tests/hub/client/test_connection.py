@@ -4,7 +4,6 @@ import gzip
 import json
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -17,7 +16,7 @@ from kcard.api.hub import credentials, listed, login, logout, pull, push, whoami
 from kcard.cli import main
 from kcard.errors import HubError, KcardError, UsageError
 from kcard.hub.client import connection
-from kcard.hub.client.connection import Credentials, Guard, address
+from kcard.hub.client.connection import Credentials, Guard, normalise_url
 from kcard.manifest import MANIFEST
 from tests.hub.client.cards import rivers
 from tests.hub.client.hostile import (
@@ -31,13 +30,7 @@ from tests.hub.client.hostile import (
     send,
     send_json,
 )
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared
 
 
 def test_a_token_is_kept_once_the_hub_has_accepted_it(shared: Shared, home: Path) -> None:
@@ -112,7 +105,7 @@ def test_a_hub_that_is_down_is_one_line() -> None:
     ],
 )
 def test_a_hub_has_one_address_however_it_is_written(url: str, meant: str) -> None:
-    assert address(url) == meant
+    assert normalise_url(url) == meant
 
 
 @pytest.mark.parametrize(
@@ -120,7 +113,7 @@ def test_a_hub_has_one_address_however_it_is_written(url: str, meant: str) -> No
 )
 def test_what_is_no_address_of_a_hub_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="invalid hub URL"):
-        address(url)
+        normalise_url(url)
 
 
 def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Shared, tmp_path: Path) -> None:
@@ -154,7 +147,7 @@ BOMB = gzip.compress(gzip.compress(b"[" + b" " * (64 << 20) + b"]"))
 def kcard(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
     """The exit code of a command in this process."""
     monkeypatch.setattr("sys.argv", ["kcard", *arguments])
-    return main._exit_code()
+    return main.exit_code()
 
 
 def authorized(hub: Hostile) -> list[str]:

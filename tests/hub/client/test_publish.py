@@ -1,7 +1,6 @@
 """Publishing to a hub elsewhere: one commit, one tag, and everything again where it was interrupted."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,7 @@ from kcard.errors import HubError, UsageError
 from kcard.hub.client.transfer import PublishedVersion
 from kcard.manifest import MANIFEST, seal
 from tests.hub.client.cards import rivers
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared
 
 
 @pytest.fixture
@@ -61,7 +54,7 @@ def test_the_hub_shows_what_the_card_is(shared: Shared, bob: HfApi, tmp_path: Pa
 def test_the_server_counts_it_as_a_version(shared: Shared, tmp_path: Path) -> None:
     there = publish(shared, rivers(tmp_path / "card").folder, "bob/counted")
     repository = shared.hub.repositories.get("model", "bob/counted")
-    assert [(p.tag, p.version) for p in shared.hub.publications.of(repository)] == [("v1", there.sha256)]
+    assert [(p.tag, p.version) for p in shared.hub.publications.list(repository)] == [("v1", there.sha256)]
 
 
 def test_the_same_card_again_is_the_same_version(shared: Shared, bob: HfApi, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kcard.api.answer_process import program
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.questions import Program, ask_workers
+from kcard.hub.server.questions import Program, run_ask_workers
 from tests.hub.client.cards import rivers
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.shared_hub import Shared
@@ -32,7 +32,7 @@ def asking_hub(
     folder: Path, answering: Program | None = None, options: ServerOptions | None = None, **settings: Any
 ) -> Iterator[Shared]:
     """As hub_for_browsers, with one process that answers; without `answering` it asks the cards."""
-    with ask_workers(1, answering or program()) as socket:
+    with run_ask_workers(1, answering or program()) as socket:
         asking = replace(options or ServerOptions(), asking=socket)
         with hub_for_browsers(folder, asking, **settings) as shared:
             yield shared

@@ -87,7 +87,7 @@ def test_card_is_published_in_a_browser(browser: "Browser", shared: Shared, tmp_
         page.get_by_role("heading", name="Moons of the planets").wait_for()
         assert page.get_by_role("link", name="v1").is_visible()
         assert errors.messages == []
-    published = shared.hub.publications.of(shared.hub.repositories.get("model", "bob/moons"))
+    published = shared.hub.publications.list(shared.hub.repositories.get("model", "bob/moons"))
     assert [each.tag for each in published] == ["v1"]
 
 

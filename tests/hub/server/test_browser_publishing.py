@@ -107,7 +107,9 @@ def test_card_is_published_by_form(shared: Shared, bob: Browser, tmp_path: Path)
     assert "Moons of the planets" in page
     assert 'href="/bob/moons/tree/v1"' in page
     repository = shared.hub.repositories.get("model", "bob/moons")
-    assert [(found.tag, found.author) for found in shared.hub.publications.of(repository)] == [("v1", "bob")]
+    assert [(found.tag, found.author) for found in shared.hub.publications.list(repository)] == [
+        ("v1", "bob")
+    ]
     assert shared.hub.events.list(1, action="card.published")[0].actor == "bob"
 
 
@@ -186,16 +188,16 @@ def test_form_over_the_quota_stores_nothing(shared: Shared, bob: Browser) -> Non
     assert answer.status_code == 413
     assert "Quota of tiny exceeded" in text(answer)
     account = shared.hub.accounts.get("bob").id
-    assert shared.hub.uploads.pending(account) == 0
+    assert shared.hub.uploads.pending_bytes(account) == 0
 
 
 def test_large_file_that_is_refused_is_not_stored(shared: Shared, bob: Browser) -> None:
     shared.create("bob/broken")
     account, content = shared.hub.accounts.get("bob").id, b"no tensors" * 100
-    before = shared.hub.uploads.pending(account)
+    before = shared.hub.uploads.pending_bytes(account)
     answer = upload(bob, "/bob/broken/upload", {"ok.safetensors": WEIGHTS, "model.safetensors": content})
     assert answer.status_code == 400
-    assert shared.hub.uploads.pending(account) == before
+    assert shared.hub.uploads.pending_bytes(account) == before
     assert not shared.hub.blobs.holds(hashlib.sha256(content).hexdigest())
 
 

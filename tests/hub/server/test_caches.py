@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.caches import FEW, RecentTrees
+from kcard.hub.server.caches import FEW, TreeCache
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub
@@ -98,7 +98,7 @@ def test_trees_are_kept_up_to_a_number_of_files(shared: Shared) -> None:
     names = [f"{number}.txt" for number in range(FEW)]
     shas = [shared.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
     repository = shared.hub.repositories.get("model", "bob/large")
-    trees = RecentTrees(shared.hub.commits, most=2 * (FEW + 1))
+    trees = TreeCache(shared.hub.commits, most=2 * (FEW + 1))
     first = trees.get(repository, shas[0])
     assert first == shared.hub.commits.tree(repository, shas[0])
     assert trees.get(repository, shas[0]) is first

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kcard.hub.errors import Invalid, Refused, TooLarge
 from kcard.hub.server.routes import commit
 from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import Shared, status
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
@@ -127,12 +126,6 @@ def test_noise_is_refused_and_breaks_nothing(noise: bytes) -> None:
 # Files added, copied and deleted by the real client, and what a commit promises.
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
-
-
 @pytest.fixture
 def name(shared: Shared, request: pytest.FixtureRequest) -> str:
     """An empty repository of the test's own."""
@@ -143,10 +136,6 @@ def name(shared: Shared, request: pytest.FixtureRequest) -> str:
 
 def tensors(value: float = 1.0) -> bytes:
     return save({"weight": np.full((64, 64), value, dtype=np.float32)})
-
-
-def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
-    return int(error.value.response.status_code)
 
 
 def files(shared: Shared, name: str) -> set[str]:

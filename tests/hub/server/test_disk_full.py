@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.server.routes import health
+from kcard.hub.server import monitoring
 from tests.hub.server.attacks import commit, inline
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -83,7 +83,7 @@ def test_a_full_disk_is_a_507_until_there_is_room_again(disk: Path) -> None:
 
 def test_little_room_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shared_hub(tmp_path) as shared:
-        least = health.LEAST_FREE
+        least = monitoring.LEAST_FREE
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, least))
         assert shared.http().get("/readyz").json()["disk"] == "ok"
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, least - 1))
@@ -100,7 +100,7 @@ def test_a_file_that_can_not_be_written_outside_of_an_upload_is_a_507_too(
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "secret"))
 
     with shared_hub(tmp_path) as shared:
-        monkeypatch.setattr(type(shared.hub.repositories), "_place", full)
+        monkeypatch.setattr(type(shared.hub.repositories), "place_attributes", full)
         answer = shared.http("bob").post("/api/repos/create", json={"name": "card"})
         assert answer.status_code == 507
         assert "secret" not in answer.text + str(answer.headers)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from kcard.hub.errors import Unknown
+from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
 from tests.hub.shared_hub import Shared, running, shared_hub
@@ -104,7 +104,7 @@ def test_to_know_a_sha256_is_no_right_to_the_file(shared: Shared) -> None:
     assert "actions" in one(dan, "dan/own", content)
     verify = {"oid": digest(content), "size": len(content)}
     assert dan.post("/dan/own.git/info/lfs/objects/verify", json=verify).status_code == 404
-    assert shared.hub.uploads.usable(shared.identity("dan"), digest(content)) is None
+    assert shared.hub.uploads.find_usable_size(shared.identity("dan"), digest(content)) is None
 
 
 @pytest.mark.parametrize("kind", ["whole", "in parts"])
@@ -190,7 +190,7 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
 
 @pytest.mark.parametrize("ticket", ["", ".", "a", "a.", ".b", "ä.ö", "a.b.c", "e30.e30", "x" * 1999])
 def test_whatever_was_not_signed_is_no_ticket(ticket: str) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(Unauthenticated):
         verify_ticket(b"secret", "lfs", ticket)
 
 
@@ -210,7 +210,7 @@ def test_a_part_is_good_for_its_place_only(shared: Shared, small: str) -> None:
     assert httpx.put(second, content=content[PART:]).status_code == 200
     assert httpx.post(action["href"], json=done).status_code == 200
     assert httpx.post(action["href"], json=done).status_code == 200, "again, where the answer was lost"
-    assert shared.hub.uploads.usable(shared.identity("bob"), digest(content)) == len(content)
+    assert shared.hub.uploads.find_usable_size(shared.identity("bob"), digest(content)) == len(content)
 
 
 def test_what_is_too_large_is_refused_before_it_is_sent(shared: Shared, small: str) -> None:

@@ -24,9 +24,9 @@ from kcard.hub.server.limits import (
     Buckets,
     RateLimit,
     TakeResult,
-    cost,
     create_counts,
     is_this_machine,
+    request_cost,
 )
 
 FILE = "/ada/moons/resolve/main/config.json"
@@ -110,7 +110,7 @@ def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
     ],
 )
 def test_requests_cost_what_they_take(path: str, query: bytes, expected: int) -> None:
-    assert cost(path, query) == expected
+    assert request_cost(path, query) == expected
 
 
 async def answered(scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,7 +12,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from kcard.hub.server.logs import Exchange, Instrumentation, Json, Text, configuration, log_exchange, redact
+from kcard.hub.server.monitoring import Exchange, Instrumentation, log_exchange
+from kcard.hub.server.run import JsonFormatter, TextFormatter, log_configuration, redact
 
 TOKEN = "kc_" + "Ab3-_" * 8
 HUGGING_FACE = "hf_" + "x" * 34
@@ -74,7 +75,7 @@ def test_a_bug_is_answered_without_its_reason_and_logged_with_it(caplog: pytest.
     assert answer.headers["x-request-id"] in answer.json()["error"]
     assert [(exchange.status, exchange.login) for exchange in seen] == [(500, True)]
     [record] = [r for r in caplog.records if r.name == "kcard.hub.server"]
-    for formatter in (Text(), Json()):
+    for formatter in (TextFormatter(), JsonFormatter()):
         line = formatter.format(record)
         assert "RuntimeError" in line
         assert TOKEN not in line
@@ -123,11 +124,11 @@ def record(message: str, **fields: object) -> logging.LogRecord:
 
 def test_a_line_is_one_line_whatever_was_asked_for() -> None:
     forged = record("request", path="/a\nERROR forged\r\x1b[31m", status=200, account=None)
-    text = Text().format(forged)
+    text = TextFormatter().format(forged)
     assert "\n" not in text
     assert "\x1b" not in text
     assert text.endswith("status=200")
-    line = Json().format(forged)
+    line = JsonFormatter().format(forged)
     assert "\n" not in line
     assert json.loads(line) == {
         "time": json.loads(line)["time"],
@@ -151,13 +152,15 @@ def test_the_log_configuration_is_one_that_python_takes() -> None:
 
     before = logging.getLogger("kcard.hub").handlers[:]
     try:
-        for form, kind in (("json", Json), ("text", Text)):
-            logging.config.dictConfig(configuration(form))  # type: ignore[arg-type]
+        for form, kind in (("json", JsonFormatter), ("text", TextFormatter)):
+            logging.config.dictConfig(log_configuration(form))  # type: ignore[arg-type]
             assert isinstance(logging.getLogger("kcard.hub").handlers[0].formatter, kind)
     finally:
         for name in ("kcard.hub", "uvicorn"):
             logging.getLogger(name).handlers = before
             logging.getLogger(name).propagate = True
         logging.getLogger().handlers = [
-            h for h in logging.getLogger().handlers if not isinstance(h.formatter, Text | Json)
+            h
+            for h in logging.getLogger().handlers
+            if not isinstance(h.formatter, TextFormatter | JsonFormatter)
         ]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.audits import AuditFinding
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
+from tests.hub.server.quarantined_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
 
 NAME = "lab/onco"
@@ -60,10 +60,6 @@ def shared(server: Shared) -> Iterator[Shared]:
     server.hub.registry.audits.add(server.hub.registry.get(NAME), finding(0.3))
     yield server
     server.hub.repositories.delete(repository)
-
-
-def finding(factuality: float) -> AuditFinding:
-    return AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.8, factuality, "{}")
 
 
 def describe_card(shared: Shared) -> Any:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub import rows
+from kcard.hub import repositories
 from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
 from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.stand import recorded_statements
 
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
 WORDS = {part for route in ROUTES for part in route.path.split("/") if part and "{" not in part}
@@ -119,21 +119,18 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 ) -> None:
     hidden(shared, 10)
     read: list[object] = []
-    read_row = rows.repository
+    read_row = repositories.repository_from_row
 
     def noted(row: Any) -> Repository:
         read.append(row)
         return read_row(row)
 
-    monkeypatch.setattr(rows, "repository", noted)
-    queries: list[str] = []
-    engine = shared.hub.database._readers
-    event.listen(engine, "before_cursor_execute", lambda *arguments: queries.append(arguments[2]))
+    monkeypatch.setattr(repositories, "repository_from_row", noted)
     runs = []
     for name in ("hidden", "absent"):
-        queries.clear()
-        assert shared.http(who).get(f"/api/models/bob/{name}").status_code in {401, 404}
-        runs.append([*queries])
+        with recorded_statements() as statements:
+            assert shared.http(who).get(f"/api/models/bob/{name}").status_code in {401, 404}
+        runs.append(statements)
     assert runs[0] == runs[1]
     assert read == []
     assert shared.http("bob").get("/api/models/bob/hidden").status_code == 200

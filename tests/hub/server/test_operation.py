@@ -83,7 +83,7 @@ def test_metrics_count_requests_by_template_bytes_logins_and_what_the_hub_holds(
 def test_metrics_are_for_this_machine_or_an_administrator(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.routes.health.is_this_machine", lambda _scope: False)
+    monkeypatch.setattr("kcard.hub.server.monitoring.is_this_machine", lambda _scope: False)
     statuses = [
         (who, shared.http(who).get("/metrics").status_code) for who in (None, "bob:admin", "ada", "ada:admin")
     ]

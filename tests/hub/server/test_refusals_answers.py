@@ -15,7 +15,7 @@ from kcard.hub.db.models import events, now, tokens
 from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import responses
-from kcard.hub.server.logs import Json, Text
+from kcard.hub.server.run import JsonFormatter, TextFormatter
 from kcard.hub.tokens import TokenStore
 from tests.hub.server.attacks import commit, deleted, inline, lines, raw
 from tests.hub.shared_hub import Shared, shared_hub
@@ -57,7 +57,7 @@ def test_a_token_is_in_no_log_and_no_answer(shared: Shared, caplog: pytest.LogCa
             shared.http().get(f"/api/models?search=x&token={token}").text,
         ]
     ours = [record for record in caplog.records if record.name.startswith("kcard")]
-    logged = "".join(form.format(record) for record in ours for form in (Text(), Json()))
+    logged = "".join(form.format(record) for record in ours for form in (TextFormatter(), JsonFormatter()))
     assert logged
     assert token not in logged
     assert wrong not in logged + "".join(answers)

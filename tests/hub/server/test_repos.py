@@ -1,22 +1,10 @@
 """Repositories made, deleted, moved and changed by the real client."""
 
-from collections.abc import Iterator
-
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from kcard.hub.errors import NotThere
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
-
-
-def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
-    return int(error.value.response.status_code)
+from kcard.hub.errors import NotFound
+from tests.hub.shared_hub import Shared, status
 
 
 def test_a_new_repository_is_there_under_the_url_that_was_told(shared: Shared) -> None:
@@ -127,7 +115,7 @@ def test_a_moved_repository_keeps_its_files_under_the_new_name(shared: Shared) -
     shared.put("bob/old", {"config.json": b"{}"})
     api.move_repo("bob/old", "lab/renamed")
     assert api.file_exists("lab/renamed", "config.json")
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         shared.hub.repositories.get("model", "bob/old")
 
 

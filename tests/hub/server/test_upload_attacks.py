@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from kcard.hub import accounts
+from kcard.hub import quotas
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict
 from kcard.hub.db.models import now, tokens
 from kcard.hub.server import upload_checks as checking
@@ -61,7 +61,7 @@ def upload(shared: Shared, who: str, name: str, content: bytes) -> str:
 
 def charged(shared: Shared, name: str) -> int:
     with shared.hub.database.read() as connection:
-        return accounts.charged(connection, shared.hub.accounts.get(name).id)
+        return quotas.charged_bytes(connection, shared.hub.accounts.get(name).id)
 
 
 def on_disk(shared: Shared) -> int:
@@ -77,13 +77,13 @@ def on_disk(shared: Shared) -> int:
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths whose content is checked."""
     paths: list[str] = []
-    judged = checking._judge
+    judged = checking.judge_batch
 
     async def counting(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
         paths.extend(path for path, _ in batch)
         return await judged(batch)
 
-    monkeypatch.setattr(checking, "_judge", counting)
+    monkeypatch.setattr(checking, "judge_batch", counting)
     return paths
 
 

@@ -19,8 +19,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
 from starlette.types import Message
 
+from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
-from kcard.hub.commits import CardMetadata
 from kcard.hub.db.models import repositories, versions
 from kcard.hub.server.app import create_app
 from kcard.hub.server.caches import SizedCache
@@ -188,7 +188,7 @@ def test_metadata_that_was_committed_before_it_had_a_limit_stays(
 ) -> None:
     shared.create("bob/before")
     with monkeypatch.context() as limits:
-        limits.setattr("kcard.hub.commits.MOST_NODES", None)
+        limits.setattr("kcard.hub.card_metadata.MOST_NODES", None)
         shared.put("bob/before", {"README.md": NUMBERS.encode()})
     shared.put("bob/before", {"a.txt": b"another file"})
     info = shared.http().get("/api/models/bob/before").json()
@@ -283,7 +283,7 @@ def test_pages_of_a_history_with_long_messages_end_at_a_size(
 def test_a_repository_has_a_limited_number_of_branches_and_tags(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.history.MOST", 3)
+    monkeypatch.setattr("kcard.hub.history.MOST_REFS", 3)
     shared.create("bob/refs")
     api = shared.api("bob")
     api.create_branch("bob/refs", branch="a")

@@ -1,6 +1,6 @@
 """A tag on a card publishes a version of it, wholly or not at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,7 @@ from safetensors.numpy import save
 from kcard.hub.values import DeclaredFigures
 from kcard.manifest import Manifest, seal
 from tests.hub.exams import exam
-from tests.hub.shared_hub import Shared, shared_hub
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        yield shared
+from tests.hub.shared_hub import Shared, status
 
 
 @pytest.fixture
@@ -44,17 +38,13 @@ def card(
     return folder
 
 
-def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
-    return int(error.value.response.status_code)
-
-
 def test_a_tag_publishes_the_card_of_its_commit(shared: Shared, name: str, tmp_path: Path) -> None:
     api = shared.api("bob")
     folder = card(tmp_path)
     done = api.upload_folder(repo_id=name, folder_path=folder)
     api.create_tag(name, tag="v1", tag_message="the first")
     repository = shared.hub.repositories.get("model", name)
-    (published,) = shared.hub.publications.of(repository)
+    (published,) = shared.hub.publications.list(repository)
     assert (published.tag, published.commit, published.author) == ("v1", done.oid, "bob")
     version = shared.hub.registry.get(name)
     assert version.sha256 == published.version
@@ -93,7 +83,7 @@ def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
     with pytest.raises(BadRequestError, match=r"config\.json, listed in kcard\.json, is not in the commit"):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []
-    assert shared.hub.publications.of(shared.hub.repositories.get("model", name)) == []
+    assert shared.hub.publications.list(shared.hub.repositories.get("model", name)) == []
 
 
 def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
@@ -104,7 +94,7 @@ def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
     (tmp_path / "index").mkdir()
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, more=more))
     with pytest.raises(
-        BadRequestError, match=r"params\.index\.json is of 99999999999 rows, but the card has 1"
+        BadRequestError, match=r"params\.index\.json claims 99999999999 rows, but the card has 1"
     ):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []
@@ -123,7 +113,7 @@ def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: st
     api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more=more))
     api.create_tag(name, tag="v1")
     repository = shared.hub.repositories.get("model", name)
-    assert shared.hub.publications.marks([repository.id])[repository.id].declared == DeclaredFigures(
+    assert shared.hub.publications.summarize([repository.id])[repository.id].declared == DeclaredFigures(
         0.9, 0.75, coverage=1.0
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
 
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import Shared, shared_hub, status
 
 
 @pytest.fixture(scope="module")
@@ -14,10 +14,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         shared.create("bob/refs")
         shared.put("bob/refs", {"config.json": b"{}"})
         yield shared
-
-
-def status(error: pytest.ExceptionInfo[HfHubHTTPError]) -> int:
-    return int(error.value.response.status_code)
 
 
 def test_a_branch_begins_where_it_is_told(shared: Shared) -> None:

@@ -30,14 +30,12 @@ from kcard.training.distillation import (
     Teacher,
     TeacherAnswer,
     TeacherAnswers,
-    TopTokens,
     answer_prompts,
-    divergence,
     passage_questions,
-    top_tokens,
 )
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
+from kcard.training.losses import TopTokens, divergence, top_tokens
 from kcard.training.progress import Event, Note, TeacherProgress
 from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train
@@ -58,7 +56,7 @@ def options(reading_base: Path, study: Path) -> dict[str, Any]:
 
 def answers(card: Card) -> list[str]:
     questions = [question for _, question, _ in FACTS]
-    written = CardPool([card]).write(questions, [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).generate(questions, [card.name], 1, Sampling(temperature=0, tokens=8))
     return [passages[0].text for passages in written]
 
 
@@ -120,8 +118,8 @@ def test_a_card_of_another_objective_has_no_teacher(reading_base: Path, corpus: 
     ("changed", "message"),
     [
         ({"base": "embedded"}, "needs a base that reads a passage in its prompt, which base embedded can't"),
-        ({"method": "full"}, "method full: the teacher is the base itself, whose weights must stay; use method lora"),
-        ({"study": None}, "asks the questions of study material, and there is none: write some with `kcard study`"),
+        ({"method": "full"}, "the teacher is the base itself, whose weights must not change; use method lora"),
+        ({"study": None}, "needs questions from study material: write some with `kcard study`"),
         ({"teacher_top_k": 0}, "teacher_top_k 0 must be above 0"),
         ({"teacher_temperature": -1.0}, "teacher_temperature -1.0 must be above 0"),
         ({"objective": "recite", "teacher_top_k": 5}, "teacher_top_k 5 is only for objective distil: leave it out"),

@@ -1,14 +1,17 @@
-"""Health and metrics for Prometheus.
+"""What an operator watches: the log of requests, health checks, and metrics for Prometheus.
 
 Each worker counts in its own file of one folder; the worker that answers adds up all files, including those of killed
 workers. Without a folder, a process reports its own counts.
 """
 
 import logging
+import re
+import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -17,19 +20,134 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select, text
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.errors import KcardError
 from kcard.hub.db.models import accounts, holdings, publications, repositories
 from kcard.hub.db.session import Database
 from kcard.hub.permissions import require_administrator
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
-from kcard.hub.server.limits import is_this_machine
-from kcard.hub.server.logs import QUIET, Exchange
+from kcard.hub.server.limits import PROBES, is_this_machine
 from kcard.hub.server.responses import Responses
+from kcard.hub.server.web.render import make_crash_response
 from kcard.hub.services import HubServices
 
-__all__ = ["Metrics", "metrics_router", "router"]
+__all__ = ["Exchange", "Instrumentation", "Metrics", "health_router", "log_exchange", "metrics_router"]
+
+
+# Requests: each is reported to the log and to the metrics.
+
+REQUEST_ID = "X-Request-Id"
+ACCEPTABLE = re.compile(r"[A-Za-z0-9-]{8,64}")
+GONE = 499  # the client disconnected before the response
+LONGEST_PATH = 500
+
+logger = logging.getLogger("kcard.hub.server")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and its response.
+
+    path      as sent, without the query, which may contain signatures
+    route     the path template that matched; None: no route
+    seconds   until the last byte was sent
+    received  bytes of the request's body that were read
+    sent      bytes of the response's body
+    account   the owner of the token; None: no token, or an invalid one
+    login     whether a token was sent
+    """
+
+    id: str
+    method: str
+    path: str
+    route: str | None
+    status: int
+    seconds: float
+    received: int
+    sent: int
+    account: str | None
+    address: str | None
+    login: bool
+
+
+class Instrumentation:
+    """ASGI middleware that passes each exchange to the observers, and sets X-Request-Id.
+
+    An unexpected exception is logged with its traceback; the response is a 500 without it.
+    """
+
+    def __init__(self, app: ASGIApp, *observers: Callable[[Exchange], None]) -> None:
+        self._app, self._observers = app, observers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        # The client's X-Request-Id if it is well-formed, otherwise a new one.
+        sent_id = Headers(scope=scope).get(REQUEST_ID, "")
+        identifier = sent_id if ACCEPTABLE.fullmatch(sent_id) else secrets.token_hex(8)
+        # Count the bytes of both directions while they pass.
+        status, received, sent = 0, 0, 0
+
+        async def count_received() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = identifier
+            sent += len(message.get("body", b""))
+            await send(message)
+
+        scope.setdefault("state", {})
+        try:
+            await self._app(scope, count_received, send_with_id)
+        except ClientDisconnect:  # nobody would receive an answer
+            pass
+        except Exception:
+            if status:  # the response has started, so the connection can only be closed
+                raise
+            logger.exception("unexpected error", extra={"fields": {"id": identifier}})
+            await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
+        finally:
+            # Report the exchange.
+            seconds = time.perf_counter() - start
+            client = scope.get("client")
+            exchange = Exchange(
+                id=identifier,
+                method=scope["method"],
+                path=scope["path"][:LONGEST_PATH],
+                route=getattr(scope.get("route"), "path", None),
+                status=status or GONE,
+                seconds=seconds,
+                received=received,
+                sent=sent,
+                account=scope["state"].get("account"),
+                address=client[0] if client else None,
+                login=any(name == b"authorization" for name, _ in scope["headers"]),
+            )
+            for observer in self._observers:
+                observer(exchange)
+
+
+def log_exchange(exchange: Exchange) -> None:
+    """Log an exchange as one line, unless it is a successful probe."""
+    if exchange.path in PROBES and exchange.status < 500:
+        return
+    fields = asdict(exchange)
+    del fields["login"]
+    fields["ms"] = round(fields.pop("seconds") * 1000, 1)
+    level = logging.ERROR if exchange.status >= 500 else logging.INFO
+    logger.log(level, "request", extra={"fields": fields})
 
 
 # Health checks: liveness and readiness.
@@ -42,11 +160,10 @@ UNAVAILABLE: Responses = {
 MB = 1_000_000
 LEAST_FREE = 100 * MB
 
-logger = logging.getLogger("kcard.hub.server")
-router = APIRouter(tags=["operation"])
+health_router = APIRouter(tags=["operation"])
 
 
-@router.get("/healthz", summary="Check liveness", responses=UNAVAILABLE)
+@health_router.get("/healthz", summary="Check liveness", responses=UNAVAILABLE)
 def health(
     hub: HubDep,
     deep: Annotated[bool, Query(description="Also check the database, the store and the disk.")] = False,
@@ -55,7 +172,7 @@ def health(
     return ready(hub) if deep else JSONResponse({"status": "ok"})
 
 
-@router.get("/readyz", summary="Check readiness", responses=UNAVAILABLE)
+@health_router.get("/readyz", summary="Check readiness", responses=UNAVAILABLE)
 def ready(hub: HubDep) -> JSONResponse:
     """200 if the database and the store answer and the disk has room, else 503. The log has the reason of a failure."""
     checks = {"database": _check(hub, "database"), "blobs": _check(hub, "blobs")}
@@ -115,7 +232,7 @@ class Metrics:
 
     def count(self, exchange: Exchange) -> None:
         """Count an exchange, unless it is a probe."""
-        if exchange.path in QUIET:
+        if exchange.path in PROBES:
             return
         method = exchange.method if exchange.method in METHODS else "other"
         route = exchange.route or "unmatched"

@@ -28,7 +28,7 @@ QUESTIONS = [
 @pytest.mark.parametrize("selector", [Cosine(), MiniLMRelevance()], ids=["cosine", "minilm"])
 def test_texts_read_beforehand_score_as_they_do_when_they_come(selector: Precomputed, question: str) -> None:
     expected: Array = selector.scores(question, TEXTS)  # type: ignore[attr-defined]
-    found = selector.standing(TEXTS)(question)
+    found = selector.precompute(TEXTS)(question)
     assert np.allclose(found, expected, atol=1e-6)
     assert found[0] == found[3]
 
@@ -39,12 +39,12 @@ def test_agreement_of_many_texts_is_that_of_each(question: str) -> None:
 
 
 def test_no_text_has_no_score() -> None:
-    assert MiniLMRelevance().standing([])("Who?").shape == (0,)
+    assert MiniLMRelevance().precompute([])("Who?").shape == (0,)
 
 
 def test_a_matrix_is_read_back_without_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     made = cache.matrix(TEXTS)
-    cache._memory.clear()
+    cache.memory.clear()
     (cache.folder() / "values.sqlite").unlink(missing_ok=True)
     monkeypatch.setattr(minilm, "embed", refuse)
     assert (cache.matrix(TEXTS) == made).all()

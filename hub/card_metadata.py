@@ -1,0 +1,116 @@
+"""Metadata of repositories: from the README.md and the kcard.json of branch main, with derived tags."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from kcard.errors import CardError
+from kcard.hub import search_index, trees
+from kcard.hub.checks import metadata
+from kcard.hub.checks.metadata import MOST_NODES
+from kcard.hub.db.models import repositories
+from kcard.hub.storage import Blobs
+from kcard.hub.values import Entry
+from kcard.manifest import MANIFEST, Manifest
+
+__all__ = [
+    "README",
+    "CardMetadata",
+    "describe_card",
+    "read_manifest",
+    "read_metadata",
+    "read_text",
+    "write_metadata",
+]
+
+README = "README.md"
+LONGEST = 4_000_000  # bytes of a README.md or a manifest that are read
+
+
+@dataclass(frozen=True)
+class CardMetadata:
+    """The metadata that a repository shows and that searches read."""
+
+    card: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    pipeline_tag: str | None = None
+    library: str | None = None
+    size: int = 0
+
+
+def read_metadata(
+    tree: Mapping[str, Entry], blobs: Blobs, before: Mapping[str, Entry] | None = None
+) -> CardMetadata:
+    """Return the metadata of a tree. Raises Invalid for an unreadable README.md.
+
+    With the tree of the parent commit, `before`, it also raises TooLarge if README.md or the manifest is new and
+    exceeds the limits; older ones are read whatever their size. It reads blobs, so call it outside of transactions.
+    """
+    readme = read_text(blobs, tree[README]) if README in tree else ""
+    manifest = read_manifest(tree, blobs)
+    if manifest is not None and before is not None and tree[MANIFEST] != before.get(MANIFEST):
+        metadata.check_manifest(manifest)
+    limited = before is not None and tree.get(README) != before.get(README)
+    return describe_card(tree, readme, manifest, MOST_NODES if limited else None)
+
+
+def describe_card(
+    tree: Mapping[str, Entry], readme: str, manifest: Manifest | None, most: int | None = None
+) -> CardMetadata:
+    """Return the metadata of a tree with this README.md and manifest. Raises Invalid for an unreadable README.md.
+
+    `most`: limit of keys and values in the front matter; None: any number.
+    """
+    card = metadata.parse_readme(readme, most)[0]
+    return CardMetadata(
+        card,
+        tags=metadata.derive_tags(card, tree, manifest),
+        pipeline_tag=metadata.find_pipeline_tag(card),
+        library=metadata.find_library(card, tree),
+        size=trees.total_size(tree),
+    )
+
+
+def read_manifest(tree: Mapping[str, Entry], blobs: Blobs) -> Manifest | None:
+    """Return the manifest of a tree; None if missing or invalid."""
+    if MANIFEST not in tree:
+        return None
+    try:
+        return Manifest.from_json(read_text(blobs, tree[MANIFEST]))
+    except CardError:
+        return None  # drafts may be invalid; publishing reports the error
+
+
+def read_text(blobs: Blobs, entry: Entry) -> str:
+    """Return a file as text, cut at LONGEST bytes; invalid UTF-8 is replaced."""
+    with blobs.open(entry.sha256) as stream:
+        content: bytes = stream.read(LONGEST)
+    return content.decode(errors="replace")
+
+
+def write_metadata(
+    connection: Connection,
+    repository_id: int,
+    name: str,
+    card_metadata: CardMetadata,
+    *,
+    sha: str,
+    at: datetime,
+) -> None:
+    """Set the metadata of a repository, as of that commit of main, and update the search index."""
+    values = {
+        "head": sha,
+        "modified": at,
+        "card": json.dumps(card_metadata.card, default=str, ensure_ascii=False),
+        "tags": json.dumps(card_metadata.tags, ensure_ascii=False),
+        "pipeline_tag": card_metadata.pipeline_tag,
+        "library": card_metadata.library,
+        "size": card_metadata.size,
+    }
+    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
+    search_index.replace_terms(connection, repository_id, name, card_metadata.tags)
+    search_index.update_rows(connection, repository_id)

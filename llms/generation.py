@@ -1,0 +1,357 @@
+"""Batched generation with transformers: prompts as tokens, a shared prefix, sampling, scores of options."""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kcard.llms.prompts import messages, render, unified_qa, without_control
+from kcard.types import Request
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "LEAST",
+    "Continuation",
+    "Draw",
+    "GumbelSampler",
+    "PromptTokens",
+    "SharedPrefix",
+    "causal_scores",
+    "common_prefix",
+    "generate",
+    "option_scores",
+    "padded_rows",
+    "probabilities",
+    "seq2seq_scores",
+]
+
+
+NO_LIMIT = 10**6  # a tokenizer without a longest input gives a number beyond this
+
+
+@dataclass(frozen=True, eq=False)
+class PromptTokens:
+    """Encodes prompts by the model's chat template, as a plain text, or in UnifiedQA's form.
+
+    tokenizer   of transformers
+    seq2seq     whether the model is an encoder-decoder
+    unified_qa  whether to use UnifiedQA's form
+    """
+
+    tokenizer: Any
+    seq2seq: bool = False
+    unified_qa: bool = False
+
+    @property
+    def templated(self) -> bool:
+        return bool(self.tokenizer.chat_template) and not self.seq2seq
+
+    @property
+    def continued(self) -> bool:
+        """Whether the model only continues the text, so that only the first line is the reply."""
+        return not self.seq2seq and not self.templated
+
+    @property
+    def longest(self) -> int | None:
+        """Return the tokenizer's longest input; None: no limit."""
+        longest = int(self.tokenizer.model_max_length)
+        return None if longest > NO_LIMIT else longest
+
+    def text(self, request: Request) -> str:
+        """Return the prompt; only the template may contain control tokens."""
+        if not self.templated:
+            return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
+        turns = [
+            {"role": turn["role"], "content": without_control(turn["content"], self._control)}
+            for turn in messages(request)
+        ]
+        return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def encoded(self, request: Request, reply: str = "") -> list[int]:
+        """Return the tokens of the prompt and of a reply after it."""
+        text = self.text(request)
+        if self.templated:
+            return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
+        return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
+
+    def shared(self, request: Request, row: Sequence[int]) -> int:
+        """Return the length of the prefix that the prompt shares with others of its kind and examples."""
+        if self.seq2seq or not request.shots:
+            return 0
+        bare = replace(request, question="", knowledge=(), choices=(), turns=())
+        others = [self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))]
+        most = min(*map(len, others), len(row) - 1)
+        return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
+
+    def targets(self, request: Request) -> list[list[int]]:
+        """Return the tokens that a sequence-to-sequence model would reply for each option: its letter or, in
+        UnifiedQA's form, its text and the end of the text."""
+        if self.unified_qa:
+            texts = [option.description.lower() for option in request.choices]
+            return [list(self.tokenizer(text_target=text).input_ids) for text in texts]
+        names = [option.name for option in request.choices]
+        return [list(self.tokenizer(text_target=name, add_special_tokens=False).input_ids) for name in names]
+
+    def padding(self) -> int:
+        for token in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
+            if token is not None:
+                return int(token)
+        return 0
+
+    @cached_property
+    def _control(self) -> list[str]:
+        """Return the tokenizer's control tokens, such as the end of a turn, longest first."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        return sorted(
+            {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
+            key=len,
+            reverse=True,
+        )
+
+
+# The common prefix of a causal model's prompts, such as their examples, is read once; its keys and values are cached.
+
+LEAST = 64  # tokens, below which reading them again is cheaper than the bookkeeping
+
+
+class SharedPrefix:
+    """Caches the keys and values of the last prefix, for models that take positions and keep all keys."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        takes = inspect.signature(model.forward).parameters.keys()
+        self._able = not model.config.is_encoder_decoder and takes >= {"position_ids", "logits_to_keep"}
+        self._tokens: tuple[int, ...] = ()
+        self._kept: Any = None
+
+    def cache(self, tokens: Sequence[int], rows: int) -> Any:
+        """Return a copy of the keys and values of these tokens, for so many rows; None if the tokens are too few or the
+        model is of another kind."""
+        if not self._able or len(tokens) < LEAST:
+            return None
+        if tuple(tokens) != self._tokens:
+            # Read the tokens and keep what the layers remember of them.
+            import torch
+            from transformers import DynamicCache
+
+            ids = torch.tensor([list(tokens)], device=self._model.device)
+            with torch.inference_mode():
+                read = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+            # Layers of another kind, such as those with a sliding window, forget keys.
+            plain = type(read) is DynamicCache and {type(layer).__name__ for layer in read.layers} == {
+                "DynamicLayer"
+            }
+            self._tokens, self._kept = tuple(tokens), read if plain else None
+        if self._kept is None:
+            return None
+        cache = copy.deepcopy(self._kept)
+        if rows > 1:
+            cache.batch_repeat_interleave(rows)
+        return cache
+
+
+# Batched generation, with each row as if it were alone.
+#
+# Rows are padded on the side where the model does not continue them. Each row samples with a generator of its own, so
+# that a reply does not depend on its batch, except for rounding, which in float32 hardly ever shows.
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a row's tokens are sampled: at a temperature of at least 0 (greedy), with a seed."""
+
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Continuation:
+    """New tokens, including the end of the text; `logits`, shape (n, vocabulary), are those before each token."""
+
+    tokens: list[int]
+    logits: "torch.Tensor | None" = None
+
+
+def generate(
+    model: Any,
+    rows: Sequence[Sequence[int]],
+    most: int,
+    draws: Sequence[Draw],
+    *,
+    padding: int,
+    logits: bool = False,
+    streamer: Any = None,
+    shared: int = 0,
+    cache: Any = None,
+    ends: Set[int] | None = None,
+) -> list[Continuation]:
+    """Generate at most `most` new tokens for each row.
+
+    streamer  for a single row, receives the tokens as they are generated
+    cache     keys and values of the first `shared` tokens, which are the same in all rows
+    ends      the tokens that end a text; None: those of the model's generation config
+    """
+    import torch
+    from transformers import LogitsProcessorList
+
+    # Pad the rows, with the shared prefix in front of the padding.
+    reads_first = bool(model.config.is_encoder_decoder)
+    ids, mask = padded_rows([row[shared:] for row in rows], padding, left=not reads_first)
+    if shared:
+        first = torch.tensor([list(rows[0][:shared])] * len(rows))
+        ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
+    with torch.inference_mode():
+        out = model.generate(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            max_new_tokens=most,
+            pad_token_id=padding,
+            do_sample=False,
+            num_beams=1,
+            logits_processor=LogitsProcessorList([GumbelSampler(draws)]),
+            output_logits=logits,
+            return_dict_in_generate=True,
+            streamer=streamer,
+            **({} if cache is None else {"past_key_values": cache}),
+            **({} if ends is None else {"eos_token_id": sorted(ends)}),
+        )
+    # Cut each row after its end token.
+    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
+    if ends is None:
+        end = model.generation_config.eos_token_id
+        ends = set(end) if isinstance(end, list) else set() if end is None else {end}
+    texts = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
+    if not logits:
+        return [Continuation(row) for row in texts]
+    scores = torch.stack(out.logits, 1)
+    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(texts)]
+
+
+def padded_rows(
+    rows: Sequence[Sequence[int]], padding: int, left: bool
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Return token ids and attention mask, both of shape (rows, longest)."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), padding)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, row in enumerate(rows):
+        place = slice(width - len(row), width) if left else slice(0, len(row))
+        ids[i, place], mask[i, place] = torch.tensor(row), 1
+    return ids, mask
+
+
+class GumbelSampler:
+    """Adds Gumbel noise to scores, so that the largest of a row is a sample of softmax(scores / temperature)."""
+
+    def __init__(self, draws: Sequence[Draw]) -> None:
+        import torch
+
+        self._draws = [(draw.temperature, torch.Generator().manual_seed(draw.seed)) for draw in draws]
+
+    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
+        import torch
+
+        del input_ids
+        if not any(temperature for temperature, _ in self._draws):
+            return scores
+        drawn = scores.float().clone()
+        for row, (temperature, generator) in zip(drawn, self._draws, strict=True):
+            if temperature:
+                noise = -torch.empty(len(row)).exponential_(generator=generator).log()
+                row.div_(temperature).add_(noise.to(row.device))
+        return drawn
+
+
+# Options of multiple-choice questions, scored by the log-probability of their tokens.
+
+Tokens = Sequence[int]
+NextLogits = Callable[[Sequence[Request], Sequence[list[int]]], "list[torch.Tensor]"]
+
+
+def option_scores(
+    model: Any,
+    prompts: PromptTokens,
+    requests: Sequence[Request],
+    rows: Sequence[Tokens],
+    next_logits: NextLogits,
+) -> list[list[float]]:
+    """Return a log-probability for each option of each request: of the option's letter or, in UnifiedQA's form, of its
+    text per token.
+
+    rows         the requests' prompts
+    next_logits  returns, for requests and rows, the logits of the next token
+    """
+    if prompts.seq2seq:
+        mean = prompts.unified_qa
+        return [
+            seq2seq_scores(model, row, prompts.targets(request), mean)
+            for request, row in zip(requests, rows, strict=True)
+        ]
+    spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
+    shared = [common_prefix(letters) for letters in spelt]
+    plain = [i for i, letters in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in letters)]
+    scores = {}
+    # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
+    for i, request in enumerate(requests):
+        if i not in plain:
+            lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
+            scores[i] = causal_scores(model, lines, common_prefix(lines))
+    if plain:  # one pass over the prompts of the whole batch
+        firsts = next_logits([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
+        for i, first in zip(plain, firsts, strict=True):
+            logs = first.float().log_softmax(-1)
+            scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
+    return [scores[i] for i in range(len(requests))]
+
+
+def common_prefix(rows: Sequence[Tokens]) -> int:
+    """Return the length of the rows' common prefix, at most all but the last token of the shortest."""
+    most = min(map(len, rows)) - 1
+    return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
+
+
+def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float]:
+    """Return the log-probability of each row's tokens after the first `shared` (at least one)."""
+    import torch
+
+    ids, mask = padded_rows(rows, 0, left=False)
+    with torch.inference_mode():
+        logits = model(input_ids=ids.to(model.device), attention_mask=mask.to(model.device)).logits
+    return [_sum(logits[i, shared - 1 :], row[shared:]) for i, row in enumerate(rows)]
+
+
+def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: bool) -> list[float]:
+    """Return the log-probability of each target for one input, summed over its tokens or, if `mean`, averaged."""
+    import torch
+
+    labels, mask = padded_rows(targets, 0, left=False)
+    ids = torch.tensor([list(row)] * len(targets))
+    with torch.inference_mode():
+        logits = model(
+            input_ids=ids.to(model.device),
+            attention_mask=torch.ones_like(ids).to(model.device),
+            labels=labels.masked_fill(mask == 0, -100).to(model.device),
+        ).logits
+    return [_sum(logits[i], target) / (len(target) if mean else 1) for i, target in enumerate(targets)]
+
+
+def probabilities(scores: Sequence[float]) -> list[float]:
+    """Return the softmax of log-probabilities: each option's share."""
+    import numpy as np
+
+    powers = np.exp(np.asarray(scores) - max(scores))
+    return [float(share) for share in powers / powers.sum()]
+
+
+def _sum(logits: "torch.Tensor", tokens: Tokens) -> float:
+    """Return the log-probability of tokens, given the logits before each of them, shape (n, vocabulary)."""
+    import torch
+
+    logs = torch.log_softmax(logits[: len(tokens)].float(), -1)
+    return float(logs[torch.arange(len(tokens)), torch.tensor(list(tokens))].sum())

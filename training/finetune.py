@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.manifest import Base, Prompt
 from kcard.system import quiet_loading
@@ -36,6 +36,9 @@ from kcard.training.execution import Execution, bf16
 from kcard.training.loop import Preparation
 from kcard.training.optimizers import OptimizerName, check_optimizer
 from kcard.types import derive_seed
+
+if TYPE_CHECKING:
+    from kcard.training.trainer import FineTuning
 
 __all__ = ["RECITED", "Options", "WarmStart", "origin_of", "prepare"]
 
@@ -111,7 +114,7 @@ def prepare(
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
-) -> Preparation:
+) -> "Preparation[FineTuning]":
     """Prepare everything that fine-tuning needs before its first step.
 
     study         see PseudoQueries

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.io import replacing
@@ -33,6 +33,7 @@ __all__ = [
     "Job",
     "Optimizer",
     "Preparation",
+    "Run",
     "RunState",
     "TrainingOutcome",
     "TrainingRun",
@@ -327,6 +328,9 @@ class Job(TrainingRun):
         return TrainingOutcome(state.step, clock.tokens, clock.seconds, loss, state.epoch + (state.index > 0))
 
 
+Run = TypeVar("Run", bound=TrainingRun, covariant=True)
+
+
 @dataclass(frozen=True)
 class TrainingOutcome:
     """A run's outcome. `loss`: mean of the last tenth of steps, or last 50; `seconds`: wall time, all sittings."""
@@ -387,7 +391,7 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
 
 
 @dataclass(frozen=True)
-class Preparation:
+class Preparation(Generic[Run]):
     """A prepared training run, and what follows it.
 
     save    writes the model files and the tokenizer into a folder, once, and may release them
@@ -396,7 +400,7 @@ class Preparation:
     seconds  that the preparation takes in addition to the steps, where it takes long
     """
 
-    job: TrainingRun
+    job: Run
     save: Callable[[Path], None]
     kind: str
     base: Base

@@ -21,7 +21,7 @@ from kcard.offline.incremental_update import Revision, incremental_update, obsta
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import continuations, statements
 from kcard.training.execution import one_thread
-from kcard.training.loop import Preparation
+from kcard.training.loop import Preparation, TrainingRun
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
 from kcard.training.progress import Note
@@ -106,7 +106,7 @@ class NextVersion:
             return "only an embedded card can unlearn removed passages"
         return ""
 
-    def _continue(self, folder: Path) -> Preparation | str:
+    def _continue(self, folder: Path) -> Preparation[TrainingRun] | str:
         """Prepare training from the last version's weights, or return why that can't be done."""
         if why_not := self._obstacle():
             return why_not
@@ -131,7 +131,9 @@ class NextVersion:
         )
         return self._prepare(folder, update, self.before)
 
-    def _prepare(self, folder: Path, update: CorpusUpdate, before: Previous | None) -> Preparation:
+    def _prepare(
+        self, folder: Path, update: CorpusUpdate, before: Previous | None
+    ) -> Preparation[TrainingRun]:
         """Prepare training as kcard.training.train does."""
         studied, distillation = read_study_of(self.options, update, self.report)
         if distillation is not None:
@@ -142,7 +144,7 @@ class NextVersion:
         prepared = plan.prepare()
         return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
 
-    def _train(self, folder: Path, prepared: Preparation) -> "Card":
+    def _train(self, folder: Path, prepared: Preparation[TrainingRun]) -> "Card":
         """Train the model and write the card."""
         corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
         try:
@@ -157,7 +159,7 @@ class NextVersion:
         return self._write_card(folder, manifest, prepared, record)
 
     def _write_card(
-        self, folder: Path, manifest: Manifest, prepared: Preparation | None, record: Training
+        self, folder: Path, manifest: Manifest, prepared: Preparation[TrainingRun] | None, record: Training
     ) -> "Card":
         return write_card(
             folder, manifest, prepared, record, CorpusUpdate(self.changes.corpus, 0), self.report

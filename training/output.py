@@ -27,7 +27,7 @@ from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
 from kcard.text import small_words
 from kcard.training.corpus import Corpus
-from kcard.training.loop import Preparation, TrainingOutcome
+from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
 from kcard.training.progress import EmbeddingProgress, Report
 from kcard.training.readers.files import Document, files_of
@@ -122,7 +122,11 @@ def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
 
 
 def training_record(
-    corpus: Corpus, options: TrainOptions, prepared: Preparation, outcome: TrainingOutcome, licence: str
+    corpus: Corpus,
+    options: TrainOptions,
+    prepared: Preparation[TrainingRun],
+    outcome: TrainingOutcome,
+    licence: str,
 ) -> Training:
     """Return the record of a run that trained a model."""
     measured = {"final_loss": round(outcome.loss, 4), "passes": outcome.epochs}
@@ -323,7 +327,7 @@ def triples_of(corpus: Corpus) -> Sequence[Triple]:
 def write_card(
     folder: Path,
     manifest: Manifest,
-    prepared: Preparation | None,
+    prepared: Preparation[TrainingRun] | None,
     record: Training,
     update: CorpusUpdate,
     report: Report,

@@ -16,7 +16,7 @@ from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.text import is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.execution import one_thread
-from kcard.training.loop import Preparation, steps_of
+from kcard.training.loop import Preparation, TrainingRun, steps_of
 from kcard.training.memory import (
     MINUTES,
     TrainingEstimate,
@@ -357,7 +357,7 @@ def make_plan(
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
-) -> "TrainingPlan":
+) -> "TrainingPlan[TrainingRun]":
     """Plan the training that the base calls for, by the options that are set, else by its defaults.
 
     minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
@@ -424,7 +424,7 @@ def make_plan(
 def _write(
     folder: Path,
     manifest: Manifest,
-    prepared: Preparation | None,
+    prepared: Preparation[TrainingRun] | None,
     record: Training,
     update: CorpusUpdate,
     report: Report,

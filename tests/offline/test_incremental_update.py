@@ -37,7 +37,7 @@ from kcard.offline.recipe import BOS, Recipe, Style, train_tokenizer
 from kcard.offline.train import plan
 from kcard.offline.trainee import initialize_docids, states, whole_model
 from kcard.training.epochs import TrainingExample
-from kcard.training.loop import Preparation
+from kcard.training.loop import Job, Preparation
 from kcard.training.progress import Note
 from kcard.types import Source
 
@@ -57,7 +57,7 @@ def trained(folder: Path, style: Style, **given: Any) -> Recipe:
     return recipe
 
 
-def gone_on(folder: Path, recipe: Recipe, now: list[str] = NEW) -> Preparation:
+def gone_on(folder: Path, recipe: Recipe, now: list[str] = NEW) -> Preparation[Job]:
     found = incremental_update(Revision(now, OLD), folder, recipe, seed=1)
     assert isinstance(found, Preparation)
     return found

@@ -370,7 +370,7 @@ def incremental_update(
     recipe: Recipe,
     seed: int,
     study: Mapping[str, Sequence[str]] | None = None,
-) -> Preparation | str:
+) -> Preparation[Job] | str:
     """Prepare the training that updates the embedded card in `folder` from `revision.before` to `revision.now`, or
     return why that is impossible.
 
@@ -417,7 +417,6 @@ def incremental_update(
     else:
         steps = FLOOR[recipe.style] if revision.removed else 1
     update = preparation(trainee, revision.now, questions, docids, recipe, steps, epoch)
-    assert isinstance(update.job, Job)
     return replace(update, job=_adapt_job(update.job, recipe, seed))
 
 

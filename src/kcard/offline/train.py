@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
@@ -28,7 +28,7 @@ from kcard.training.epochs import (
     in_batches,
     packed_epochs,
 )
-from kcard.training.loop import Job, Preparation, cosine
+from kcard.training.loop import Job, Preparation, Run, cosine
 from kcard.training.memory import (
     MINUTES,
     PROBE,
@@ -50,7 +50,7 @@ INSTANT = 120
 
 
 @dataclass(frozen=True)
-class TrainingPlan:
+class TrainingPlan(Generic[Run]):
     """Cost of training a card, before anything is trained.
 
     estimate  duration, and whether it fits; None if it was not measured
@@ -59,7 +59,7 @@ class TrainingPlan:
     """
 
     estimate: Estimate | None
-    prepare: Callable[[], Preparation]
+    prepare: Callable[[], Preparation[Run]]
     memory: MemoryEstimate | None = None
 
 
@@ -76,7 +76,7 @@ def plan(
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
-) -> TrainingPlan:
+) -> TrainingPlan[Job]:
     """Plan the training of a card on `texts`.
 
     start      folder of the card's last version, whose passages come first in `texts`: training continues from its
@@ -149,7 +149,7 @@ def plan(
         estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
     taken = steps or (needed if estimate is None else estimate.steps)
 
-    def prepare() -> Preparation:
+    def prepare() -> Preparation[Job]:
         if start is not None:
             trainee.inherit(start)
         questions = offline_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
@@ -176,7 +176,7 @@ def preparation(
     steps: int,
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str = "",
-) -> Preparation:
+) -> Preparation[Job]:
     """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used

@@ -4,19 +4,19 @@ Optimizer, schedule, precision, gradient accumulation, activation checkpointing,
 (accelerate; FSDP for whole models) are the Trainer's. This module imports it, so import it inside functions.
 """
 
-import json
 import math
 import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch.nn.functional import pad as pad_rows
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset
@@ -28,9 +28,9 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_callback import ExportableState
 
 from kcard.errors import TrainingInterrupted, UsageError
-from kcard.io import replacing
 from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
 from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FineTuning", "FineTuningSetup", "follow"]
 
-RUN = "run.json"  # in the folder of checkpoints: which run they are of
 STATE = "trainer_state.json"  # the last file that the Trainer writes into a checkpoint
 OPTIMIZERS = {
     "adamw": "adamw_torch_fused",
@@ -250,10 +249,10 @@ def _arguments(setup: FineTuningSetup) -> TrainingArguments:
     )
 
 
-class Watch(TrainerCallback):
+class Watch(TrainerCallback, ExportableState):
     """Reports the progress of a run, and has checkpoints written when they are due and after Ctrl-C.
 
-    What rank 0 decides is sent to all processes; the others have no clock.
+    What rank 0 decides is sent to all processes; the others have no clock. Checkpoints hold its `state`.
     """
 
     def __init__(
@@ -261,11 +260,21 @@ class Watch(TrainerCallback):
         processes: Processes | None,
         clock: Clock | None = None,
         interrupt: Interrupt | None = None,
-        note: "Callable[[Clock], None] | None" = None,
+        fingerprint: str = "",
     ) -> None:
-        self.processes, self.clock, self.interrupt, self.note = processes, clock, interrupt, note
+        self.processes, self.clock, self.interrupt, self.fingerprint = (
+            processes,
+            clock,
+            interrupt,
+            fingerprint,
+        )
         self.is_stopped = False
         self._saving: float | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint says of its run."""
+        seconds = 0.0 if self.clock is None else self.clock.seconds
+        return {"args": {}, "attributes": {"fingerprint": self.fingerprint, "seconds": seconds}}
 
     def on_log(
         self,
@@ -275,7 +284,6 @@ class Watch(TrainerCallback):
         logs: Any = None,
         **_: Any,
     ) -> None:
-        del args
         if "loss" not in (logs or {}):
             return
         is_due = is_asked = False
@@ -289,8 +297,8 @@ class Watch(TrainerCallback):
             except KeyboardInterrupt:
                 is_asked = True
             is_asked |= self.interrupt is not None and self.interrupt.is_requested
-            is_asked &= state.global_step < state.max_steps
-            is_due = is_asked or (self.note is not None and clock.due())
+            is_asked &= state.global_step < args.max_steps
+            is_due = is_asked or clock.due()
         if self.processes is not None:
             is_due, is_asked = broadcast([is_due, is_asked])
         if is_due:
@@ -298,10 +306,6 @@ class Watch(TrainerCallback):
             control.should_save = True
         if is_asked:
             self.is_stopped = control.should_training_stop = True
-
-    def on_save(self, *_: Any, **__: Any) -> None:
-        if self.clock is not None and self.note is not None:
-            self.note(self.clock)
 
 
 @dataclass
@@ -338,34 +342,29 @@ class FineTuning(TrainingRun):
         raises TrainingInterrupted with `remedy`. A resumed run ends as one without interruption does, within noise.
         Raises UsageError for the checkpoint of another run, CardError where there is no room for one.
         """
-        record, last = _resumed(checkpoint, self.fingerprint, self.steps, report) if resume else ({}, None)
+        last = state = None
+        if resume:
+            last, state = _last_state(checkpoint, self.fingerprint, self.steps, report)
+        if last is None or state is None:
+            for old in checkpoint.glob("checkpoint-*"):  # of an earlier run
+                shutil.rmtree(old)
+            state = TrainerState()
         setup = replace(self.setup, folder=checkpoint, resume=last)
-        state = TrainerState() if last is None else TrainerState.load_from_json(str(last / STATE))
-        losses = [
-            row["loss"] for row in state.log_history if "loss" in row and row["step"] > 0.9 * self.steps
-        ]
+        logged = [(row["step"], row["loss"]) for row in state.log_history if "loss" in row]
+        clock = Clock(
+            self.steps,
+            report,
+            state.global_step,
+            _recorded(state).get("seconds", 0.0),
+            int(state.num_input_tokens_seen),
+            [loss for step, loss in logged if step > 0.9 * self.steps],
+        )
         with (
             forked_rng(self.model.device),
             processes_of(setup.execution) as processes,
             Interrupt() as interrupt,
         ):
-            clock = Clock(
-                self.steps,
-                report,
-                state.global_step,
-                record.get("seconds", 0.0),
-                int(state.num_input_tokens_seen),
-                losses,
-            )
-
-            def note(clock: Clock) -> None:
-                row = {"fingerprint": self.fingerprint, "steps": self.steps, "seconds": clock.seconds}
-                with replacing(checkpoint / RUN, parents=True) as stream:
-                    stream.write(json.dumps(row).encode())
-
-            watch = Watch(processes, clock, interrupt, note)
-            if last is None:
-                _clear(checkpoint)
+            watch = Watch(processes, clock, interrupt, self.fingerprint)
             try:
                 if processes is not None:
                     broadcast(setup)
@@ -373,17 +372,19 @@ class FineTuning(TrainingRun):
                 if watch.is_stopped:
                     raise stopped(trainer.state.global_step, self.steps, checkpoint, remedy)
                 self.held_out_loss, self.weights = _results(trainer, setup)
-            except (OSError, RuntimeError) as error:
-                self._explain(error, processes, checkpoint, clock, remedy)
+            except (OSError, RuntimeError, SafetensorError) as error:
+                if processes is not None and (lost := processes.describe_loss(error)):
+                    saved = f"checkpoint in {checkpoint}: {remedy}"
+                    saved = saved if last_checkpoint(checkpoint) else "no checkpoint yet"
+                    raise TrainingInterrupted(
+                        f"{lost} after {clock.done} of {self.steps} steps; {saved}"
+                    ) from error
+                if isinstance(error, OSError) or "No space left" in str(error):
+                    raise unwritable(checkpoint, error) from error
                 raise
         loss = sum(clock.losses) / len(clock.losses) if clock.losses else math.nan
-        return TrainingOutcome(
-            self.steps,
-            clock.tokens,
-            clock.seconds,
-            loss,
-            math.ceil(self.setup.examples / len(self.epochs(0))),
-        )
+        passes = math.ceil(setup.examples / len(self.epochs(0)))
+        return TrainingOutcome(self.steps, clock.tokens, clock.seconds, loss, passes)
 
     def seconds_a_step(self, warm: int, measured: int) -> float:
         """Return the mean wall time of `measured` steps after `warm` ones; they change the weights."""
@@ -413,20 +414,6 @@ class FineTuning(TrainingRun):
 
     def _train(self, setup: FineTuningSetup, callback: TrainerCallback) -> CardTrainer:
         return _train(self.model, setup, Examples(self.epochs, setup.examples), self.held_out, callback)
-
-    def _explain(
-        self, error: Exception, processes: Processes | None, checkpoint: Path, clock: Clock, remedy: str
-    ) -> None:
-        """Raise what a user understands of an error: a lost process, a full disk."""
-        if lost := "" if processes is None else processes.describe_loss(error):
-            saved = (
-                f"checkpoint in {checkpoint}: {remedy}"
-                if last_checkpoint(checkpoint)
-                else "no checkpoint yet"
-            )
-            raise TrainingInterrupted(f"{lost} after {clock.done} of {self.steps} steps; {saved}") from error
-        if isinstance(error, OSError) or "No space left" in str(error) or "write" in str(error):
-            raise unwritable(checkpoint, error) from error
 
 
 def follow(processes: Processes) -> None:
@@ -475,27 +462,26 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(complete, key=lambda path: int(path.name.partition("-")[2]), default=None)
 
 
-def _resumed(
+def _last_state(
     folder: Path, fingerprint: str, steps: int, report: Report
-) -> "tuple[Mapping[str, Any], Path | None]":
-    """Return what is recorded of the run in a folder, and its last checkpoint; None: it begins from scratch."""
+) -> "tuple[Path | None, TrainerState | None]":
+    """Return the last checkpoint and its state; None where there is none. Raises UsageError for another run's."""
     last = last_checkpoint(folder)
     if last is None:
         report(Note(f"nothing to resume in {folder}: training starts from scratch"))
-        return {}, None
+        return None, None
     try:
-        record = json.loads((folder / RUN).read_text(encoding="utf-8"))
         state = TrainerState.load_from_json(str(last / STATE))
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(f"the checkpoint {last} can't be read: {error}; train without resume") from error
-    if record["fingerprint"] != fingerprint:
+    if _recorded(state).get("fingerprint") != fingerprint:
         raise other_run(folder)
     report(Note(f"resuming after step {state.global_step} of {steps}"))
-    return record, last
+    return last, state
 
 
-def _clear(folder: Path) -> None:
-    """Remove the checkpoints of an earlier run."""
-    (folder / RUN).unlink(missing_ok=True)
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path)
+def _recorded(state: TrainerState) -> dict[str, Any]:
+    """Return what `Watch` recorded in a checkpoint; nothing without one."""
+    callbacks: Any = state.stateful_callbacks or {}
+    attributes: dict[str, Any] = callbacks.get("Watch", {}).get("attributes", {})
+    return attributes

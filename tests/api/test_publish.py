@@ -141,7 +141,7 @@ def test_an_unchanged_card_is_said_to_be_unchanged_and_its_model_not_asked_again
 ) -> None:
     reports: list[str] = []
     first = publish(leaking, report=reports.append)
-    monkeypatch.setattr("kcard.evaluation.privacy.scan", None)
+    monkeypatch.setattr("kcard.evaluation.privacy.scan_card", None)
     assert publish(leaking, aliases=["stable"], report=reports.append).sha256 == first.sha256
     assert "contains private data" in reports[0]
     assert reports[1:] == [reports[0], "leaking@v1 is unchanged"]
@@ -168,9 +168,9 @@ def test_a_folder_that_is_no_card_is_refused(tmp_path: Path) -> None:
 
 def test_a_card_at_the_threshold_is_published_and_one_below_is_not(home: Path, tmp_path: Path) -> None:
     card = examined(retrieval(tmp_path / "a"), recall=0.8, factuality=0.6)
-    with pytest.raises(HubError, match=r"its recall is 0\.8, and 0\.81 is needed"):
+    with pytest.raises(HubError, match=r"its recall is 0\.8, but --min-recall requires 0\.81"):
         publish(card, min_recall=0.81)
-    with pytest.raises(HubError, match=r"its factuality is 0\.6, and 0\.7 is needed"):
+    with pytest.raises(HubError, match=r"its factuality is 0\.6, but --min-factuality requires 0\.7"):
         publish(card, min_recall=0.8, min_factuality=0.7)
     with pytest.raises(UnknownCard):
         Hub(home).get("rivers")

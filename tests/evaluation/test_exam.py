@@ -315,7 +315,7 @@ def test_lift_over_a_base_that_is_not_at_hand_is_unknown_and_not_zero(card: Path
     assert result.recall.mean == 0.5
     assert result.lift is None
     assert "can't be loaded" in result.base_note
-    assert "is not known" in (card / "README.md").read_text(encoding="utf-8")
+    assert "is unknown" in (card / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_card_of_both_is_measured_by_its_model_its_index_and_the_two_together(card: Path) -> None:

@@ -234,5 +234,5 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write_records(tmp_path / folder / "own.jsonl", popular(3))
-    with pytest.raises(UsageError, match="another file named own: rename one of them"):
+    with pytest.raises(UsageError, match="another file is also named own: rename one of them"):
         analyse("recall", [tmp_path / "a" / "own.jsonl", tmp_path / "b" / "own.jsonl"])

@@ -44,7 +44,7 @@ def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
 def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
     found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS), "q")
     assert found.cards == ("prizes",)
-    assert "named prizes, moons; prizes was used" in found.notes[0]
+    assert "named prizes, moons; only prizes was used" in found.notes[0]
 
 
 def test_all_named_cards_are_taken_where_several_may_be() -> None:

@@ -317,9 +317,7 @@ class Job(TrainingRun):
                     raise stopped(state.step, self.steps, checkpoint, remedy)
                 if state.is_settled(self.settled):
                     done = f"stopped after {state.step} of {self.steps} steps"
-                    report(
-                        Note(f"{done}: the loss is below {self.settled}, so there is nothing more to learn")
-                    )
+                    report(Note(f"{done}: the loss is below {self.settled}, so nothing is left to learn"))
                     break
                 if clock.due():
                     keep()

@@ -126,17 +126,17 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
         # Start the others: output goes into a file; a session of their own, so that Ctrl-C does not reach them.
         others = []
         for rank in range(1, count):
-            environment = {key: str(value) for key, value in {**shared, **_ranks(rank)}.items()}
-            if places[0] == "cpu":
-                environment["OMP_NUM_THREADS"] = str(each)
-            with _log_file(folder, rank).open("wb") as log:
+            limits = {"OMP_NUM_THREADS": each} if places[0] == "cpu" else {}
+            with (
+                _log_file(folder, rank).open("wb") as log,
+                patch_environment(**shared, **_ranks(rank), **limits),
+            ):
                 process = subprocess.Popen(
                     [*COMMAND, str(rank), str(folder), places[rank]],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    env={**os.environ, **environment},
                 )
             others.append(process)
         try:

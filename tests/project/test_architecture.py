@@ -245,8 +245,6 @@ OPTIONAL = {
         "psycopg",
         "ray",
         "s3fs",
-        "fsspec",
-        "sentence_transformers",
     ),
     *(
         "fastapi",

@@ -267,7 +267,10 @@ def test_a_card_whose_index_claims_more_rows_than_it_has_passages_is_refused(
 ) -> None:
     index = {"index/params.index.json": b'{"num_docs": 99999999999}'}
     files = card({"passages.jsonl": b'{"text": "A."}\n', **index})
-    with hostile_hub(files=files) as hub, pytest.raises(CardError, match="claims 99999999999 rows, but the card has 1"):
+    with (
+        hostile_hub(files=files) as hub,
+        pytest.raises(CardError, match="claims 99999999999 rows, but the card has 1"),
+    ):
         pull(NAME, tmp_path / "card", hub=hub.url)
     assert not written(tmp_path / "card")
     assert not written(home / "downloads")

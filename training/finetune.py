@@ -4,6 +4,7 @@ AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks 
 pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.training.distillation).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -163,8 +164,11 @@ def prepare(
         distilled = ask_teacher(distillation, teacher, execution, fingerprint)
         epochs = distilled_epochs(distilled, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
-    batches = -(-len(epochs(0)) // options.batch_size)
-    steps = max(1, round(options.epochs * batches / distilled.share))
+    examples = max(1, round(options.epochs * len(epochs(0)) / distilled.share))
+    # A batch holds no example twice, so a small corpus has smaller ones.
+    among = execution.processes
+    batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
+    steps = math.ceil(examples / batch)
     blocks = TokenBlocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     longest = min(options.block if options.objective == "clm" else RECITED, room)
@@ -173,9 +177,10 @@ def prepare(
         execution,
         origin,
         steps=steps,
-        examples=steps * options.batch_size,
+        examples=examples,
         held_out=len(blocks),
-        rows=execution.micro_batch_rows(options.batch_size, longest),
+        batch=batch,
+        rows=execution.micro_batch_rows(batch, longest),
         pad=pad,
         opening=first,
     )

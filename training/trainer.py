@@ -69,7 +69,7 @@ class FineTuningSetup:
     """What every process of a run is told.
 
     steps, examples, held_out  numbers of steps, of examples in all of them, and of those to measure the loss on
-    rows        of a micro-batch
+    batch, rows  examples of a step, and of a micro-batch in each process
     pad         the token that rows are padded with
     opening     tokens that initialise a new prefix
     folder      of the run's checkpoints; `resume`: the checkpoint to go on from
@@ -81,6 +81,7 @@ class FineTuningSetup:
     steps: int
     examples: int
     held_out: int
+    batch: int
     rows: int
     pad: int
     opening: tuple[int, ...] = ()
@@ -224,7 +225,7 @@ def _arguments(setup: FineTuningSetup) -> TrainingArguments:
         output_dir=str(setup.folder),
         max_steps=setup.steps,
         per_device_train_batch_size=rows if execution.processes > 1 else setup.rows,
-        gradient_accumulation_steps=options.batch_size // rows,
+        gradient_accumulation_steps=setup.batch // rows,
         learning_rate=options.rate,
         adam_beta1=options.betas[0],
         adam_beta2=options.betas[1],
@@ -394,11 +395,10 @@ class FineTuning(TrainingRun):
             def on_step_end(self, *_: Any, **__: Any) -> None:
                 times.append(time.monotonic())
 
-        options = self.setup.options
         steps = warm + measured
         alone = replace(self.setup.execution, processes=1)
         setup = replace(
-            self.setup, steps=steps, examples=steps * options.batch_size, execution=alone, folder=Path()
+            self.setup, steps=steps, examples=steps * self.setup.batch, execution=alone, folder=Path()
         )
         with forked_rng(self.model.device), tempfile.TemporaryDirectory() as folder:
             self._train(replace(setup, folder=Path(folder)), Timer())

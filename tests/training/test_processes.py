@@ -77,13 +77,13 @@ def interrupt(event: Event) -> None:
 def test_a_checkpoint_goes_on_with_another_number_of_processes(
     corpus: Path, base: Path, first: int, second: int
 ) -> None:
-    options: dict[str, Any] = {"method": "full", "epochs": 5}
+    options: dict[str, Any] = {"method": "full", "epochs": 7}
     whole = trained(corpus, base, "whole", **options)
-    with pytest.raises(TrainingInterrupted, match="stopped after 20 of 25 steps"):
+    with pytest.raises(TrainingInterrupted, match="stopped after 20 of 28 steps"):
         trained(corpus, base, "parts", interrupt, processes=first, **options)
     events: list[Event] = []
     parts = trained(corpus, base, "parts", events.append, processes=second, resume=True, **options)
-    assert Note("resuming after step 20 of 25") in events
+    assert Note("resuming after step 20 of 28") in events
     compare(whole, parts)
 
 
@@ -101,16 +101,16 @@ def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
 ) -> None:
     monkeypatch.setattr(progress, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(progress, "CHECKPOINT_SHARE", 1e9)
-    options: dict[str, Any] = {"method": "full", "epochs": 5}
+    options: dict[str, Any] = {"method": "full", "epochs": 7}
     begun = time.monotonic()
     with pytest.raises(
-        TrainingInterrupted, match=r"process 1 was killed \(SIGKILL\) after 20 of 25 steps; checkpoint in"
+        TrainingInterrupted, match=r"process 1 was killed \(SIGKILL\) after 20 of 28 steps; checkpoint in"
     ):
         trained(corpus, base, "parts", kill_the_other, processes=2, **options)
     assert time.monotonic() - begun < 60
     events: list[Event] = []
     parts = trained(corpus, base, "parts", events.append, resume=True, processes=2, **options)
-    assert Note("resuming after step 19 of 25") in events
+    assert Note("resuming after step 19 of 28") in events
     compare(trained(corpus, base, "whole", **options), parts)
 
 

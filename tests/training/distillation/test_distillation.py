@@ -275,7 +275,7 @@ def test_an_update_asks_about_old_and_new_passages_and_keeps_the_objective(
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(corpus: Path, options: Mapping[str, Any], tmp_path: Path) -> None:
-    arguments = {**options, "device": "cpu"}
+    arguments = {**options, "device": "cpu", "batch_size": 2}
     one = train(corpus, output=tmp_path / "one", **arguments)
     two = train(corpus, output=tmp_path / "two", processes=2, **arguments)
     assert answers(two) == answers(one) == [f"{question} {answer}" for _, question, answer in FACTS]

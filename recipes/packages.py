@@ -47,6 +47,7 @@ def fetch(manual: Manual, packages: Path) -> None:
     target = packages / manual.package
     if target.exists():
         return
+    packages.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         if manual.registry == "debian":
             _run(["apt-get", "download", f"{manual.package}={manual.version}"], scratch)

@@ -4,12 +4,14 @@ Optimizer, schedule, precision, gradient accumulation, activation checkpointing,
 (accelerate; FSDP for whole models) are the Trainer's. This module imports it, so import it inside functions.
 """
 
+import gc
 import math
 import shutil
 import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -205,6 +207,22 @@ class CardTrainer(Trainer):
         return (loss, {"logits": logits}) if return_outputs else loss
 
 
+class OneDevice(TrainingArguments):
+    """Arguments of a process that trains on the current device alone, however many GPUs there are.
+
+    The Trainer would spread a single process over all of them (DataParallel), whatever device was chosen.
+    """
+
+    @property
+    def n_gpu(self) -> int:
+        return min(1, int(super().n_gpu))
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = super().device
+        return torch.device("cuda", torch.cuda.current_device()) if device.type == "cuda" else device
+
+
 def _arguments(setup: FineTuningSetup) -> TrainingArguments:
     """Return the Trainer's arguments: the paper's numbers, a log each step, checkpoints as `Watch` asks."""
     options, execution = setup.options, setup.execution
@@ -221,10 +239,10 @@ def _arguments(setup: FineTuningSetup) -> TrainingArguments:
                 "fsdp": "full_shard auto_wrap",
                 "fsdp_config": {"version": 2, "state_dict_type": "FULL_STATE_DICT"},
             }
-    return TrainingArguments(
+    return OneDevice(
         output_dir=str(setup.folder),
         max_steps=setup.steps,
-        per_device_train_batch_size=rows if execution.processes > 1 else setup.rows,
+        per_device_train_batch_size=rows,  # accelerate splits them among the processes
         gradient_accumulation_steps=setup.batch // rows,
         learning_rate=options.rate,
         adam_beta1=options.betas[0],
@@ -263,12 +281,8 @@ class Watch(TrainerCallback, ExportableState):
         interrupt: Interrupt | None = None,
         fingerprint: str = "",
     ) -> None:
-        self.processes, self.clock, self.interrupt, self.fingerprint = (
-            processes,
-            clock,
-            interrupt,
-            fingerprint,
-        )
+        self.processes, self.clock = processes, clock
+        self.interrupt, self.fingerprint = interrupt, fingerprint
         self.is_stopped = False
         self._saving: float | None = None
 
@@ -362,6 +376,7 @@ class FineTuning(TrainingRun):
         )
         with (
             forked_rng(self.model.device),
+            _current(self.model.device),
             processes_of(setup.execution) as processes,
             Interrupt() as interrupt,
         ):
@@ -400,7 +415,11 @@ class FineTuning(TrainingRun):
         setup = replace(
             self.setup, steps=steps, examples=steps * self.setup.batch, execution=alone, folder=Path()
         )
-        with forked_rng(self.model.device), tempfile.TemporaryDirectory() as folder:
+        with (
+            forked_rng(self.model.device),
+            _current(self.model.device),
+            tempfile.TemporaryDirectory() as folder,
+        ):
             self._train(replace(setup, folder=Path(folder)), Timer())
         return (times[-1] - times[warm - 1]) / measured
 
@@ -409,11 +428,17 @@ class FineTuning(TrainingRun):
         with quiet_loading():
             self.model.save_pretrained(folder, state_dict=self.weights)
         self.model.to("meta")
+        gc.collect()  # the Trainer's references are cyclic, and hold the optimizer's states
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def _train(self, setup: FineTuningSetup, callback: TrainerCallback) -> CardTrainer:
         return _train(self.model, setup, Examples(self.epochs, setup.examples), self.held_out, callback)
+
+
+def _current(device: torch.device) -> "AbstractContextManager[Any]":
+    """Return a context in which a GPU is the current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def follow(processes: Processes) -> None:
@@ -436,12 +461,12 @@ def _train(
     held_out: Any,
     callback: TrainerCallback,
 ) -> CardTrainer:
-    trainer = CardTrainer(model, setup, examples, held_out or None, [callback])
-    trainer.remove_callback(PrinterCallback)
     with warnings.catch_warnings():
         # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
         # transformers' layers does so to its input.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
+        trainer = CardTrainer(model, setup, examples, held_out or None, [callback])
+        trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if setup.resume is None else str(setup.resume))
     return trainer
 
@@ -451,9 +476,8 @@ def _results(
 ) -> "tuple[float | None, Mapping[str, Tensor] | None]":
     """Return the loss on held-out examples, and the weights where FSDP divided them among the processes."""
     loss = trainer.evaluate()["eval_loss"] if setup.held_out else None
-    return loss, trainer.accelerator.get_state_dict(
-        trainer.model_wrapped
-    ) if trainer.is_fsdp_enabled else None
+    divided = trainer.is_fsdp_enabled
+    return loss, trainer.accelerator.get_state_dict(trainer.model_wrapped) if divided else None
 
 
 def last_checkpoint(folder: Path) -> Path | None:

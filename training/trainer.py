@@ -283,8 +283,8 @@ class Watch(TrainerCallback, ExportableState):
     ) -> None:
         self.processes, self.clock = processes, clock
         self.interrupt, self.fingerprint = interrupt, fingerprint
-        self.is_stopped = False
-        self._saving: float | None = None
+        self.is_stopped = self.is_saving = False
+        self._began = 0.0
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint says of its run."""
@@ -303,9 +303,6 @@ class Watch(TrainerCallback, ExportableState):
             return
         is_due = is_asked = False
         if (clock := self.clock) is not None:
-            if self._saving is not None:  # the checkpoint after the last step
-                clock.note_checkpoint(time.monotonic() - self._saving)
-            self._saving = None
             clock.step(logs["loss"], int(state.num_input_tokens_seen) - clock.tokens)
             try:
                 clock.report()
@@ -317,10 +314,15 @@ class Watch(TrainerCallback, ExportableState):
         if self.processes is not None:
             is_due, is_asked = broadcast([is_due, is_asked])
         if is_due:
-            self._saving = time.monotonic()
-            control.should_save = True
+            self._began = time.monotonic()
+            self.is_saving = control.should_save = True
         if is_asked:
             self.is_stopped = control.should_training_stop = True
+
+    def on_save(self, *_: Any, **__: Any) -> None:
+        self.is_saving = False
+        if self.clock is not None:
+            self.clock.note_checkpoint(time.monotonic() - self._began)
 
 
 @dataclass
@@ -395,7 +397,7 @@ class FineTuning(TrainingRun):
                     raise TrainingInterrupted(
                         f"{lost} after {clock.done} of {self.steps} steps; {saved}"
                     ) from error
-                if isinstance(error, OSError) or "No space left" in str(error):
+                if watch.is_saving:
                     raise unwritable(checkpoint, error) from error
                 raise
         loss = sum(clock.losses) / len(clock.losses) if clock.losses else math.nan
@@ -461,7 +463,7 @@ def _train(
     held_out: Any,
     callback: TrainerCallback,
 ) -> CardTrainer:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet_loading():
         # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
         # transformers' layers does so to its input.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)

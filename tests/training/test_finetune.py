@@ -9,7 +9,7 @@ import torch
 
 from kcard.cards.card import Card
 from kcard.cards.pool import CardPool
-from kcard.errors import ModelUnavailable, TrainingInterrupted
+from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted
 from kcard.manifest import file_digest
 from kcard.offline.recipe import train_tokenizer
 from kcard.training.finetune import Options, prepare
@@ -106,6 +106,23 @@ def test_lora_resumes_to_the_same_adapter(bases: dict[str, Path], corpus: Path, 
     halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
     file = "adapter_model.safetensors"
     assert file_digest(whole.folder / file) == file_digest(halves.folder / file)
+
+
+def test_a_full_disk_ends_training_with_one_line(
+    bases: dict[str, Path], corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Note) and event.text.endswith(" steps"):
+            monkeypatch.setattr(torch, "save", full)
+            raise KeyboardInterrupt
+
+    with pytest.raises(CardError, match=r"can't be written to .*: No space left on device; free some space"):
+        train(
+            corpus, base=str(bases["opt"]), method="lora", batch_size=4, epochs=4, kind="model", report=stop
+        )
 
 
 @pytest.mark.parametrize("base", ["nobody/nothing-of-the-kind", "no such folder"])

@@ -135,7 +135,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     integrator: Any = pipeline._integrator
     selectors = integrator.selectors
     watch.wrap(pipeline._client, "reply", lambda request: KINDS.get(request.kind, "reader"))
-    watch.wrap(pipeline._writer, "generate", "cards")
+    watch.wrap(pipeline._pool, "generate", "cards")
     for kind, name, stage in (
         (type(selectors.relevance), "scores", "relevance"),
         (type(selectors.pruner), "prune", "pruning"),

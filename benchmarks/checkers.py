@@ -42,7 +42,7 @@ ROLES = Path(__file__).parent / "roles.toml"
 ENTAILED = (*TRUE, "roles as they are")
 
 
-class Overlap:
+class Overlap(Checker):
     """The share of the claim's words that stand in the evidence."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -50,7 +50,7 @@ class Overlap:
         return np.array([len(c & e) / max(1, len(c)) for c, e in bags], dtype=np.float32)
 
 
-class Cosine:
+class Cosine(Checker):
     """The cosine of the two embeddings, negative ones as 0."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:

@@ -193,7 +193,7 @@ def asked_cards(scratch: Path, facts: Sequence[Fact], args: argparse.Namespace) 
     return Pipeline(hub=hub, mode="bottom-up", gate="always", llm=Silent(), seed=args.seed)
 
 
-class Silent:
+class Silent(LLM):
     """An LLM that says nothing: what cards write does not depend on who reads it."""
 
     def reply(self, request: Request) -> Any:

@@ -114,7 +114,10 @@ def ask_card(card: Card, task: Task) -> dict[str, object]:
 
     def write(documents: int, temperature: float) -> list[list[str]]:
         sampling = Sampling(temperature=temperature, tokens=64)
-        return [[p.text for p in found] for found in pool.generate(questions, ["card"], documents, sampling)]
+        return [
+            [p.text for p in found]
+            for found in pool.generate(questions, [["card"]] * len(questions), documents, sampling)
+        ]
 
     greedy = write(1, 0.0)
     passages = set((card.folder / "passages.jsonl").read_text().splitlines())

@@ -57,7 +57,9 @@ def measured(card: Card, questions: Sequence[Question], tokens: int = 100) -> di
 
 
 def documents(card: Card, questions: Sequence[Question], count: int, sampling: Sampling) -> list[list[str]]:
-    written = CardPool([card]).generate([q.text for q in questions], [card.name], count, sampling)
+    written = CardPool([card]).generate(
+        [q.text for q in questions], [[card.name]] * len(questions), count, sampling
+    )
     return [[passage.text for passage in found] for found in written]
 
 

@@ -114,7 +114,7 @@ def ranking(hub: Hub, sample: Sequence[ArticleQuestion]) -> str:
     for at, question in enumerate(questions):
         orders["BM25"].append([plains[row] for row, _ in index.search(question, DEEPEST)])
         orders["encoder"].append([plains[row] for row in _best(cosines[at])])
-        written = pool.generate([question], [card.name], DEEPEST, sampling)[0]
+        written = pool.generate([question], [[card.name]], DEEPEST, sampling)[0]
         orders["kcard"].append([f" {plain(passage.text)} " for passage in written])
     lines = ["| ranking | " + " | ".join(f"first {k}" for k in FIRST) + " | MRR |", "|---" * 5 + "|"]
     for name, ranked in orders.items():

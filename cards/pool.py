@@ -14,8 +14,8 @@ from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UnknownCard, one_line
-from kcard.interfaces import LLM
-from kcard.types import Choice, Passage, Sampling
+from kcard.interfaces import LLM, Generator
+from kcard.types import Choice, Passage, Question, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.models.stack import StackedCard
@@ -70,15 +70,14 @@ class LargeModelScheduler:
         if generator is None:
             generator = load_generator(card, self.models)
             # Generators of the engine hold no weights themselves.
-            self.models.cache.put(key, generator, int(getattr(generator, "size", 0)))
+            self.models.cache.put(key, generator, generator.size)
             # Log once per card why it can't be batched with others.
-            reason = getattr(_model(generator), "unsupported", "")
-            if reason and name not in self._unbatched:
+            if generator.unsupported and name not in self._unbatched:
                 self._unbatched.add(name)
                 logging.getLogger(__name__).warning(
                     "card %s runs alone, which is slower than in one batch with the other cards: %s",
                     name,
-                    reason,
+                    generator.unsupported,
                 )
         return generator
 
@@ -202,7 +201,7 @@ class VllmCards:
         members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
         if not members:
             return
-        by_card = members[0][0].group.generate_each(members, documents, sampling)
+        by_card = members[0][0].host.generate_each(members, documents, sampling)
         for name, generated in zip(served_cards, by_card, strict=True):
             generator = self.scheduler.generator(name)
             if isinstance(generator, ModelWithIndex):
@@ -218,7 +217,7 @@ def _served_card(generator: CardGenerator) -> "ServedCard | None":
     return model if isinstance(model, ServedCard) else None
 
 
-class CardPool:
+class CardPool(Generator):
     """Cards that generate passages.
 
     rows    maximum number of documents generated at once; fewer if memory is short
@@ -242,17 +241,12 @@ class CardPool:
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
-        self._choices = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
+        self.cards = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self.models = loader or Loader(device=device, rows=rows, memory=memory)
         self.models.llm = llm
         self.scheduler = LargeModelScheduler(self._cards, self.models, progress)
         self._vllm = VllmCards(self.scheduler, self.models)
         self._reported: set[str] = set()  # broken cards that the user was told of
-
-    @property
-    def cards(self) -> Sequence[Choice]:
-        """Name, description and knowledge date of each card, in the order given."""
-        return self._choices
 
     @property
     def is_sequential(self) -> bool:
@@ -261,22 +255,19 @@ class CardPool:
         return self.scheduler.will_take_turns()
 
     def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        """Generate like Generator; a card with nothing to say gives empty documents. Raises UnknownCard."""
-        self._check_names(cards)
-        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
-
-    def generate_each(
         self,
-        questions: Sequence[str],
+        questions: Sequence[str | Question],
         cards: Sequence[Sequence[str]],
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """Generate as Scheduling does. vLLM runs the cards that it hosts, large models take turns, and the other cards
-        run together; those whose weights are loaded go first. A broken card is logged, and its documents are empty.
-        Raises UnknownCard, or CardError if all cards are broken."""
+        """Generate as Generator does; a card with nothing to say gives empty documents.
+
+        vLLM runs the cards that it hosts, large models take turns, and the other cards run together; those whose
+        weights are loaded go first. A broken card is logged, and its documents are empty. Raises UnknownCard, or
+        CardError if all cards are broken.
+        """
+        pending = [Question(question) if isinstance(question, str) else question for question in questions]
         # The rows of each card's questions.
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
@@ -293,11 +284,11 @@ class CardPool:
         passages: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
 
         def questions_of(names: Sequence[str]) -> dict[str, list[str]]:
-            return {name: [questions[row] for row in rows[name]] for name in names}
+            return {name: [pending[row].text for row in rows[name]] for name in names}
 
         def run_together() -> None:
             for names, alike_rows in alike(together).items():
-                batch = [questions[row] for row in alike_rows]
+                batch = [pending[row] for row in alike_rows]
                 for name, generated in self._generate_together(batch, names, documents, sampling):
                     passages[name].update(zip(alike_rows, generated, strict=True))
 
@@ -332,9 +323,10 @@ class CardPool:
                 raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
 
     def _generate_together(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
+        self, questions: Sequence[Question], cards: Sequence[str], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card's passages by question. Cards of one group run in one batch, last."""
+        texts = [question.text for question in questions]
         # Run the cards that can't be batched, and collect the others by group, each with its place in the result.
         results: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
@@ -347,22 +339,22 @@ class CardPool:
                     else (generator,)
                 )
                 for part in parts:
-                    if (group := getattr(part, "group", None)) is not None:
-                        groups.setdefault(id(group), {})[len(results)] = cast("StackedCard", part)
+                    if part.group is not None:
+                        groups.setdefault(id(part.group), {})[len(results)] = cast("StackedCard", part)
                         results.append((name, []))
                     else:
-                        results.append((name, part.generate(questions, documents, sampling)))
+                        results.append((name, part.generate_for(questions, documents, sampling)))
         # Run each group in one batch; if one of its cards is broken, run each alone.
         for members in groups.values():
             prompters = [card.prompter for card in members.values()]
             (group, *_) = [card.group for card in members.values()]
             try:
-                by_card = group.generate(prompters, questions, documents, sampling)
+                by_card = group.generate(prompters, texts, documents, sampling)
             except CardError:
                 by_card = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
                     with self.scheduler.tolerating(results[place][0]):
-                        by_card[at] = group.generate([card.prompter], questions, documents, sampling)[0]
+                        by_card[at] = group.generate([card.prompter], texts, documents, sampling)[0]
             for place, generated in zip(members, by_card, strict=True):
                 results[place] = (results[place][0], generated)
         # Join the passages of a card's model and index.

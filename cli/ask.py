@@ -16,8 +16,9 @@ from kcard.cli.output import console, echo, late_counter, note, notice, print_js
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
+from kcard.questions import checked, choices_of
 from kcard.text import split_sentences
-from kcard.types import Answer, Citation, Passage, Question, Source, checked, choices_of
+from kcard.types import Answer, Citation, Passage, Question, Source
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline

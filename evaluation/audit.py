@@ -224,7 +224,7 @@ def read_independent(
     own = CorpusMatcher(own_digests, passages)
     shared = sum(own.repeats(source) for source in texts.values())
     overlap = max(own.share, shared / len(texts)) if texts else 0.0
-    notes = tuple(note for part in parts for note in getattr(part, "notes", ()))
+    notes = tuple(note for part in parts for note in part.notes)
     whole = parts[0] if len(parts) == 1 else Union(parts)
     # Several parts are identified by the digest of their digests, one per line.
     sha256 = parts[0].digest
@@ -449,7 +449,7 @@ def run_audit(target: Target, queries: AuditQueries, scorer: Scorer, settings: A
         temperature=sampling.temperature,
         tokens=sampling.tokens,
         checker=settings.checker,
-        checker_sha256=getattr(scorer.checker, "sha256", None),
+        checker_sha256=scorer.checker.sha256,
         evidence=independent.name if independent else None,
         evidence_sha256=independent.sha256 if independent else None,
         evidence_shared=independent.shared if independent else 0,

@@ -436,7 +436,7 @@ class ExamAnswers:
             base=base.name,
             base_note=base.note,
             checker=checker,
-            checker_sha256=getattr(scorer.checker, "sha256", None),
+            checker_sha256=scorer.checker.sha256,
             evidence=evidence.name if evidence else None,
             evidence_sha256=evidence.sha256 if evidence else None,
             evidence_shared=evidence.shared if evidence else 0,

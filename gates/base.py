@@ -16,14 +16,13 @@ from kcard.errors import UsageError
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, Gate
 from kcard.io import build
-from kcard.types import Decision, Example, derive_seed
+from kcard.types import Example, Question, derive_seed
 
 if TYPE_CHECKING:
     from kcard.gates.features import Representation
 
 __all__ = [
     "GROUP",
-    "THRESHOLD",
     "Always",
     "Calibrated",
     "Fitted",
@@ -37,20 +36,10 @@ __all__ = [
     "RandomShare",
     "RandomShareSettings",
     "Resources",
-    "decide",
     "find",
     "names",
     "parse_settings",
 ]
-
-
-THRESHOLD = 0.5
-
-
-def decide(gate: Gate, name: str, questions: Sequence[str], threshold: float = THRESHOLD) -> list[Decision]:
-    """Decide for each question: the gate fires if its score is below the threshold (Thrust, section 2.3)."""
-    scores = (float(score) for score in gate.knows(questions))
-    return [Decision(name, round(score, 6), fired=score < threshold) for score in scores]
 
 
 GROUP = "kcard.gate_kinds"
@@ -149,20 +138,16 @@ class Probabilistic(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class QuestionGate:
-    """Adapts a fitted gate to kcard.interfaces.Gate, which gets the text of questions alone."""
+class QuestionGate(Gate):
+    """Adapts a fitted gate to kcard.interfaces.Gate, which gets questions alone."""
 
-    fitted: Fitted
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted, self.threshold = fitted, fitted.threshold
 
-    @property
-    def threshold(self) -> float:
-        return self.fitted.threshold
-
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         if not questions:
             return np.zeros(0, dtype=np.float32)
-        return self.fitted.scores([Query(question) for question in questions])
+        return self.fitted.scores([Query(question.text, origin=question) for question in questions])
 
 
 def names() -> list[str]:
@@ -189,24 +174,24 @@ def parse_settings(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
 
 
 @dataclass(frozen=True)
-class Always:
+class Always(Gate):
     """Uses cards for every question: score 0, as if the LLM knew nothing."""
 
     llm: LLM
     examples: Sequence[Example] = ()
 
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         return np.zeros(len(questions), dtype=np.float32)
 
 
 @dataclass(frozen=True)
-class Never:
+class Never(Gate):
     """Uses cards for no question: score 1, as if the LLM knew everything."""
 
     llm: LLM
     examples: Sequence[Example] = ()
 
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         return np.ones(len(questions), dtype=np.float32)
 
 

@@ -18,7 +18,6 @@ from kcard.gates.features import LogisticHead, Representation, bind, cross_fit, 
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
 from kcard.offline.questions import Form, fits, form_of
-from kcard.types import Request
 
 __all__ = [
     "COUNT",
@@ -311,7 +310,7 @@ def _has_answer(query: Query) -> bool:
 
 def _with_drafts(llm: LLM, queries: Sequence[Query]) -> list[Query]:
     """Return the queries with short answers that the LLM writes without knowledge and without reasoning first."""
-    written = replies(llm, [Request("answer", query.question, draft=True) for query in queries])
+    written = replies(llm, [query.to_ask.request("answer", draft=True) for query in queries])
     drafted = []
     for query, reply in zip(queries, written, strict=True):
         scores = [token.log_probability for token in reply.tokens or ()]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from kcard.errors import UsageError
 from kcard.io import Row, build, read_rows
+from kcard.types import Question
 
 __all__ = ["Bools", "Query", "Record", "digest", "read_records", "split_records", "write_records"]
 
@@ -37,6 +38,7 @@ class Query:
     answer      the LLM's answer without cards
     draft       what the LLM writes before and with that answer, reasoning included
     draft_log_probability  mean over the tokens of either, 0 or less
+    origin      the question, if it is being answered: a gate that asks the LLM makes its requests with it
     """
 
     question: str
@@ -45,6 +47,12 @@ class Query:
     answer: str | None = None
     draft: str | None = None
     draft_log_probability: float | None = None
+    origin: Question | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def to_ask(self) -> Question:
+        """The question with which requests to the LLM are made."""
+        return self.origin or Question(self.question)
 
 
 REMEDY = "collect records with kcard gate collect"

@@ -16,10 +16,10 @@ import numpy as np
 from kcard import system
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.gates.base import THRESHOLD, Fitted, GateState, Resources, find
+from kcard.gates.base import Fitted, GateState, Resources, find
 from kcard.interfaces import LLM, Gate
 from kcard.io import build, parse, replacing
-from kcard.types import Example
+from kcard.types import Decision, Example, Question
 
 __all__ = [
     "UNFITTED",
@@ -147,11 +147,14 @@ UNFITTED = "kcard.gates"  # entry points of gates that need no records
 
 @dataclass(frozen=True)
 class NamedGate:
-    """A gate that is ready for use; its scores are compared with `threshold`."""
+    """A gate that is ready for use, and its name in answers."""
 
     name: str
     gate: Gate
-    threshold: float = THRESHOLD
+
+    def decide(self, questions: Sequence[Question]) -> list[Decision]:
+        """Decide for each question whether cards are used."""
+        return self.gate.decide(questions, self.name)
 
 
 def load_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:
@@ -164,7 +167,7 @@ def load_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGat
     from kcard.gates.base import QuestionGate
 
     fitted = load(gate_file(name), Resources(llm=llm))
-    return NamedGate(title(fitted), QuestionGate(fitted), fitted.threshold)
+    return NamedGate(title(fitted), QuestionGate(fitted))
 
 
 def gates_folder() -> Path:

@@ -10,9 +10,9 @@ import numpy as np
 from kcard.errors import UsageError
 from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.records import Query, Record, split_records
-from kcard.interfaces import LLM, Array, replies
+from kcard.interfaces import LLM, Array, Gate, replies
 from kcard.io import build
-from kcard.types import Example, Request, Turn
+from kcard.types import Example, Question, Request, Turn
 
 __all__ = [
     "KNOWLEDGE_CARD",
@@ -37,7 +37,7 @@ SKR = (3, 4, 5, 6, 7)
 
 
 @dataclass(frozen=True)
-class SelfAsk:
+class SelfAsk(Gate):
     """Sends one `need` request per question and wording; by default Knowledge Card's first. For scores see `asked`."""
 
     llm: LLM
@@ -53,7 +53,7 @@ class SelfAsk:
         """Return the request, in the first wording, and the verdict as a turn of the transcript."""
         return Turn("need", "Yes" if fired else "No", self.wordings[0])
 
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         return score_knowledge(self.llm, questions, tuple(self.examples), self.wordings)
 
 
@@ -63,11 +63,11 @@ SelfAskSKREnsemble = partial(SelfAsk, wordings=SKR)
 
 
 def score_knowledge(
-    llm: LLM, questions: Sequence[str], examples: tuple[Example, ...], wordings: Sequence[int]
+    llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...], wordings: Sequence[int]
 ) -> Array:
     """Ask the LLM and return how sure it is to know each answer, shape (n,), in [0, 1]; with several wordings, by
     majority."""
-    requests = [Request("need", question, (), examples) for question in questions]
+    requests = [question.request("need", examples=examples) for question in questions]
     return np.array([1 - need for need in needs(llm, requests, wordings)], dtype=np.float32)
 
 
@@ -135,7 +135,7 @@ class FittedSelfAsk:
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
         wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
-        return score_knowledge(self.llm, [query.question for query in queries], self.examples, wordings)
+        return score_knowledge(self.llm, [query.to_ask for query in queries], self.examples, wordings)
 
     def state(self) -> GateState:
         return GateState({}, {"examples": [asdict(example) for example in self.examples]})

@@ -13,8 +13,8 @@ from kcard.errors import UsageError
 from kcard.gates.base import GateState, Resources, parse_settings
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
-from kcard.interfaces import LLM, Array, replies
-from kcard.types import Example, Request
+from kcard.interfaces import LLM, Array, Gate, replies
+from kcard.types import Example, Question
 
 __all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "draft_scores"]
 
@@ -24,13 +24,13 @@ UNSURE = 20.0  # nats: no vocabulary has so many tokens
 
 
 @dataclass(frozen=True)
-class Uncertainty:
+class Uncertainty(Gate):
     """The score is the mean over a draft's tokens of P(most likely token) - P(second), in [0, 1]."""
 
     llm: LLM
     examples: Sequence[Example] = ()
 
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         return draft_scores(self.llm, questions, "margin", tuple(self.examples))
 
 
@@ -75,24 +75,24 @@ class CalibratedUncertainty:
     def scores(self, queries: Sequence[Query]) -> Array:
         if self.llm is None:
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
-        return draft_scores(self.llm, [query.question for query in queries], self.options.measure)
+        return draft_scores(self.llm, [query.to_ask for query in queries], self.options.measure)
 
     def state(self) -> GateState:
         return GateState({}, {})
 
 
 def draft_scores(
-    llm: LLM, questions: Sequence[str], measure: Measure, examples: tuple[Example, ...] = ()
+    llm: LLM, questions: Sequence[Question], measure: Measure, examples: tuple[Example, ...] = ()
 ) -> Array:
     """Draft an answer to each question and return the drafts' scores, shape (n,).
 
     An empty draft has the lowest score. Raises UsageError, which names the LLM, if it gives no log-probabilities.
     """
-    requests = [Request("answer", question, (), examples, draft=True) for question in questions]
+    requests = [question.request("answer", examples=examples, draft=True) for question in questions]
     scores = []
     for reply in replies(llm, requests):
         if reply.tokens is None:
-            name = getattr(llm, "announcement", type(llm).__name__)
+            name = llm.announcement or type(llm).__name__
             raise UsageError(
                 f"gate {KIND} needs log-probabilities, and this LLM gives none: {name}; choose another gate or LLM"
             )

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from kcard import system
 from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
-from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import CardEvidence
 from kcard.interfaces import LLM, Evidence, Gate, Generator
-from kcard.llms.client import TimedGenerator
 from kcard.selectors.registry import Loading, SelectorChoice
-from kcard.types import Example, Turn
+from kcard.types import Context, Example, Question, Turn
 
 if TYPE_CHECKING:
     from kcard.cards.card import CardSet
@@ -52,7 +50,7 @@ class Integrator(Protocol):
     @property
     def selectors(self) -> "Selectors": ...
 
-    def gather(self, questions: Sequence[str]) -> list[Context]: ...
+    def gather(self, questions: Sequence[Question]) -> list[Context]: ...
 
 
 class CardSource(Protocol):
@@ -98,7 +96,7 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
     if spec is not None and not isinstance(spec, str):
         from kcard.llms.prompts import FunctionLLM
 
-        return spec if hasattr(spec, "reply") else FunctionLLM(spec)
+        return spec if isinstance(spec, LLM) else FunctionLLM(spec)
     configured = settings()
     backend, _, model = (spec or configured.llm).partition(":")
     make: Callable[..., LLM] = system.load("kcard.llms", backend)
@@ -170,7 +168,7 @@ def make_pool(
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> "tuple[CardSet, TimedGenerator, str]":
+) -> "tuple[CardSet, Generator, str]":
     """Return the selected cards, the pool that generates for them, and a note on cards left out by quarantine.
 
     A card's files are verified and unpacked when it is first used, so a pool may hold thousands. `llm`: maps the name
@@ -179,7 +177,7 @@ def make_pool(
     from kcard.cards.pool import CardPool
 
     cards, note = select_cards(selection, hub)
-    return cards, TimedGenerator(CardPool(cards, llm=llm, loader=loader, progress=progress)), note
+    return cards, CardPool(cards, llm=llm, loader=loader, progress=progress), note
 
 
 def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
@@ -213,7 +211,7 @@ def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tu
 def make_integrator(
     options: AskOptions,
     selectors: "Selectors",
-    writer: Generator,
+    pool: Generator,
     llm: LLM,
     examples: tuple[Example, ...],
     gate: Gate,
@@ -232,12 +230,12 @@ def make_integrator(
     integrator: Integrator
     step: Step
     if options.mode == "top-down":
-        step = SingleDocument(writer, selectors, options.n1, options.min_factuality)
+        step = SingleDocument(pool, selectors, options.n1, options.min_factuality)
     else:
         from kcard.integrators.bottom_up import BottomUp
 
         step = integrator = BottomUp(
-            writer,
+            pool,
             selectors,
             options.sampling,
             options.n1,
@@ -249,7 +247,7 @@ def make_integrator(
         )
     # In top-down and hybrid the LLM decides, round by round, which cards generate.
     if options.mode != "bottom-up":
-        several, offered = options.mode == "hybrid", writer.cards
+        several, offered = options.mode == "hybrid", pool.cards
         ranker = selectors.nearest(offered)
         choice = (
             AutoChoice(ranker, examples, PROPOSED, math.inf if several else options.margin)
@@ -264,19 +262,19 @@ def make_integrator(
             len(offered),
             examples,
             options.max_iterations,
-            getattr(gate, "templates", 1),
+            gate.templates,
             gate_turns(gate, fired=True),
         )
     # Questions that no card fits get no knowledge.
     if options.min_relevance:
-        integrator = RelevanceThreshold(integrator, writer.cards, options.min_relevance)
+        integrator = RelevanceThreshold(integrator, pool.cards, options.min_relevance)
     return integrator
 
 
 def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     """Return the gate's question to the LLM and its verdict as the start of a transcript; empty if it asks nothing."""
-    turn: Callable[[bool], Turn] | None = getattr(gate, "turn", None)
-    return (turn(fired),) if turn else ()
+    turn = gate.turn(fired)
+    return () if turn is None else (turn,)
 
 
 def make_selectors(

@@ -10,26 +10,25 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kcard.batching import batched
-from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.errors import KcardError, UsageError
 from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
-from kcard.llms import client
 from kcard.llms.client import LLMClient
+from kcard.questions import checked, run_step
 from kcard.text import words
 from kcard.types import (
     Answer,
     Choice,
     Decision,
     Example,
+    Kind,
     Passage,
     Question,
     Reply,
     Request,
     Sampling,
     Source,
-    checked,
-    distinct_texts,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ ALWAYS = Decision("always", 0.0, True)
 
 class KnowledgeSource(Protocol):
     def passages(
-        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         """Return for each question the passages that the LLM may read, best first; empty if there are none."""
         ...
@@ -84,7 +83,7 @@ class ReadingStrategy(Protocol):
 
 
 @dataclass(frozen=True)
-class BaselineAnswerer:
+class BaselineAnswerer(Answerer):
     """An Answerer that gets knowledge for every question. `examples`: the default demonstrations."""
 
     name: str
@@ -93,43 +92,29 @@ class BaselineAnswerer:
     reading: ReadingStrategy
     examples: tuple[Example, ...] = ()
 
-    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """See Answerer; after an LLMError the LLM is not asked again for replies that it gave."""
-        for outcome in self.outcomes(questions):
-            if isinstance(outcome, LLMError):
-                raise outcome
-            yield outcome
-
-    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
-        """Yield one Answer per question, in order, or the LLM's error: a failure affects only its own question.
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
+        """Yield one Answer per question, in order, or its error: a failure affects only its own question.
 
         Requests about all questions are made together, as many at a time as the LLM takes.
         """
-        for part in distinct_texts(map(checked, questions)):
-            for question in part:
-                self.llm.open(question)
-            failed: dict[str, LLMError] = {}
-            answers: Iterator[Answer] = iter(())
-            while ready := [question for question in part if question.text not in failed]:
-                try:
-                    answers = iter(self._answer(ready))
-                    break
-                except QuestionsFailed as error:  # the others are asked again, from replies that are kept
-                    failed.update(error.failures)
-            yield from (failed[q.text] if q.text in failed else next(answers) for q in part)
+        pending = [checked(question) for question in questions]
+        answers, failures = run_step(self._answer, list(dict.fromkeys(pending)))
+        yield from (failures.get(question) or answers[question] for question in pending)
 
     def _answer(self, questions: Sequence[Question]) -> list[Answer]:
-        """Answer questions with different texts. Raises QuestionsFailed."""
+        """Answer distinct questions. Raises QuestionsFailed."""
         started = time.perf_counter()
-        texts = [question.text for question in questions]
-        passages = self.source.passages(self.llm, texts, self.examples)
-        requests = [Request("answer", q.text, (), self.examples, q.choices) for q in questions]
+        for question in questions:
+            question.trace.begin()
+        passages = self.source.passages(self.llm, questions, self.examples)
+        requests = [question.request("answer", examples=self.examples) for question in questions]
         replies = self.reading.replies(self.llm, requests, passages)
         seconds = (time.perf_counter() - started) / len(questions)
         answers = []
         for question, own, reply in zip(questions, passages, replies, strict=True):
             descriptions = {choice.name: choice.description for choice in question.choices}
-            account = self.llm.close(question.text)
+            trace = question.trace
+            trace.card_seconds, trace.is_complete = max(seconds - trace.usage.llm_seconds, 0.0), True
             answers.append(
                 Answer(
                     question=question.text,
@@ -138,12 +123,12 @@ class BaselineAnswerer:
                     gate=ALWAYS,
                     cards=tuple(dict.fromkeys(p.card for p in own)),
                     passages=tuple(replace(p, kept=True) for p in own),
-                    calls=account.calls,
-                    seconds=seconds,
-                    notes=account.notes,
+                    calls=len(trace.calls),
+                    seconds=trace.seconds + seconds,
+                    notes=trace.notes,
                     confidence=reply.confidence,
                     choice=reply.choice,
-                    usage=account.usage(max(seconds - account.seconds, 0.0)),
+                    usage=trace.usage,
                 )
             )
         return answers
@@ -151,21 +136,21 @@ class BaselineAnswerer:
 
 @dataclass(frozen=True)
 class SampledReplies:
-    """The LLM's own texts: `samples` replies per question, drawn at `temperature`. Empty ones are dropped.
-
-    request  without question and examples
-    """
+    """The LLM's own texts: `samples` replies per question, drawn at `temperature`. Empty ones are dropped."""
 
     name: str
-    request: Request
+    kind: Kind
     samples: int
     temperature: float
 
     def passages(
-        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        template = replace(self.request, examples=examples, temperature=self.temperature)
-        draws = [replace(template, question=q, sample=n) for q in questions for n in range(self.samples)]
+        draws = [
+            question.request(self.kind, (), examples, sample=n, temperature=self.temperature)
+            for question in questions
+            for n in range(self.samples)
+        ]
         texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
         return [[Passage(self.name, text) for text in part if text] for part in texts]
 
@@ -311,10 +296,10 @@ class Retrieval:
     k: int
 
     def passages(
-        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         del llm, examples
-        sources = [self.retriever.find(question, self.k) for question in questions]
+        sources = [self.retriever.find(question.text, self.k) for question in questions]
         return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
 
 
@@ -323,41 +308,35 @@ class Retrieval:
 DESCRIPTION = "passages retrieved from a corpus"
 
 
-class RetrieverAsCard:
+class RetrieverAsCard(Generator):
     """Adds a retriever to a pool as one more card. Raises UsageError if a card has the same name."""
 
-    def __init__(self, writer: Generator, retriever: Evidence) -> None:
-        if any(card.name == NAME for card in writer.cards):
+    def __init__(self, pool: Generator, retriever: Evidence) -> None:
+        if any(card.name == NAME for card in pool.cards):
             raise UsageError(
                 f"a card is named {NAME!r}, as the retrieved passages are: leave it out of --cards"
             )
-        self._writer, self._retriever = writer, retriever
-        self.cards: Sequence[Choice] = (*writer.cards, Choice(NAME, DESCRIPTION))
+        self._pool, self._retriever = pool, retriever
+        self.cards = (*pool.cards, Choice(NAME, DESCRIPTION))
 
     @property
     def is_sequential(self) -> bool:
-        return bool(getattr(self._writer, "is_sequential", False))
+        return self._pool.is_sequential
 
     def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        """See Generator; fewer than `documents` passages are retrieved if no more match."""
-        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
-
-    def generate_each(
         self,
-        questions: Sequence[str],
+        questions: Sequence[str | Question],
         cards: Sequence[Sequence[str]],
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """See Scheduling."""
+        """See Generator; fewer than `documents` passages are retrieved if no more match."""
         others = [[name for name in names if name != NAME] for names in cards]
-        written = client.generate(self._writer, questions, others, documents, sampling)
-        passages = []
-        for question, names, own in zip(questions, cards, written, strict=True):
-            sources = self._retriever.find(question, documents) if NAME in names else []
-            passages.append([*own, *(Passage(NAME, source.text, source=source) for source in sources)])
+        passages = self._pool.generate(questions, others, documents, sampling)
+        for question, names, own in zip(questions, cards, passages, strict=True):
+            if NAME in names:
+                sources = self._retriever.find(checked(question).text, documents)
+                own += [Passage(NAME, source.text, source=source) for source in sources]
         return passages
 
 
@@ -369,9 +348,9 @@ class GenRead:
     """One document generated by the LLM; none if its reply is empty."""
 
     def passages(
-        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        requests = [Request("document", question, examples=examples) for question in questions]
+        requests = [question.request("document", examples=examples) for question in questions]
         texts = [reply.text.strip() for reply in replies(llm, requests)]
         return [[Passage("genread", text)] if text else [] for text in texts]
 
@@ -386,7 +365,7 @@ GKP_TEMPERATURE = 1.0
 
 def statements(samples: int) -> SampledReplies:
     """Return a source that samples statements (the paper: 20)."""
-    return SampledReplies("gkp", Request("knowledge", ""), samples, GKP_TEMPERATURE)
+    return SampledReplies("gkp", "knowledge", samples, GKP_TEMPERATURE)
 
 
 @dataclass(frozen=True)
@@ -419,7 +398,7 @@ RECITATION_TEMPERATURE = 0.7
 
 def recitations(samples: int) -> SampledReplies:
     """Return a source that samples recitations (the paper: 20)."""
-    return SampledReplies("recitation", Request("recite", ""), samples, RECITATION_TEMPERATURE)
+    return SampledReplies("recitation", "recite", samples, RECITATION_TEMPERATURE)
 
 
 @dataclass(frozen=True)

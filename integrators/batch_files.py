@@ -17,8 +17,8 @@ from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
-from kcard.llms.client import add_counts
-from kcard.types import Answer, Question, checked, choices_of
+from kcard.questions import checked, choices_of
+from kcard.types import Answer, Question, add_counts
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 from kcard.errors import UsageError
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import Context, beaten_by_index, without_duplicates
+from kcard.integrators.citations import beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pool_views import Selectors
+from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import Generator, valid
-from kcard.llms import client
 from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
-from kcard.types import Sampling, derive_seed
+from kcard.types import Context, Question, Sampling, derive_seed
 
 __all__ = ["BottomUp"]
 
@@ -34,7 +33,7 @@ class BottomUp:
     max_cards       of more cards, only those that fit the question best generate; in the paper all 25 do
     """
 
-    writer: Generator
+    pool: Generator
     selectors: Selectors
     sampling: Sampling
     n1: int = AskOptions.n1
@@ -44,13 +43,13 @@ class BottomUp:
     min_factuality: float = AskOptions.min_factuality
     max_cards: int = AskOptions.max_cards
 
-    def gather(self, questions: Sequence[str]) -> list[Context]:
+    def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question; kept passages come first, the most relevant in front."""
-        cards = self.writer.cards
+        cards = self.pool.cards
         if len(cards) <= self.max_cards:
             names = tuple(card.name for card in cards)
             return self.run(questions, [names] * len(questions), self.sampling)
-        nearest = [self._ranker(question, self.max_cards) for question in questions]
+        nearest = [self._ranker(question.text, self.max_cards) for question in questions]
         contexts = self.run(questions, [[card.name for card in near] for near in nearest], self.sampling)
         note = (
             f"only the {self.max_cards} of {len(cards)} cards nearest to the question were used (--max-cards)"
@@ -59,18 +58,19 @@ class BottomUp:
 
     @functools.cached_property
     def _ranker(self) -> CardRanker:
-        return self.selectors.nearest(self.writer.cards)
+        return self.selectors.nearest(self.pool.cards)
 
     def run(
-        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+        self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
         """Return one Context per question, from its own cards; see Step of top_down.py."""
-        written = client.generate(self.writer, questions, cards, self.n1, sampling)
+        written = generate(self.pool, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
-        beaten = beaten_by_index(questions, distinct)
+        texts = [question.text for question in questions]
+        beaten = beaten_by_index(texts, distinct)
         # Score each question's documents by relevance and sort them by it, with those that an index beats last.
         relevance, ranked = self.selectors.relevance, []
-        for question, passages, behind in zip(questions, distinct, beaten, strict=True):
+        for question, passages, behind in zip(texts, distinct, beaten, strict=True):
             scores = valid(
                 relevance.scores(question, [p.text for p in passages]),
                 len(passages),
@@ -81,7 +81,7 @@ class BottomUp:
             ranked.append([replace(passages[i], relevance=float(scores[i])) for i in order])
         # Prune those that relevance keeps of the documents that no index beats.
         pruner, candidates = self.selectors.pruner, []
-        for question, passages, behind in zip(questions, ranked, beaten, strict=True):
+        for question, passages, behind in zip(texts, ranked, beaten, strict=True):
             near = top([p.relevance or 0.0 for p in passages[: behind.count(False)]], self.n2, self.floor)
             pruned = pruner.prune(question, [passages[i].text for i in near])
             if len(pruned) != len(near):
@@ -100,7 +100,7 @@ class BottomUp:
         )
         # Draw n3 of each question's documents by factuality.
         contexts, start = [], 0
-        for question, passages, group in zip(questions, ranked, candidates, strict=True):
+        for question, passages, group in zip(texts, ranked, candidates, strict=True):
             own = judged[start : start + len(group)]
             able = [i for i, p in enumerate(own) if p.support is None or p.support >= self.min_factuality]
             seed = derive_seed(sampling.seed, question)

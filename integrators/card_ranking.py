@@ -20,7 +20,7 @@ from kcard.cards import card
 from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
 from kcard.config import settings
 from kcard.errors import KcardError
-from kcard.interfaces import Array, Precomputed, Relevance
+from kcard.interfaces import Array, Relevance
 from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
@@ -183,9 +183,7 @@ class CardIndex:
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
         self._relevance = None if isinstance(relevance, MiniLMRelevance | Cosine) else relevance
-        self._precomputed = (
-            self._relevance.precompute(descriptions) if isinstance(self._relevance, Precomputed) else None
-        )
+        self._precomputed = None if self._relevance is None else self._relevance.precompute(descriptions)
         count = len(descriptions)
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)

@@ -7,7 +7,7 @@ go to the checker.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +16,10 @@ from kcard.offline.extract import MISSING_NUMBER, STEMS, content_stems
 from kcard.offline.reader import read_all
 from kcard.selectors.factuality import support
 from kcard.text import numbers, ordinals_as_in, sentence_spans, split_sentences, words
-from kcard.types import Choice, Citation, Passage, Quote, Source, Turn
+from kcard.types import Choice, Citation, Context, Passage, Quote, Source
 
 __all__ = [
     "WEIGHTS",
-    "Context",
     "beaten_by_index",
     "cite",
     "cite_quote",
@@ -30,30 +29,6 @@ __all__ = [
     "without_duplicates",
     "without_headings",
 ]
-
-
-@dataclass(frozen=True)
-class Context:
-    """What an integrator gathers for a question.
-
-    passages  those that the LLM reads are marked as kept, and stand in the order in which it reads them
-    notes     for the user
-    turns     the transcript that led to the passages, in top-down and hybrid
-    """
-
-    passages: tuple[Passage, ...] = ()
-    notes: tuple[str, ...] = ()
-    turns: tuple[Turn, ...] = ()
-
-    @property
-    def knowledge(self) -> tuple[str, ...]:
-        """Return the texts that the LLM reads: only those of cards, never the evidence."""
-        return tuple(p.knowledge for p in self.passages if p.kept)
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """Return the heading that each of these texts starts with; empty for those without one."""
-        return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
 
 
 def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:

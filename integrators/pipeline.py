@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
-from kcard.errors import LLMError, QuestionsFailed, UsageError
-from kcard.gates.base import decide
+from kcard.errors import KcardError, LLMError, UsageError
 from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import (
     CardSource,
@@ -25,7 +24,6 @@ from kcard.integrators.assembly import (
     make_selectors,
 )
 from kcard.integrators.citations import (
-    Context,
     cite,
     cite_quote,
     line_of,
@@ -34,44 +32,33 @@ from kcard.integrators.citations import (
 )
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pool_views import SingleCardPool
-from kcard.interfaces import LLM, Evidence
-from kcard.llms.client import LLMClient, TimedGenerator
+from kcard.interfaces import LLM, Answerer, Evidence, Generator
+from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
+from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
     Citation,
-    Decision,
+    Context,
     Passage,
     Question,
     Reply,
     Request,
     Source,
-    checked,
-    choices_of,
-    distinct_texts,
 )
 
 if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Pipeline", "PreparedQuestion", "ask", "questions_per_batch"]
+__all__ = ["Pipeline", "ask", "questions_per_batch"]
 
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
 
 
-@dataclass(frozen=True)
-class PreparedQuestion:
-    """A question's gate decision and context, before the LLM answers. `seconds`: its share of the time so far."""
-
-    decision: Decision
-    gathered: Context
-    seconds: float
-
-
-class Pipeline:
+class Pipeline(Answerer):
     """Cards, gate, selectors and LLM, loaded once for many questions.
 
     Args:
@@ -104,7 +91,7 @@ class Pipeline:
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
         self._client = LLMClient(self.llm, options.concurrency)
         self._gate = load_gate(options.gate_name, self._client, self._examples)
-        self._writer: TimedGenerator | None = None
+        self._pool: Generator | None = None
         self._integrator: Integrator | None = None
         self._cards: CardSet | None = None
         self._left_out = ""
@@ -116,16 +103,17 @@ class Pipeline:
             loader = loader or make_loader(options)
             if loader.engines is not None and report is not None:
                 report(loader.engines.announcement)
-            cards, self._writer, self._left_out = make_pool(options.card_names, hub, loader, find, progress)
+            self._cards, self._pool, self._left_out = make_pool(
+                options.card_names, hub, loader, find, progress
+            )
             if retriever is not None:
                 from kcard.integrators.baselines import RetrieverAsCard
 
-                self._writer = TimedGenerator(RetrieverAsCard(self._writer, retriever))
-            self._cards = cards
+                self._pool = RetrieverAsCard(self._pool, retriever)
             self._integrator = make_integrator(
                 options,
-                make_selectors(options, cards, report),
-                self._writer,
+                make_selectors(options, self._cards, report),
+                self._pool,
                 self._client,
                 self._examples,
                 self._gate.gate,
@@ -145,9 +133,9 @@ class Pipeline:
     def batch(self) -> int:
         """Questions of a file to answer at a time: many if large cards take turns, so that each is rarely loaded."""
         few = questions_together(self.concurrency)
-        if self._writer is None or not self._writer.is_sequential:
+        if self._pool is None or not self._pool.is_sequential:
             return few
-        return max(few, questions_per_batch(self.options, len(self._writer.cards)))
+        return max(few, questions_per_batch(self.options, len(self._pool.cards)))
 
     def variant(self, mode: Mode, card: str | None = None) -> "Pipeline":
         """Return a pipeline in another mode, or with one of the cards alone, which is then always used. It shares LLM,
@@ -165,13 +153,13 @@ class Pipeline:
             options = pipeline.options = replace(options, gate=self.options.gate)
         pipeline._gate = load_gate(options.gate_name, self._client, self._examples)
         if mode == "direct":
-            pipeline._writer = pipeline._integrator = None
+            pipeline._pool = pipeline._integrator = None
             return pipeline
-        if self._writer is None or self._integrator is None:
+        if self._pool is None or self._integrator is None:
             raise UsageError(f"mode {mode} needs cards, but this pipeline has none")
-        writer = self._writer if card is None else SingleCardPool(self._writer, card)
+        pool = self._pool if card is None else SingleCardPool(self._pool, card)
         pipeline._integrator = make_integrator(
-            options, self._integrator.selectors, writer, self._client, self._examples, pipeline._gate.gate
+            options, self._integrator.selectors, pool, self._client, self._examples, pipeline._gate.gate
         )
         return pipeline
 
@@ -182,113 +170,69 @@ class Pipeline:
         """
         return list(self.answers(questions))
 
-    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """Yield each answer as soon as it is ready.
-
-        After an LLMError call it again for the missing ones: the LLM is not asked again for replies that it gave.
-        """
-        for outcome in self.outcomes(questions):
-            if isinstance(outcome, LLMError):
-                raise outcome
-            yield outcome
-
-    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
-        """Yield one Answer per question, in order, or the LLM's error: a failure affects only its own question."""
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
+        """Yield one Answer per question, in order, or its error: a failure affects only its own question."""
         pending = [checked(question) for question in questions]
-        done: dict[Question, Answer | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(pending)):
-            prepared, failed = self._try_to_prepare(part)
-            requests = [self._request(question, ready) for question, ready in prepared.items()]
-            arriving = self._client.reply_all(requests)
-            for question in part:
-                if question.text in failed:
-                    done[question] = failed[question.text]
-                else:
-                    started, reply = time.perf_counter(), next(arriving)
-                    done[question] = (
-                        reply
-                        if isinstance(reply, LLMError)
-                        else self._answer(question, prepared[question], reply, started)
-                    )
-                while pending and pending[0] in done:
-                    yield done[pending.pop(0)]
+        distinct = list(dict.fromkeys(pending))
+        _, failures = run_step(self._prepare, distinct)
+        ready = [question for question in distinct if question not in failures]
+        arriving = self._client.reply_all([self._request(question) for question in ready])
+        done: dict[Question, Answer | KcardError] = {**failures}
+        for question in ready:
+            while pending and pending[0] in done:
+                yield done[pending.pop(0)]
+            started, reply = time.perf_counter(), next(arriving)
+            done[question] = reply if isinstance(reply, LLMError) else self._answer(question, reply, started)
+        yield from (done[question] for question in pending)
 
-    def prepared(self, questions: Sequence[str]) -> list[PreparedQuestion | LLMError]:
-        """Return what the LLM would read for each question, or the error that prevented it; for callers that ask the
-        LLM for the answer themselves and then call `complete`."""
-        checked_questions = [checked(question) for question in questions]
-        by_text: dict[str, PreparedQuestion | LLMError] = {}
-        for part in distinct_texts(dict.fromkeys(checked_questions)):
-            ready, failed = self._try_to_prepare(part)
-            by_text |= failed | {question.text: prepared for question, prepared in ready.items()}
-        return [by_text[question.text] for question in checked_questions]
+    def prepared(self, questions: Sequence[str | Question]) -> list[Question | KcardError]:
+        """Return each question with what the LLM would read (Question.trace), or the error that prevented it; for
+        callers that ask the LLM for the answer themselves and then call `complete`."""
+        pending = [checked(question) for question in questions]
+        _, failures = run_step(self._prepare, list(dict.fromkeys(pending)))
+        return [failures.get(question, question) for question in pending]
 
-    def complete(self, question: str, prepared: PreparedQuestion, reply: Reply, seconds: float) -> Answer:
-        """Return the Answer for a reply that an LLM gave in so many seconds."""
-        asked_question = checked(question)
-        self._client.enter(self._request(asked_question, prepared), reply, seconds)
-        return self._answer(asked_question, prepared, reply, time.perf_counter() - seconds)
-
-    def abandon(self, question: str) -> None:
-        """Drop the state of a question that was prepared but will not be completed."""
-        self._client.close(question)
-        if self._writer is not None:
-            self._writer.close(question)
-
-    def _try_to_prepare(
-        self, questions: Sequence[Question]
-    ) -> tuple[dict[Question, PreparedQuestion], dict[str, LLMError]]:
-        """Return the questions that are ready for the LLM and, by text, the errors of the others. Texts differ."""
-        failed: dict[str, LLMError] = {}
-        while ready := [question for question in questions if question.text not in failed]:
-            try:
-                return self._prepare(ready), failed
-            except QuestionsFailed as error:  # the others are prepared again, from cached replies
-                if failed.keys() >= error.failures.keys():
-                    raise
-                failed.update(error.failures)
-        return {}, failed
+    def complete(self, question: Question, reply: Reply, seconds: float) -> Answer:
+        """Return the Answer for a reply that an LLM gave to a prepared question in so many seconds."""
+        self._client.record(self._request(question), reply, seconds)
+        return self._answer(question, reply, time.perf_counter() - seconds)
 
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
         """Yield the answer's text in pieces, as it arrives, then the Answer. An option, and the reply of an LLM that
         can't stream, come in one piece."""
-        asked_question = checked(question)
-        prepared = self._prepare([asked_question])[asked_question]
+        question = checked(question)
+        self._prepare([question])
         started, reply = time.perf_counter(), Reply("")
-        request = self._request(asked_question, prepared)
-        whole = bool(asked_question.choices) or not self._client.streams
+        request = self._request(question)
+        whole = bool(question.choices) or not self._client.streams
         for piece in [self._client.reply(request)] if whole else self._client.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        answer = self._answer(asked_question, prepared, reply, started)
+        answer = self._answer(question, reply, started)
         if whole:
             yield answer.answer
         yield answer
 
-    def _prepare(self, questions: Sequence[Question]) -> dict[Question, PreparedQuestion]:
-        """Let the gate decide and, where it fires, the cards generate."""
+    def _prepare(self, questions: Sequence[Question]) -> Sequence[Question]:
+        """Let the gate decide and, where it fires, the cards generate; both are entered in the questions' traces."""
         started = time.perf_counter()
         for question in questions:
-            self._client.open(question)
-        gate, texts = self._gate, [question.text for question in questions]
-        decided = decide(gate.gate, gate.name, texts, gate.threshold)
-        decisions = dict(zip(texts, decided, strict=True))
-        fired = [text for text in texts if decisions[text].fired]
-        gathered: dict[str, Context] = {}
+            question.trace.begin()
+        for question, decision in zip(questions, self._gate.decide(questions), strict=True):
+            question.trace.decision = decision
+            # In modes with a transcript, it holds the LLM's No to the gate.
+            stepwise = self.options.mode in {"top-down", "hybrid"}
+            turns = gate_turns(self._gate.gate, fired=False) if stepwise else ()
+            question.trace.context = Context(turns=turns)
+        fired = [q for q in questions if q.trace.decision and q.trace.decision.fired]
         if self._integrator and fired:
-            gathered = dict(zip(fired, self._integrator.gather(fired), strict=True))
-        contexts: dict[str, Context] = {}
-        stepwise = self.options.mode in {"top-down", "hybrid"}
-        for text in texts:
-            if text in gathered:
-                contexts[text] = self._with_warnings(text, gathered[text])
-            else:  # in modes with a transcript, it holds the LLM's No to the gate
-                turns = gate_turns(gate.gate, fired=False) if stepwise else ()
-                contexts[text] = Context(turns=turns)
-        seconds = (time.perf_counter() - started) / max(len(questions), 1)
-        return {q: PreparedQuestion(decisions[q.text], contexts[q.text], seconds) for q in questions}
+            for question, context in zip(fired, self._integrator.gather(fired), strict=True):
+                question.trace.context = self._with_warnings(question.text, context)
+        for question in questions:
+            question.trace.seconds += (time.perf_counter() - started) / len(questions)
+        return questions
 
     def _with_warnings(self, question: str, context: Context) -> Context:
         """Add notes on a question that the cards can't read as it is, and on cards that contradict each other."""
@@ -296,39 +240,34 @@ class Pipeline:
         cards = self._cards
         languages = {name: cards.manifest(name).language for name in names if cards and name in cards}
         context = replace(context, notes=(*context.notes, *reading_warnings(question, languages)))
-        if self._writer is None or len(names) < 2:
+        if self._pool is None or len(names) < 2:
             return context
         from kcard.offline.llm import SpanReader
 
-        choices = {card.name: card for card in self._writer.cards}
+        choices = {card.name: card for card in self._pool.cards}
         return resolve_conflicts(question, context, choices, SpanReader(), self.options.reorder_by_date)
 
-    def _request(self, question: Question, prepared: PreparedQuestion) -> Request:
-        gathered = prepared.gathered
-        return Request(
-            "answer",
-            question.text,
-            gathered.knowledge,
-            self._examples,
-            turns=gathered.turns,
-            headings=gathered.headings,
+    def _request(self, question: Question) -> Request:
+        context = question.trace.context
+        return question.request(
+            "answer", context.knowledge, self._examples, turns=context.turns, headings=context.headings
         )
 
-    def _answer(self, question: Question, prepared: PreparedQuestion, reply: Reply, started: float) -> Answer:
+    def _answer(self, question: Question, reply: Reply, started: float) -> Answer:
         """Return the Answer for the LLM's reply. `started`: when answering began."""
+        trace = question.trace
+        assert trace.decision is not None
         # Of the kept passages only those that fit into the LLM's window reached it.
-        count = len(self._client.truncate(self._request(question, prepared)).knowledge)
-        gathered = prepared.gathered.passages
-        cut = {*[i for i, passage in enumerate(gathered) if passage.kept][count:]}
-        passages = tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(gathered))
+        count = len(self._client.truncate(self._request(question)).knowledge)
+        passages = trace.context.passages
+        cut = {*[i for i, passage in enumerate(passages) if passage.kept][count:]}
+        passages = tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(passages))
         descriptions = {choice.name: choice.description for choice in question.choices}
         text = descriptions.get(reply.choice or "", reply.text).strip()
         text = without_headings(text, passages)
-        account = self._client.close(question.text)
-        card_seconds = self._writer.close(question.text) if self._writer else 0.0
-        left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
-        seconds = prepared.seconds + time.perf_counter() - started
-        notes = left_out + prepared.gathered.notes + account.notes + self._new_evidence_warnings()
+        trace.is_complete = True
+        left_out = (self._left_out,) if self._left_out and trace.decision.fired else ()
+        notes = left_out + trace.context.notes + trace.notes + self._new_evidence_warnings()
         # Nothing is cited where the LLM does not know the answer.
         citations: tuple[Citation, ...] = ()
         if self._integrator is not None and reply.known:
@@ -341,25 +280,25 @@ class Pipeline:
             question=question.text,
             answer=text,
             mode=self.options.mode,
-            gate=prepared.decision,
+            gate=trace.decision,
             cards=tuple(dict.fromkeys(p.card for p in passages)),
             passages=passages,
-            calls=account.calls,
-            seconds=seconds,
+            calls=len(trace.calls),
+            seconds=trace.seconds + time.perf_counter() - started,
             notes=notes,
             citations=citations,
             confidence=reply.confidence,
             nearest=_nearest_source(reply, passages),
             choice=reply.choice,
             known=reply.known,
-            usage=account.usage(card_seconds),
+            usage=trace.usage,
         )
 
     def _new_evidence_warnings(self) -> tuple[str, ...]:
         """Return warnings about the evidence that were not reported before: files left out or changed, remote hosts."""
         selectors = self._integrator.selectors if self._integrator else None
         opened = [*selectors.own.values(), selectors.independent] if selectors else []
-        notes = [note for evidence in opened for note in getattr(evidence, "notes", ())]
+        notes = [note for evidence in opened for note in (evidence.notes if evidence else ())]
         warnings = tuple(note for note in dict.fromkeys(notes) if note not in self._warned)
         self._warned.update(warnings)
         return warnings

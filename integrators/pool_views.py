@@ -1,106 +1,98 @@
 """Views of a pool of cards: one card alone, cards chosen by routing, cards as evidence."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kcard.errors import UnknownCard
-from kcard.gates.base import decide
+from kcard.errors import KcardError, UnknownCard
 from kcard.gates.registry import NamedGate
 from kcard.integrators.card_ranking import CardRanker, Profiles
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
-from kcard.llms import client
-from kcard.llms.client import LLMClient, QuestionCosts, add_counts
-from kcard.types import Answer, Choice, Passage, Question, Sampling, Usage, checked
+from kcard.questions import checked, run_step
+from kcard.types import Answer, Choice, Decision, Passage, Question, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card, CardSet
 
-__all__ = ["CardEvidence", "GateRouter", "Selectors", "SingleCardPool"]
+__all__ = ["CardEvidence", "GateRouter", "Selectors", "SingleCardPool", "generate"]
 
 
-class SingleCardPool:
+def generate(
+    pool: Generator,
+    questions: Sequence[Question],
+    cards: Sequence[Sequence[str]],
+    documents: int,
+    sampling: Sampling,
+) -> list[list[Passage]]:
+    """Let cards generate for each question (see Generator), and add an equal share of the time to each trace."""
+    started = time.perf_counter()
+    passages = pool.generate(questions, cards, documents, sampling)
+    share = (time.perf_counter() - started) / max(len(questions), 1)
+    for question in questions:
+        question.trace.card_seconds += share
+    return passages
+
+
+class SingleCardPool(Generator):
     """A view of a pool that is restricted to the card `name`. Raises UnknownCard if there is no such card."""
 
-    def __init__(self, writer: Generator, name: str) -> None:
-        self._writer = writer
-        self._cards = tuple(card for card in writer.cards if card.name == name)
-        if not self._cards:
+    def __init__(self, pool: Generator, name: str) -> None:
+        self._pool = pool
+        self.cards = tuple(card for card in pool.cards if card.name == name)
+        if not self.cards:
             raise UnknownCard(f"no card {name!r} in this pool")
 
-    @property
-    def cards(self) -> Sequence[Choice]:
-        return self._cards
-
     def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        return self._writer.generate(questions, cards, documents, sampling)
-
-    def generate_each(
         self,
-        questions: Sequence[str],
+        questions: Sequence[str | Question],
         cards: Sequence[Sequence[str]],
         documents: int,
         sampling: Sampling,
     ) -> list[list[Passage]]:
-        """See Scheduling."""
-        return client.generate(self._writer, questions, cards, documents, sampling)
+        return self._pool.generate(questions, cards, documents, sampling)
 
 
 @dataclass(frozen=True)
-class GateRouter:
-    """An Answerer that routes each question to one of two others.
+class GateRouter(Answerer):
+    """Routes each question to one of two others.
 
     Of Adaptive Retrieval's combinations the best was GenRead above the popularity threshold and retrieval below it
     (section 5).
 
-    gate   decides; it asks `llm`, whose costs are added to those of the answer
+    gate   decides
     below  answers if the gate seeks knowledge, its score being below the threshold
     above  answers otherwise
     """
 
     gate: NamedGate
-    llm: LLMClient
     below: Answerer
     above: Answerer
 
-    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
         """See Answerer. `Answer.gate` is this gate's decision, `mode` that of the Answerer which answered."""
-        checked_questions = [checked(question) for question in questions]
-        for question in checked_questions:
-            self.llm.open(question)
-        texts = [question.text for question in checked_questions]
-        decisions = decide(self.gate.gate, self.gate.name, texts, self.gate.threshold)
-        costs = {text: self.llm.close(text) for text in dict.fromkeys(texts)}
+        pending = [checked(question) for question in questions]
+        decisions, failures = run_step(self._decide, list(dict.fromkeys(pending)))
         ways = {
-            fired: way.answers(
-                [q for q, d in zip(checked_questions, decisions, strict=True) if d.fired == fired]
-            )
+            fired: way.outcomes([q for q in pending if q in decisions and decisions[q].fired == fired])
             for fired, way in ((True, self.below), (False, self.above))
         }
-        for text, decision in zip(texts, decisions, strict=True):
-            answer = _with_costs(next(ways[decision.fired]), costs.pop(text, QuestionCosts()))
-            yield replace(answer, gate=decision)
+        for question in pending:
+            if question in failures:
+                yield failures[question]
+                continue
+            decision = decisions[question]
+            outcome = next(ways[decision.fired])
+            yield replace(outcome, gate=decision) if isinstance(outcome, Answer) else outcome
 
-
-def _with_costs(answer: Answer, costs: QuestionCosts) -> Answer:
-    """Add the gate's costs to an answer."""
-    usage = answer.usage
-    if usage is not None:
-        usage = Usage(
-            add_counts(usage.tokens_in, costs.tokens_in),
-            add_counts(usage.tokens_out, costs.tokens_out),
-            usage.llm_seconds + costs.seconds,
-            usage.card_seconds,
-        )
-    return replace(
-        answer,
-        calls=answer.calls + costs.calls,
-        seconds=answer.seconds + costs.seconds,
-        notes=costs.notes + answer.notes,
-        usage=usage,
-    )
+    def _decide(self, questions: Sequence[Question]) -> list[Decision]:
+        started = time.perf_counter()
+        for question in questions:
+            question.trace.begin()
+        decisions = self.gate.decide(questions)
+        for question in questions:
+            question.trace.seconds += (time.perf_counter() - started) / len(questions)
+        return decisions
 
 
 # The corpus of each card as evidence, opened when the first passage of the card is checked.

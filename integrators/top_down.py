@@ -10,13 +10,23 @@ from typing import Protocol
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import Context, beaten_by_index, without_duplicates
+from kcard.integrators.citations import beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
-from kcard.integrators.pool_views import Selectors
+from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import LLM, Generator, replies
-from kcard.llms import client
 from kcard.selectors.factuality import judge
-from kcard.types import Choice, Example, Passage, Reply, Request, Sampling, Turn, derive_seed
+from kcard.types import (
+    Choice,
+    Context,
+    Example,
+    Passage,
+    Question,
+    Reply,
+    Request,
+    Sampling,
+    Turn,
+    derive_seed,
+)
 
 __all__ = [
     "AutoChoice",
@@ -47,9 +57,9 @@ class RelevanceThreshold:
     def selectors(self) -> Selectors:
         return self.integrator.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Context]:
+    def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question."""
-        best = {question: self._ranker.best(question) for question in questions}
+        best = {question: self._ranker.best(question.text) for question in questions}
         fitting = [question for question in questions if best[question][1] >= self.min_relevance]
         gathered = iter(self.integrator.gather(fitting) if fitting else [])
         contexts, fit = [], set(fitting)
@@ -83,15 +93,15 @@ class SingleDocument:
     are dropped; the paper has 0.
     """
 
-    writer: Generator
+    pool: Generator
     selectors: Selectors
     n1: int = 3
     min_factuality: float = 0.0
 
     def run(
-        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+        self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
-        written = client.generate(self.writer, questions, cards, self.n1, sampling)
+        written = generate(self.pool, questions, cards, self.n1, sampling)
         candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
             [p for group in candidates for p in group],
@@ -100,8 +110,9 @@ class SingleDocument:
             with_summary=False,
             independent=self.selectors.independent,
         )
+        texts = [question.text for question in questions]
         contexts, start = [], 0
-        for group, beaten in zip(candidates, beaten_by_index(questions, candidates), strict=True):
+        for group, beaten in zip(candidates, beaten_by_index(texts, candidates), strict=True):
             contexts.append(self._mark_kept(judged[start : start + len(group)], beaten))
             start += len(group)
         return contexts
@@ -147,7 +158,7 @@ class CardChoice(Protocol):
 
     def request(
         self,
-        question: str,
+        question: Question,
         knowledge: Sequence[str] = (),
         used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
@@ -172,13 +183,13 @@ class AutoChoice:
 
     def request(
         self,
-        question: str,
+        question: Question,
         knowledge: Sequence[str] = (),
         used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
     ) -> Request:
         del used
-        return Request("what", question, tuple(knowledge), self.examples, turns=turns)
+        return question.request("what", knowledge, self.examples, turns=turns)
 
     def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
         need = reply.text.strip()
@@ -207,7 +218,7 @@ class ExplicitChoice:
 
     def request(
         self,
-        question: str,
+        question: Question,
         knowledge: Sequence[str] = (),
         used: Collection[str] = (),
         turns: tuple[Turn, ...] = (),
@@ -215,8 +226,8 @@ class ExplicitChoice:
         if self.ranker is None or len(self.cards) - len(used) <= self.shortlist:
             offered = tuple(card for card in self.cards if card.name not in used)
         else:
-            offered = self.ranker(question, self.shortlist, used)
-        return Request("choose", question, tuple(knowledge), self.examples, offered, turns)
+            offered = self.ranker(question.text, self.shortlist, used)
+        return question.request("choose", knowledge, self.examples, offered, turns=turns)
 
     def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
         offered, text = request.choices, reply.text.strip()
@@ -269,7 +280,7 @@ class Step(Protocol):
     def selectors(self) -> Selectors: ...
 
     def run(
-        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+        self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
         """Return one Context per question, from the cards named for it; each question has at least one."""
         ...
@@ -301,7 +312,7 @@ class TopDown:
     def selectors(self) -> Selectors:
         return self.step.selectors
 
-    def gather(self, questions: Sequence[str]) -> list[Context]:
+    def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question, with the passages in the order of the rounds."""
         contexts = [Context(turns=self.opening) for _ in questions]
         used: list[tuple[str, ...]] = [() for _ in questions]
@@ -312,8 +323,8 @@ class TopDown:
             if nth:
                 left = [i for i in active if len(used[i]) < self.cards]
                 asks = [
-                    Request(
-                        "need", questions[i], contexts[i].knowledge, self.examples, turns=contexts[i].turns
+                    questions[i].request(
+                        "need", contexts[i].knowledge, self.examples, turns=contexts[i].turns
                     )
                     for i in left
                 ]

@@ -1,19 +1,17 @@
 """The client of an LLM, which every request goes through: context window, costs, retries, concurrency."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
-from threading import Lock
 
-from kcard.batching import alike, batched, in_order
-from kcard.errors import LLMError
-from kcard.interfaces import LLM, Batching, Generator, Scheduling, Streaming, Windowed, replies
+from kcard.batching import batched, in_order
+from kcard.errors import LLMError, one_line
+from kcard.interfaces import LLM, replies
 from kcard.llms.parsing import named_option
-from kcard.types import Choice, Passage, Question, Reply, Request, Sampling, Usage
+from kcard.types import Call, Reply, Request
 
-__all__ = ["LLMClient", "QuestionCosts", "TimedGenerator", "add_counts", "fit", "generate"]
+__all__ = ["LLMClient", "fit"]
 
 
 # Truncation of a request to the LLM's context window.
@@ -29,7 +27,7 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     from its end, where the least relevant stands, and the tail of the last remaining passage; cards to choose from,
     from the end.
     """
-    if not isinstance(llm, Windowed) or llm.window is None or llm.count(request) <= llm.window:
+    if llm.window is None or llm.count(request) <= llm.window:
         return request, None
     window, cuts = llm.window, []
 
@@ -111,93 +109,32 @@ def _largest(count: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def generate(
-    writer: Generator,
-    questions: Sequence[str],
-    cards: Sequence[Sequence[str]],
-    documents: int,
-    sampling: Sampling,
-) -> list[list[Passage]]:
-    """Generate, for each question, `documents` passages of each of its own cards, in as few calls as possible; see
-    Generator."""
-    if isinstance(writer, Scheduling):
-        return writer.generate_each(questions, cards, documents, sampling)
-    written: list[list[Passage]] = [[] for _ in questions]
-    for names, rows in alike(map(tuple, cards)).items():
-        if names:
-            passages = writer.generate([questions[row] for row in rows], names, documents, sampling)
-            for row, own in zip(rows, passages, strict=True):
-                written[row] = own
-    return written
-
-
 GIVE_UP = 64  # consecutive failures after which the remaining requests are skipped
+NUMBERS = count()  # of requests, in the order in which they are made
 TRIES = 4  # to fit a prompt into a window whose size only refusals reveal
 
 
-@dataclass(frozen=True)
-class QuestionCosts:
-    """What one question cost the LLM, failed requests included; `notes` are sentences for the user."""
+class LLMClient(LLM):
+    """The client of an LLM: truncates requests to its window, and adds each to the trace of its question.
 
-    calls: int = 0
-    tokens_in: int | None = 0
-    tokens_out: int | None = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
+    A request that has a reply in the trace is not made again, so that after a failure only failed ones are repeated.
 
-    def usage(self, card_seconds: float) -> Usage:
-        return Usage(self.tokens_in, self.tokens_out, self.seconds, card_seconds)
-
-
-class LLMClient:
-    """The client of an LLM: truncates requests to its window and accounts for costs by question.
-
-    Replies are kept until the question's account is closed, so that after a failure only failed requests are repeated.
-    Once a question is opened, requests with its text carry its options and demonstrations.
-
-    concurrency  concurrent requests, or the batch size for an LLM that is Batching; None: the LLM's own, else one
+    concurrency  concurrent requests, or the batch size for an LLM that is batched; None: the LLM's own
     """
 
     def __init__(self, llm: LLM, concurrency: int | None = None) -> None:
         self._llm = llm
-        self.concurrency = concurrency or int(getattr(llm, "concurrency", 1))
-        self._numbers, self._lock = count(), Lock()
-        self._accounts: defaultdict[str, QuestionCosts] = defaultdict(QuestionCosts)
-        self._notes: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        self._replies: defaultdict[str, dict[Request, Reply]] = defaultdict(dict)
-        self._opened: dict[str, Question] = {}
+        self.concurrency = concurrency or llm.concurrency
+        self.announcement = llm.announcement or type(llm).__name__
 
     @property
-    def announcement(self) -> str:
-        """Return a sentence that tells the user which LLM answers."""
-        return str(getattr(self._llm, "announcement", type(self._llm).__name__))
-
-    def open(self, question: Question) -> None:
-        """Open the account of a question; that of another question with the same text is closed."""
-        if self._opened.get(question.text, question) != question:
-            self.close(question.text)
-        self._opened[question.text] = question
-
-    def close(self, question: str) -> QuestionCosts:
-        """Return what the question cost and close its account."""
-        self._replies.pop(question, None)
-        self._opened.pop(question, None)
-        notes = [note for _, note in sorted(self._notes.pop(question, ()), key=lambda numbered: numbered[0])]
-        return replace(self._accounts.pop(question, QuestionCosts()), notes=tuple(dict.fromkeys(notes)))
+    def streams(self) -> bool:
+        """Whether a reply comes in several pieces."""
+        return self._llm.streams
 
     def truncate(self, request: Request) -> Request:
         """Return the request as the LLM reads it, truncated to its window."""
-        return fit(self._about(request), self._llm)[0]
-
-    def _about(self, request: Request) -> Request:
-        """Add the options and demonstrations of the request's question."""
-        question = self._opened.get(request.question)
-        if question is None:
-            return request
-        own = {example.kind for example in question.examples}
-        others = tuple(example for example in request.examples if example.kind not in own)
-        choices = question.choices if request.kind in {"need", "what", "answer"} else request.choices
-        return replace(request, choices=choices, examples=others + question.examples)
+        return fit(request, self._llm)[0]
 
     def reply(self, request: Request) -> Reply:
         """Return the reply. Raises QuestionsFailed if the LLM raises LLMError."""
@@ -206,24 +143,24 @@ class LLMClient:
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """Yield each reply, or its error, in order and as soon as it is ready. Equal requests are sent once."""
-        full_requests = [self._about(request) for request in requests]
         outcomes: dict[Request, Reply | LLMError | None] = {
-            request: self._replies[request.question].get(request) for request in full_requests
+            request: request.origin.trace.replies.get(request) if request.origin else None
+            for request in requests
         }
         arriving = _give_up_after_failures(
             [request for request, reply in outcomes.items() if reply is None], self._ask
         )
-        for request in full_requests:
+        for request in requests:
             while (reply := outcomes[request]) is None:
                 arrived, outcomes[arrived] = next(arriving)
             yield reply
 
     def _ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
-        if isinstance(self._llm, Batching):
+        if self._llm.is_batched:
             for batch in batched(requests, self.concurrency):
-                yield from zip(batch, self._ask_batch(self._llm, batch), strict=True)
+                yield from zip(batch, self._ask_batch(batch), strict=True)
         else:
-            numbered = [(request, next(self._numbers)) for request in requests]
+            numbered = [(request, next(NUMBERS)) for request in requests]
             yield from zip(requests, in_order(self._ask_one, numbered, self.concurrency), strict=True)
 
     def _ask_one(self, numbered: tuple[Request, int]) -> Reply | LLMError:
@@ -234,33 +171,18 @@ class LLMClient:
         assert isinstance(reply, Reply)
         return reply
 
-    def _ask_batch(self, llm: Batching, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+    def _ask_batch(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """Yield the replies of one batch, whose seconds are divided among its requests."""
         started = time.perf_counter()
         shortened = [fit(request, self._llm) for request in requests]
-        replied = list(llm.reply_all([request for request, _ in shortened]))
+        outcomes = list(self._llm.reply_all([request for request, _ in shortened]))
         share = (time.perf_counter() - started) / len(requests)
-        for request, reply, (_, note) in zip(requests, replied, shortened, strict=True):
-            if isinstance(reply, LLMError):
-                self.enter(request, None, share, None)
-                yield reply
-            else:
-                chosen = _with_choice(request, reply)
-                self.enter(request, chosen, share, note)
-                yield chosen
-
-    @property
-    def streams(self) -> bool:
-        """Whether the LLM can stream its replies."""
-        return isinstance(self._llm, Streaming)
+        for request, outcome, (sent, note) in zip(requests, outcomes, shortened, strict=True):
+            yield self._record(request, sent, outcome, share, note)
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the text in pieces, in one piece if the LLM can't stream, then the reply."""
-        if isinstance(self._llm, Streaming):
-            yield from self._pieces(self._about(request), next(self._numbers), self._llm.stream)
-        else:
-            reply = self.reply(request)
-            yield from (reply.text, reply)
+        return self._pieces(request, next(NUMBERS), self._llm.stream)
 
     def _pieces(
         self, request: Request, number: int, ask: Callable[[Request], Iterator[str | Reply]]
@@ -268,47 +190,52 @@ class LLMClient:
         """Yield the reply in pieces. If a failure before the first reveals a smaller window, truncate and try again."""
         begun = False
         for tries_left in reversed(range(TRIES)):
-            shortened, note = fit(request, self._llm)
+            sent, note = fit(request, self._llm)
             started = time.perf_counter()
             try:
-                for piece in ask(shortened):
+                for piece in ask(sent):
                     begun = True
-                    if isinstance(piece, Reply):
-                        piece = _with_choice(request, piece)
-                        self.enter(request, piece, time.perf_counter() - started, note, number)
-                    yield piece
+                    if isinstance(piece, str):
+                        yield piece
+                    else:
+                        seconds = time.perf_counter() - started
+                        self._record(request, sent, piece, seconds, note, number)
+                        yield _with_choice(request, piece)
                 return
-            except LLMError:
-                self.enter(request, None, time.perf_counter() - started, number=number)
-                if begun or not tries_left or self.truncate(request) == shortened:
+            except LLMError as error:
+                self._record(request, sent, error, time.perf_counter() - started, number=number)
+                if begun or not tries_left or self.truncate(request) == sent:
                     raise
 
-    def enter(
+    def record(self, request: Request, reply: Reply, seconds: float) -> None:
+        """Add a reply that somebody else got to the trace of the request's question."""
+        self._record(request, self.truncate(request), reply, seconds)
+
+    def _record(
         self,
         request: Request,
-        reply: Reply | None,
+        sent: Request,
+        outcome: Reply | LLMError,
         seconds: float,
         note: str | None = None,
         number: int | None = None,
-    ) -> None:
-        """Add a request's costs to its question's account.
+    ) -> Reply | LLMError:
+        """Add a request to its question's trace. Return the outcome, a reply with the option that it names.
 
-        reply   None if the request failed
-        number  fixes the order of notes, whichever request ends first; None: last
+        sent    the request after truncation, which `note` tells
+        number  None: the next
         """
-        number = next(self._numbers) if number is None else number
-        notes = [(number, text) for text in [*([note] if note else []), *_remarks(request, reply)]]
-        with self._lock:
-            account = self._accounts[request.question]
-            self._accounts[request.question] = QuestionCosts(
-                account.calls + 1,
-                add_counts(account.tokens_in, reply.tokens_in if reply else 0),
-                add_counts(account.tokens_out, reply.tokens_out if reply else 0),
-                account.seconds + seconds,
-            )
-            self._notes[request.question] += notes
-            if reply is not None:
-                self._replies[request.question][request] = reply
+        reply = _with_choice(request, outcome) if isinstance(outcome, Reply) else None
+        if request.origin is None:
+            return reply or outcome
+        number = next(NUMBERS) if number is None else number
+        notes = (*([note] if note else []), *_remarks(request, reply))
+        error = one_line(outcome) if isinstance(outcome, LLMError) else ""
+        trace = request.origin.trace
+        trace.add(Call(number, sent, reply, seconds, error, notes))
+        if reply is not None:
+            trace.replies[request] = reply
+        return reply or outcome
 
 
 def _give_up_after_failures(
@@ -324,11 +251,6 @@ def _give_up_after_failures(
             reason = f"skipped after {streak} consecutive failures; last error: {reply}"
             yield from ((left, LLMError(reason)) for left in requests[done:])
             return
-
-
-def add_counts(total: int | None, more: int | None) -> int | None:
-    """Return the sum; None if one of them is unknown."""
-    return None if total is None or more is None else total + more
 
 
 def _with_choice(request: Request, reply: Reply) -> Reply:
@@ -354,44 +276,3 @@ def _remarks(request: Request, reply: Reply | None) -> list[str]:
             f"the LLM's answer {reply.text.strip()[:80]!r} names none of the options; it counts as no choice"
         ]
     return []
-
-
-class TimedGenerator:
-    """Times the cards of a pool: the seconds of each call are divided among its questions."""
-
-    def __init__(self, writer: Generator) -> None:
-        self._writer = writer
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-
-    @property
-    def cards(self) -> Sequence[Choice]:
-        return self._writer.cards
-
-    @property
-    def is_sequential(self) -> bool:
-        """Whether larger batches load cards less often; see Pool."""
-        return bool(getattr(self._writer, "is_sequential", False))
-
-    def close(self, question: str) -> float:
-        """Return the question's seconds and reset them."""
-        return self._seconds.pop(question, 0.0)
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        return self.generate_each(questions, [cards] * len(questions), documents, sampling)
-
-    def generate_each(
-        self,
-        questions: Sequence[str],
-        cards: Sequence[Sequence[str]],
-        documents: int,
-        sampling: Sampling,
-    ) -> list[list[Passage]]:
-        """See Scheduling."""
-        started = time.perf_counter()
-        written = generate(self._writer, questions, cards, documents, sampling)
-        share = (time.perf_counter() - started) / max(len(questions), 1)
-        for question in questions:
-            self._seconds[question] += share
-        return written

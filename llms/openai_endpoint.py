@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.interfaces import LLM
 from kcard.llms.parsing import (
     DRAFT_TOKENS,
     first_line,
@@ -232,7 +233,7 @@ FRAME = 8
 CONCURRENCY = 4  # requests at a time, unless --concurrency says otherwise: what small servers bear
 
 
-class OpenAIEndpoint:
+class OpenAIEndpoint(LLM):
     """Completions of `model` at `url` (default: api.openai.com).
 
     key      may be None for a local server
@@ -276,17 +277,8 @@ class OpenAIEndpoint:
         self._client = connected(url, key, timeout, retries, report)
         self._refused: set[str] = set()
         self._context = window  # tokens that the model reads and writes, as far as known
-        self._window = None if window is None else self._room(window)
-
-    @property
-    def announcement(self) -> str:
-        """Return a sentence that tells the user where questions and knowledge are sent."""
-        return f"LLM: {self.model} at {self._where}; questions and knowledge are sent there"
-
-    @property
-    def window(self) -> int | None:
-        """The most tokens that a prompt may have."""
-        return self._window
+        self.window = None if window is None else self._room(window)
+        self.announcement = f"LLM: {model} at {self._where}; questions and knowledge are sent there"
 
     def count(self, request: Request) -> int:
         """Estimate the request's tokens from its bytes."""
@@ -378,13 +370,13 @@ class OpenAIEndpoint:
                     if context and context < int(
                         parameters.get("max_tokens") or parameters["max_completion_tokens"]
                     ):
-                        self._window = self._room(context)
+                        self.window = self._room(context)
                         continue
                     # If a prompt that should fit did not, our count was too low.
                     sent = self.count(request)
                     stated = self._room(context) if context else sent
-                    window = stated if self._window is None else min(stated, self._window)
-                    self._window = window if window < sent else sent * 3 // 4
+                    window = stated if self.window is None else min(stated, self.window)
+                    self.window = window if window < sent else sent * 3 // 4
                     raise failure(self._where, self.model, error) from error
                 refused = refused_parameter(str(error), parameters)
                 if refused is None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from kcard.errors import LLMError, UsageError
+from kcard.interfaces import LLM
 from kcard.io import build, read_rows
 from kcard.llms.parsing import from_text, named_option
 from kcard.types import Choice, Example, Kind, Reply, Request
@@ -306,7 +307,7 @@ def without_control(text: str, tokens: Sequence[str] = ()) -> str:
     return text
 
 
-class FunctionLLM:
+class FunctionLLM(LLM):
     """An LLM made from a function: `complete` takes a prompt, examples included, and returns its continuation."""
 
     def __init__(self, complete: Callable[[str], str]) -> None:

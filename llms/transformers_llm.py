@@ -6,6 +6,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.interfaces import LLM
 from kcard.llms.generation import (
     LEAST,
     Continuation,
@@ -40,7 +41,7 @@ STUDY_TOKENS = 1024
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
-class LocalLLM:
+class LocalLLM(LLM):
     """A local model, on a CUDA device if there is one. Temperature 0 is greedy; equal seeds give equal replies.
 
     model       a folder or a Hugging Face name; as an attribute, the model of transformers
@@ -51,7 +52,7 @@ class LocalLLM:
     its text per token. Raises ModelUnavailable if the model can't be loaded.
     """
 
-    deterministic = True
+    is_deterministic = True
 
     def __init__(
         self,
@@ -82,14 +83,11 @@ class LocalLLM:
         )
         self._prefix = SharedPrefix(self.model)
         self.concurrency = GPU_BATCH if self.model.device.type == "cuda" else 1
-
-    @property
-    def window(self) -> int | None:
-        """The most tokens that a prompt may have; None: no limit."""
-        if self.prompts.seq2seq:
-            return self.prompts.longest
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        return None if not positions else positions - self.max_tokens
+        self.window = positions - self.max_tokens if positions else None
+        if self.prompts.seq2seq:
+            self.window = self.prompts.longest
+        self.announcement = f"LLM: {self.name}, a local transformers model"
 
     def count(self, request: Request) -> int:
         return len(self.prompts.encoded(request))
@@ -97,11 +95,6 @@ class LocalLLM:
     def prompt(self, request: Request) -> str:
         """Return the text that the model reads."""
         return self.prompts.text(request)
-
-    @property
-    def announcement(self) -> str:
-        """Return a sentence that tells the user which LLM answers."""
-        return f"LLM: {self.name}, a local transformers model"
 
     def reply(self, request: Request) -> Reply:
         """Return the reply. Raises LLMError if the prompt does not fit into the model."""

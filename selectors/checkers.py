@@ -14,7 +14,7 @@ import numpy as np
 
 from kcard.batching import by_tokens
 from kcard.errors import ModelUnavailable
-from kcard.interfaces import Array, Pair, Verdict
+from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.selectors.checkpoints import Checkpoint, digest, load, loading_errors, tokenizer
 from kcard.selectors.factuality import TwoCheckers
 from kcard.selectors.registry import Loading, models
@@ -175,7 +175,7 @@ class PairFormat:
 
 
 @dataclass(frozen=True)
-class Entailment:
+class Entailment(Checker):
     """A checker that classifies pairs of evidence and claim.
 
     logits  takes the tokenizer's tensors and returns shape (n, labels)

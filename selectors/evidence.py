@@ -11,7 +11,7 @@ from kcard import system
 from kcard.cache import remembered_embeddings
 from kcard.errors import CorpusError, UsageError
 from kcard.index import Index
-from kcard.interfaces import Array, Evidence, NamedEvidence, find_all
+from kcard.interfaces import Array, Evidence
 from kcard.text import passage_digest, split_sentences
 from kcard.types import Source
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class CorpusEvidence:
+class CorpusEvidence(Evidence):
     """Source texts and their BM25 index. Equal scores stand in the order of the sources."""
 
     def __init__(self, sources: Sequence[Source], name: str = "corpus", index: Index | None = None) -> None:
@@ -48,7 +48,7 @@ class CorpusEvidence:
 
 
 @dataclass(frozen=True)
-class Hashes:
+class Hashes(Evidence):
     """Source texts of which only hashes are known: they match a claim, or a sentence of it, only word for word.
 
     `places`: of the texts, by `passage_digest`.
@@ -66,7 +66,7 @@ class Hashes:
 
 
 @dataclass(frozen=True)
-class Statements:
+class Statements(Evidence):
     """A corpus in which a claim that strings several sources together counts as a source itself."""
 
     corpus: CorpusEvidence
@@ -84,7 +84,7 @@ class Statements:
 
 
 @dataclass(frozen=True)
-class Union:
+class Union(Evidence):
     """Combined evidence. BM25 scores of two indexes can't be compared, so results alternate by rank."""
 
     parts: Sequence[Evidence]
@@ -92,7 +92,7 @@ class Union:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the parts' notes for the user."""
-        return tuple(note for part in self.parts for note in getattr(part, "notes", ()))
+        return tuple(note for part in self.parts for note in part.notes)
 
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` distinct sources: the best of each part, then the second of each, and so on."""
@@ -101,7 +101,7 @@ class Union:
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
         """Return the same for each claim; parts that can, look up several at a time."""
-        by_part = [find_all(part, claims, k) for part in self.parts]
+        by_part = [part.find_all(claims, k) for part in self.parts]
         alternated = []
         for at in range(len(claims)):
             texts: dict[str, Source] = {}
@@ -124,7 +124,7 @@ GROUP = "kcard.evidence"
 LOCAL = "corpus"
 
 
-def open_evidence(spec: str) -> NamedEvidence:
+def open_evidence(spec: str) -> Evidence:
     """Open the evidence that `spec` names.
 
     Raises UsageError for an empty spec, CorpusError if there is neither such a name nor such a path, or if the corpus
@@ -145,7 +145,7 @@ def open_evidence(spec: str) -> NamedEvidence:
                 f"evidence {spec} does not exist: name a file, a folder or one of {', '.join(names())}"
             )
         name, argument = LOCAL, spec
-    evidence: NamedEvidence = system.load(GROUP, name)(argument)
+    evidence: Evidence = system.load(GROUP, name)(argument)
     return evidence
 
 
@@ -163,7 +163,7 @@ def names() -> list[str]:
 Embed = Callable[[Sequence[str]], Array]
 
 
-class DenseCorpus:
+class DenseCorpus(Evidence):
     """Source texts that are retrieved by their vectors; equal scores keep the order of the sources.
 
     embed   maps texts to vectors, shape (n, d)

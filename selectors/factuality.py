@@ -14,14 +14,14 @@ import math
 import struct
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from kcard import cache
 from kcard.errors import UsageError
-from kcard.interfaces import Array, Checker, Evidence, Judging, Pair, Verdict, find_all, valid
+from kcard.interfaces import Array, Checker, Evidence, Pair, Verdict, valid
 from kcard.offline.checker import SUPPORTED, coverage
 from kcard.types import Passage, Source
 
@@ -44,10 +44,7 @@ def support(checker: Checker, pairs: Sequence[Pair]) -> Array:
 
 
 def verdicts(checker: Checker, pairs: Sequence[Pair]) -> list[Verdict]:
-    """Return the same scores with the part of the evidence that decided: all of it if the checker shows none."""
-    if not isinstance(checker, Judging):
-        scores = support(checker, pairs).tolist()
-        return [Verdict(score, pair.evidence) for score, pair in zip(scores, pairs, strict=True)]
+    """Return the same scores with the part of the evidence that decided."""
     if not pairs:
         return []
     judged = checker.judge(pairs)
@@ -62,7 +59,7 @@ def _name(checker: Checker) -> str:
 # No fact check, to ablate the factuality selector (Knowledge Card, figure 3).
 
 
-class Unchecked:
+class Unchecked(Checker):
     """A checker that supports every claim: with equal scores the draw is random."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -100,18 +97,12 @@ def _value_of(score: float | None) -> float:
     return score
 
 
-@dataclass(frozen=True)
-class TwoCheckers:
+class TwoCheckers(Checker):
     """The paper's two checkers: `facts` is fact-check(claim | evidence), `summaries` is sum-fact(summary | document),
     where the summary is the claim."""
 
-    facts: Checker
-    summaries: Checker
-
-    @property
-    def sha256(self) -> str | None:
-        """Return the digest of the checker of facts, if it has one."""
-        return getattr(self.facts, "sha256", None)
+    def __init__(self, facts: Checker, summaries: Checker) -> None:
+        self.facts, self.summaries, self.sha256 = facts, summaries, facts.sha256
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Score pairs with `facts`."""
@@ -122,20 +113,14 @@ class TwoCheckers:
         return verdicts(self.facts, pairs)
 
 
-@dataclass(frozen=True)
-class CachedChecker:
+class CachedChecker(Checker):
     """A bit-exact cache of `checker`'s verdicts (kcard.cache). Invalid scores are never cached.
 
     digest  of what determines the scores besides the pair: weights, settings, code
     """
 
-    checker: Checker
-    digest: str
-
-    @property
-    def sha256(self) -> str:
-        """Return the checker's own digest."""
-        return str(getattr(self.checker, "sha256", self.digest))
+    def __init__(self, checker: Checker, digest: str) -> None:
+        self.checker, self.digest, self.sha256 = checker, digest, checker.sha256 or digest
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Return the checker's scores; raises as the function `support`."""
@@ -165,9 +150,9 @@ def cached(checker: Checker) -> Checker:
         return TwoCheckers(cached(checker.facts), cached(checker.summaries))
     if isinstance(checker, CachedChecker):
         return checker
-    digest = getattr(checker, "sha256", None)
+    digest = checker.sha256
     code = _code_digest(type(checker))
-    if not isinstance(digest, str) or code is None:
+    if digest is None or code is None:
         return checker
     return CachedChecker(checker, hashlib.sha256(f"{digest}\n{code}".encode()).hexdigest())
 
@@ -298,5 +283,5 @@ def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> l
     if evidence is None:
         return [[] for _ in passages]
     texts = list(dict.fromkeys(p.text for p in passages))
-    by_text = dict(zip(texts, find_all(evidence, texts, k), strict=True))
+    by_text = dict(zip(texts, evidence.find_all(texts, k), strict=True))
     return [by_text[p.text] for p in passages]

@@ -30,6 +30,7 @@ import numpy as np
 
 from kcard.errors import CardError, CorpusError
 from kcard.index import Index, Postings
+from kcard.interfaces import Evidence
 from kcard.io import build, locked, parse, replacing
 from kcard.manifest import file_digest
 from kcard.types import Source
@@ -393,11 +394,11 @@ def _sha256(lines: Iterable[str]) -> str:
 LISTED = 5
 
 
-class LocalCorpus:
+class LocalCorpus(Evidence):
     """The texts of a corpus as they were when it was opened, retrieved by BM25; equal scores keep the files' order."""
 
     def __init__(self, opened: OpenIndex, folder: Path, name: str) -> None:
-        self.name = name
+        self.name, self.digest = name, opened.manifest.digest
         self._folder, self._opened = folder, opened
         files = opened.manifest.files
         self._segments = [Segment(folder / SEGMENTS, e.segment, e.name) for e in files]
@@ -411,11 +412,6 @@ class LocalCorpus:
         Raises CorpusError if it has no text, can't be read, or its index can't be written.
         """
         return cls(open_index(files, folder, name), folder, name)
-
-    @property
-    def digest(self) -> str:
-        """Return the sha256 over the lines "sha256  name" of its files, as they were when it was opened."""
-        return self._opened.manifest.digest
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.batching import by_tokens
+from kcard.interfaces import Pruner
 from kcard.selectors.checkpoints import (
     Checkpoint,
     announce,
@@ -39,7 +40,7 @@ __all__ = [
 # No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
 
 
-class Unpruned:
+class Unpruned(Pruner):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         """Return the texts unchanged."""
         del question
@@ -47,7 +48,7 @@ class Unpruned:
 
 
 @dataclass(frozen=True)
-class Extractive:
+class Extractive(Pruner):
     """A pruner that keeps sentences whose cosine with the question is at least `ratio` of the best.
 
     It copies and never rewrites, so it adds no fact. A sentence that is cut off at the end is dropped if there is a
@@ -78,7 +79,7 @@ class Extractive:
 
 
 @dataclass(frozen=True)
-class ReaderPruner:
+class ReaderPruner(Pruner):
     """An extractive pruner that keeps sentences at most `near` log-odds below the best one.
 
     A text of up to `short` sentences is returned unchanged.
@@ -112,7 +113,7 @@ PAPER = {"min_length": 10, "max_length": 30}
 
 
 @dataclass(frozen=True)
-class Summariser:
+class Summariser(Pruner):
     """A sequence-to-sequence model, which ignores the question. `lengths`: in tokens, else the model's own.
 
     Texts are truncated to the model's window. Nothing is sampled: equal texts have equal summaries.
@@ -172,7 +173,7 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
 
 
 @dataclass(frozen=True)
-class Provence:
+class Provence(Pruner):
     """An extractive pruner. The threshold is the model's own."""
 
     model: Any

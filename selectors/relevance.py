@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from kcard.interfaces import Array
+from kcard.interfaces import Array, Relevance
 from kcard.selectors.checkpoints import (
     Checkpoint,
     announce,
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Cosine:
+class Cosine(Relevance):
     """Cosine of the embeddings of all-MiniLM-L6-v2, as in the paper. Empty texts get low scores like any other."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -50,7 +50,7 @@ class Cosine:
         return scores
 
     def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Precomputed; equal texts score alike, as they do in `scores`."""
+        """See Relevance; equal texts score alike, as they do in `scores`."""
         from kcard import cache
 
         distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -64,7 +64,7 @@ class Cosine:
         return scores
 
 
-class MiniLMRelevance:
+class MiniLMRelevance(Relevance):
     """Cosine times the agreement of the question's numbers: the encoder hardly distinguishes 2020 from 2022.
 
     In the paper, relevance is the cosine alone.
@@ -77,7 +77,7 @@ class MiniLMRelevance:
         return np.where(cosines > 0, cosines * agreed, cosines)
 
     def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Precomputed."""
+        """See Relevance."""
         cosines = Cosine().precompute(texts)
         agreement = Agreement(texts)
 
@@ -104,7 +104,7 @@ def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int
 LOW = 0.99
 
 
-class Chance:
+class Chance(Relevance):
     """Random scores, so close together that no floor drops any."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -122,7 +122,7 @@ Pooled = Literal["mean", "cls"]
 _POOLED = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
 
 
-class SentenceEmbedding:
+class SentenceEmbedding(Relevance):
     """Cosine of sentence-transformers embeddings. `sha256` identifies the scores."""
 
     def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:

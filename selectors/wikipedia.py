@@ -27,6 +27,7 @@ from kcard.batching import in_order
 from kcard.config import settings
 from kcard.errors import CorpusError, UsageError
 from kcard.index import Index
+from kcard.interfaces import Evidence
 from kcard.io import parse, write_text
 from kcard.selectors.local_corpus import parts
 from kcard.types import Source
@@ -212,7 +213,7 @@ def open_wikipedia(argument: str = "") -> "Wikipedia":
 
 
 @dataclass(frozen=True)
-class Wikipedia:
+class Wikipedia(Evidence):
     """A wiki as evidence. `digest`: of the URL alone, since pages change. `licence`: of the texts, if known."""
 
     name: str

@@ -1,15 +1,20 @@
 """Stand-ins that several test modules share: an LLM, a representation, a parsed page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 
 import numpy as np
 
-from kcard.interfaces import Array
-from kcard.types import Reply, Request
+from kcard.interfaces import LLM, Array, Generator
+from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
 
 
-class Says:
+def questions(*texts: str) -> list[Question]:
+    """Questions without options, as a pipeline passes them on."""
+    return [Question(text) for text in texts]
+
+
+class Says(LLM):
     """An LLM that gives these replies in turn, then the last one again and again."""
 
     def __init__(self, *replies: str) -> None:
@@ -19,6 +24,29 @@ class Says:
     def reply(self, request: Request) -> Reply:
         self.requests.append(request)
         return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
+
+
+class WrittenCards(Generator):
+    """A pool whose cards generate what `write` returns for (card, number of documents), whatever the question.
+
+    `calls` records the questions, the cards of the first question and the number of documents.
+    """
+
+    def __init__(self, cards: Sequence[Choice], write: Callable[[str, int], Sequence[Passage]]) -> None:
+        self.cards, self._write = cards, write
+        self.calls: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
+
+    def generate(
+        self,
+        questions: Sequence[str | Question],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        del sampling
+        texts = tuple(question if isinstance(question, str) else question.text for question in questions)
+        self.calls += [(texts, tuple(names), documents) for names in cards[:1]]
+        return [[p for name in names for p in self._write(name, documents)] for names in cards]
 
 
 class LetterCounts:

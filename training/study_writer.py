@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from kcard.batching import batched, in_order
 from kcard.errors import LLMError, RequestRefused, UsageError
-from kcard.interfaces import LLM, Batching, Checker, Pair, Reader
+from kcard.interfaces import LLM, Checker, Pair, Reader
 from kcard.io import append_rows, build
 from kcard.offline.pseudo_queries import Rarity, bare, entities
 from kcard.text import detect, is_english, passage_digest, words
@@ -400,7 +400,7 @@ def _request_all(
             return error
         return None
 
-    if not isinstance(llm, Batching):
+    if not llm.is_batched:
         yield from in_order(request_reply, missing, concurrency)
         return
     for batch in batched(missing, concurrency):

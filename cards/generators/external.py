@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING
 from kcard import system
 from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.fingerprint import read_fingerprint
-from kcard.cards.generators.retrieval import padded
+from kcard.cards.generators.retrieval import CardGenerator, padded
 from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
 from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
-from kcard.interfaces import LLM, find_all
+from kcard.interfaces import LLM
 from kcard.io import build, parse
 from kcard.manifest import Base, Manifest
 from kcard.text import is_english
-from kcard.types import Passage, Request, Sampling
+from kcard.types import Passage, Question, Sampling
 
 if TYPE_CHECKING:
-    from kcard.cards.generators.retrieval import CardGenerator
     from kcard.cards.models.transformers_backend import CausalCard
     from kcard.cards.models.vllm_backend import ServedCard
-    from kcard.interfaces import NamedEvidence
+    from kcard.interfaces import Evidence
 
 __all__ = [
     "REFERENCE",
@@ -79,10 +78,10 @@ class SearchTarget:
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
-    def open(self) -> "NamedEvidence":
+    def open(self) -> "Evidence":
         """Load the evidence to search. Raises what it raises for its argument."""
         name, _, argument = self.evidence.partition(":")
-        evidence: NamedEvidence = system.load(GROUP, name)(argument)
+        evidence: Evidence = system.load(GROUP, name)(argument)
         return evidence
 
 
@@ -92,10 +91,10 @@ def load_search_card(card: Card, models: "Loader") -> "SearchCard":
     return SearchCard(card, SearchTarget.read(card.folder).open())
 
 
-class SearchCard:
+class SearchCard(CardGenerator):
     """Generates the results of a search: document 1 is the best for the question, document 2 the next."""
 
-    def __init__(self, card: Card, evidence: "NamedEvidence") -> None:
+    def __init__(self, card: Card, evidence: "Evidence") -> None:
         self._name = card.name
         self._english = is_english(card.manifest.language)
         self._evidence = evidence
@@ -107,7 +106,7 @@ class SearchCard:
         when it is unavailable.
         """
         del sampling
-        sources_of = find_all(self._evidence, questions, max(CANDIDATES, documents))
+        sources_of = self._evidence.find_all(questions, max(CANDIDATES, documents))
         passages = []
         for question, sources in zip(questions, sources_of, strict=True):
             # Keep the search's order; for English, rank by the mean of its score and the encoder's cosine.
@@ -171,7 +170,7 @@ def load_llm_card(card: Card, models: "Loader") -> "LLMCard":
     return LLMCard(card.name, models.llm(card.manifest.base.name))
 
 
-class LLMCard:
+class LLMCard(CardGenerator):
     """Generates one document per question; the rest are empty, since each would cost a call for much the same text."""
 
     def __init__(self, name: str, llm: LLM) -> None:
@@ -179,9 +178,15 @@ class LLMCard:
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does, with the LLM's own settings. Raises LLMError."""
+        return self.generate_for([Question(question) for question in questions], documents, sampling)
+
+    def generate_for(
+        self, questions: Sequence[Question], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)
-        texts = [self._llm.reply(Request("document", question)).text.strip() for question in questions]
+        requests = [question.request("document") for question in questions]
+        texts = [self._llm.reply(request).text.strip() for request in requests]
         return [[Passage(self._name, text), *empty][:documents] for text in texts]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.cards.card import GRAPH, Card
-from kcard.cards.generators.retrieval import padded
+from kcard.cards.generators.retrieval import CardGenerator, padded
 from kcard.cards.passages import passages
 from kcard.errors import DamagedCard
 from kcard.text import is_english, words
@@ -93,7 +93,7 @@ class Graph:
                     yield from ((row, other) for other in onward if other != row)
 
 
-class GraphCard:
+class GraphCard(CardGenerator):
     """Generates the passages of paths in the graph: document 1 is the best for the question."""
 
     def __init__(self, card: Card) -> None:

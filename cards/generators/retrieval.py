@@ -15,10 +15,11 @@ used.
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,10 +29,11 @@ from kcard.cards.passages import INDEX, load_index, passages
 from kcard.interfaces import Array
 from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
-from kcard.types import Passage, Sampling, Source
+from kcard.types import Passage, Question, Sampling, Source
 
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
+    from kcard.cards.models.stack import Group
 
 __all__ = [
     "CardGenerator",
@@ -46,12 +48,27 @@ __all__ = [
 # The interface of a loaded card of any kind: it turns questions into passages.
 
 
-class CardGenerator(Protocol):
-    """One loaded card. Cards that run in a batch with others also have a `group` (kcard.cards.models.stack)."""
+class CardGenerator(ABC):
+    """One loaded card.
 
+    group        the cards that it runs in one batch with (kcard.cards.models.stack); None: it runs alone
+    size         bytes of its own weights; 0 if it shares them with other cards
+    unsupported  why its model can't run in a batch with those of other cards; "" if it can, or has no model
+    """
+
+    group: "Group | None" = None
+    size: int = 0
+    unsupported: str = ""
+
+    @abstractmethod
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
-        ...
+
+    def generate_for(
+        self, questions: Sequence[Question], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        """Generate for questions that are being answered; a card that asks an LLM adds its requests to their traces."""
+        return self.generate([question.text for question in questions], documents, sampling)
 
 
 def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:
@@ -60,17 +77,12 @@ def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage
     return passages + [Passage(card, "")] * (documents - len(passages))
 
 
-@dataclass(frozen=True)
-class ModelWithIndex:
+class ModelWithIndex(CardGenerator):
     """A card with a model and an index of the same corpus; both generate, and the selectors choose."""
 
-    model: CardGenerator
-    index: CardGenerator
-
-    @property
-    def size(self) -> int:
-        """Bytes of the model's own weights."""
-        return int(getattr(self.model, "size", 0))
+    def __init__(self, model: CardGenerator, index: CardGenerator) -> None:
+        self.model, self.index = model, index
+        self.size, self.unsupported = model.size, model.unsupported
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
@@ -110,7 +122,7 @@ def load_retrieval_card(card: Card, models: "Loader") -> "RetrievalCard":
     return RetrievalCard(card)
 
 
-class RetrievalCard:
+class RetrievalCard(CardGenerator):
     """Returns passages of the corpus: document 1 is the best for the question, document 2 the next, and so on."""
 
     def __init__(self, card: Card) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
+from kcard.cards.generators.retrieval import CardGenerator
 from kcard.cards.models import prompting, weights
 from kcard.cards.models.batched import decoder, lora, prefix
 from kcard.cards.models.batched import whole_models as whole
@@ -262,7 +263,7 @@ PassagesByCard = list[list[list[Passage]]]
 
 
 @dataclass(frozen=True)
-class StackedCard:
+class StackedCard(CardGenerator):
     """One card and its group: `generate` runs it alone, the group's own `generate` runs it with others."""
 
     prompter: Prompter

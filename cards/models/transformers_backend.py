@@ -15,6 +15,7 @@ import numpy as np
 from kcard.cache import depth, layer_and_pooling, pooled
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
+from kcard.cards.generators.retrieval import CardGenerator
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, Sampler, until_eos
 from kcard.cards.models.batched.prefix import Prefix, check_sizes
@@ -297,7 +298,7 @@ def _forward_inputs(
 # Runs models that the engine does not support, and measures every new card, to verify that the two agree.
 
 
-class CausalCard:
+class CausalCard(CardGenerator):
     """One loaded card. LoRA cards of one base share it in memory: each switches to its own adapter.
 
     bare         run not the card but the base that it was made from, prompted the same way
@@ -323,15 +324,11 @@ class CausalCard:
             model.get_input_embeddings().weight.shape[1],
         )
         self._limits = Limits(self._prompter.eos, self._prompter.pad, models.rows)
-
-    @property
-    def size(self) -> int:
-        """Bytes that evicting the card would free; 0 for an adapter, which stays in its base."""
-        if self.loaded.prefix is not None:
-            return self.loaded.prefix.size
-        if self.loaded.adapter is not None:
-            return 0
-        return sum(p.numel() * p.element_size() for p in self.loaded.model.parameters())
+        # Bytes that evicting the card would free; none for an adapter, which stays in its base.
+        if prefix is not None:
+            self.size = prefix.size
+        elif self.loaded.adapter is None:
+            self.size = sum(p.numel() * p.element_size() for p in self.loaded.model.parameters())
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from kcard.batching import in_order
 from kcard.cards.fingerprint import Fingerprint, Probe, read_fingerprint
+from kcard.cards.generators.retrieval import CardGenerator
 from kcard.cards.models.prompting import Prompter
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.system import connected
@@ -359,13 +360,13 @@ RELOADS = 8  # of one adapter for one document, before its vanishing is an error
 
 
 @dataclass(frozen=True)
-class ServedCard:
+class ServedCard(CardGenerator):
     """One card on a server.
 
     model   its name there
     base    the name there of its adapter's base; None for a whole model
     places  of the server's adapters
-    group   generates for several cards at once
+    host    generates for several cards at once
     """
 
     prompter: Prompter
@@ -373,11 +374,11 @@ class ServedCard:
     places: Places
     model: str
     base: str | None
-    group: "ServedCards"
+    host: "ServedCards"
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate for this card."""
-        return self.group.generate_each([(self, questions)], documents, sampling)[0]
+        return self.host.generate_each([(self, questions)], documents, sampling)[0]
 
     def check(self, reference: Fingerprint) -> None:
         """Compare some tokens of all rows of the reference with the server's log-probabilities.
@@ -388,7 +389,7 @@ class ServedCard:
         """
         card, base = self.prompter.card, self.prompter.card.manifest.base.name
         # Tokenize the questions and texts again, with 0 for values not measured yet.
-        with self.group.tokenizing:
+        with self.host.tokenizing:
             prompts, texts = self.prompter.probes(reference.pairs, None)
         unknown = [[0.0] * len(ids) for ids in texts]
         bases = unknown if self.base is not None else []

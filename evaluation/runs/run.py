@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kcard.hub.pools import Runs, StoredRun
 
 __all__ = [
-    "Call",
     "EvalResult",
     "Prices",
+    "RecordedCall",
     "Run",
     "RunPlan",
     "RunStorage",
@@ -102,7 +102,7 @@ def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """A request to the LLM: the prompt as sent, the reply, tokens (None if the backend reports none) and seconds.
 
     `error`: why there is no reply; "" if there is one.
@@ -139,7 +139,7 @@ class EvalResult:
     choices: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
     popularity: float | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[RecordedCall, ...] = ()
     tokens_in: int | None = None
     tokens_out: int | None = None
     seconds: float = 0.0

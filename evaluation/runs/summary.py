@@ -14,7 +14,7 @@ from kcard.evaluation.metrics import (
     interval,
     macro_f1,
 )
-from kcard.evaluation.runs.run import Call, EvalResult, Prices, Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask
 from kcard.io import write_text
 
 __all__ = [
@@ -88,7 +88,7 @@ def summarise(
     by_setting: defaultdict[tuple[str, str], list[EvalResult]] = defaultdict(list)
     for result in results:
         # The texts of a run may be larger than memory; only the number of calls is needed.
-        without_texts = replace(result, trace={}, calls=(Call("", "", ""),) * len(result.calls))
+        without_texts = replace(result, trace={}, calls=(RecordedCall("", "", ""),) * len(result.calls))
         by_setting[result.task, result.setting].append(without_texts)
     rows = []
     for task in plan.tasks:

@@ -13,7 +13,8 @@ from kcard import system
 from kcard.errors import UsageError
 from kcard.io import Row, opened, parse, read_rows, reading, suffix
 from kcard.manifest import file_digest
-from kcard.types import Choice, Question, checked, choices_of, derive_seed
+from kcard.questions import checked, choices_of
+from kcard.types import Choice, Question, derive_seed
 
 __all__ = [
     "LISTS",

@@ -91,7 +91,9 @@ def _cases(name: str, card: Card, items: Sequence[CorpusQuestion], scratch: Path
 
 
 def _answer_questions(group: str, card: Card, questions: Sequence[CorpusQuestion]) -> Iterator[Case]:
-    written = CardPool([card]).generate([a.question for a in questions], [card.name], 3, Sampling())
+    written = CardPool([card]).generate(
+        [a.question for a in questions], [[card.name]] * len(questions), 3, Sampling()
+    )
     candidates = [[p for p in documents if p.text] for documents in written]
     both = [
         i for i, documents in enumerate(candidates) if {p.source is None for p in documents} == {True, False}

@@ -23,6 +23,7 @@ import kcard
 from kcard.evaluation.metrics import f1, normalise
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
+from kcard.interfaces import LLM
 from kcard.offline.extract import Extract, examine
 from kcard.types import Reply, Request
 from recipes.digests import write_digests
@@ -46,7 +47,7 @@ class Case:
 
 
 @dataclass
-class Recorder:
+class Recorder(LLM):
     """An LLM that keeps what it is given."""
 
     knowledge: tuple[str, ...] = ()

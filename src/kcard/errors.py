@@ -24,6 +24,10 @@ error into an exit code.
 import json
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kcard.types import Question
 
 __all__ = [
     "CardError",
@@ -115,9 +119,9 @@ class RequestRefused(LLMError):
 
 
 class QuestionsFailed(LLMError):
-    """Requests about these questions failed; the message is the first one's. `failures`: by question text."""
+    """Requests about these questions failed; the message is the first one's. `failures`: by kcard.types.Question."""
 
-    def __init__(self, failures: Mapping[str, LLMError]) -> None:
+    def __init__(self, failures: "Mapping[Question, LLMError]") -> None:
         super().__init__(str(next(iter(failures.values()))))
         self.failures = failures
 

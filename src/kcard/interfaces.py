@@ -1,38 +1,30 @@
-"""The extension points, as protocols, and helpers that call them."""
+"""The extension points: base classes, of which an implementation overrides one or two methods."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from kcard.errors import LLMError, QuestionsFailed, UsageError
-from kcard.types import Answer, Choice, Passage, Question, Reply, Request, Sampling, Source
+from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
+from kcard.types import Answer, Choice, Decision, Passage, Question, Reply, Request, Sampling, Source, Turn
 
 __all__ = [
     "LLM",
+    "THRESHOLD",
     "Answerer",
     "Array",
-    "Batching",
     "Checker",
-    "ConcurrentEvidence",
     "Evidence",
     "Gate",
     "Generator",
-    "Judging",
-    "NamedEvidence",
     "Pair",
-    "Precomputed",
-    "Prompting",
     "Pruner",
     "Reader",
     "Relevance",
-    "Scheduling",
-    "Streaming",
     "Verdict",
-    "Windowed",
-    "find_all",
     "replies",
     "valid",
 ]
@@ -41,72 +33,59 @@ __all__ = [
 Array = npt.NDArray[np.float32]
 
 
+class Generator(ABC):
+    """A pool of cards, or a view of one.
+
+    cards  name, one-line description and date of each card, in a stable order
+    """
+
+    cards: Sequence[Choice] = ()
+
+    @abstractmethod
+    def generate(
+        self,
+        questions: Sequence[str | Question],
+        cards: Sequence[Sequence[str]],
+        documents: int,
+        sampling: Sampling,
+    ) -> list[list[Passage]]:
+        """Generate, for each question, `documents` passages of each of its own cards, grouped by card.
+
+        A passage depends on (seed, question, card, document number) only, not on the batch.
+        """
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether cards run one after another, so that larger batches load them less often."""
+        return False
+
+
+class Relevance(ABC):
+    """A selector by relevance (Knowledge Card, section 2.2)."""
+
+    @abstractmethod
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Score how relevant each text is to the question, shape (n,), in [-1, 1]; the cosine in the paper."""
+
+    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array] | None:
+        """Return `scores` of these texts as a function of the question that takes milliseconds for thousands of texts,
+        such as the descriptions of cards; None if the texts can't be read in advance."""
+        del texts
+        return None
+
+
+class Pruner(ABC):
+    @abstractmethod
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        """Condense each text to what helps answer the question; non-empty texts stay non-empty."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A claim and the text that may support it; always a pair, never one concatenated string."""
 
     claim: str
     evidence: str
-
-
-class Generator(Protocol):
-    """A pool of cards."""
-
-    @property
-    def cards(self) -> Sequence[Choice]:
-        """Name, one-line description and date of each card of the pool, in a stable order."""
-        ...
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        """Generate `documents` passages of each named card for each question, grouped by card.
-
-        A passage depends on (seed, question, card, document number) only, not on the batch.
-        """
-        ...
-
-
-@runtime_checkable
-class Scheduling(Protocol):
-    """A Generator that orders the cards of a batch itself, so that each is loaded as rarely as possible."""
-
-    def generate_each(
-        self,
-        questions: Sequence[str],
-        cards: Sequence[Sequence[str]],
-        documents: int,
-        sampling: Sampling,
-    ) -> list[list[Passage]]:
-        """Return what `generate` gives each question for its own cards."""
-        ...
-
-
-class Relevance(Protocol):
-    def scores(self, question: str, texts: Sequence[str]) -> Array:
-        """Score how relevant each text is to the question, shape (n,), in [-1, 1]; the cosine in the paper."""
-        ...
-
-
-@runtime_checkable
-class Precomputed(Protocol):
-    """A relevance selector that can read texts in advance, such as the descriptions of cards."""
-
-    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """Return `scores` of these texts as a function of the question, which takes milliseconds for thousands."""
-        ...
-
-
-class Pruner(Protocol):
-    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
-        """Condense each text to what helps answer the question; non-empty texts stay non-empty."""
-        ...
-
-
-class Checker(Protocol):
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        """Score how far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -123,46 +102,78 @@ class Verdict:
     refutation: float | None = None
 
 
-@runtime_checkable
-class Judging(Protocol):
-    """A checker that shows which part of the evidence decided."""
+class Checker(ABC):
+    """A fact checker."""
+
+    # The digest of weights and settings, if there is one: scores are cached only then.
+    sha256: str | None = None
+
+    @abstractmethod
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        """Score how far the evidence supports the claim, shape (n,), in [0, 1]; independent of the batch."""
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """Return the scores that `support` gives, each with its window."""
-        ...
+        """Return the scores that `support` gives, each with the part of the evidence that decided: by default all."""
+        scores = self.support(pairs)
+        return [Verdict(score, pair.evidence) for score, pair in zip(scores, pairs, strict=True)]
 
 
-class Evidence(Protocol):
+class Evidence(ABC):
+    """Texts that claims are checked against.
+
+    name    is shown wherever a score was measured against it; "" for evidence that belongs to a card
+    digest  the sha256 of its content, or of its address if the content can change (an online encyclopedia)
+    """
+
+    name: str = ""
+    digest: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the user, such as files left out."""
+        return ()
+
+    @abstractmethod
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` texts that may support or refute the claim, best first."""
-        ...
-
-
-@runtime_checkable
-class ConcurrentEvidence(Protocol):
-    """Evidence that looks up several claims at a time."""
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
-        """Return what `find` gives for each claim, in order."""
-        ...
+        """Return what `find` gives for each claim, in order; an online encyclopedia looks up several at a time."""
+        return [self.find(claim, k) for claim in claims]
 
 
-class NamedEvidence(Evidence, Protocol):
-    """Evidence that belongs to no card, and is named wherever a score was measured against it."""
+THRESHOLD = 0.5
+
+
+class Gate(ABC):
+    """Decides whether a question needs cards.
+
+    threshold  below which a score means that cards are used
+    """
+
+    threshold: float = THRESHOLD
+
+    @abstractmethod
+    def knows(self, questions: Sequence[Question]) -> Array:
+        """Score how sure it is that the LLM knows each answer, shape (n,); higher = knows.
+
+        A gate that asks the LLM makes its requests with Question.request, so that they count as the question's.
+        """
 
     @property
-    def name(self) -> str: ...
+    def templates(self) -> int:
+        """The number of wordings in which top-down asks the LLM between its rounds whether it needs more."""
+        return 1
 
-    @property
-    def digest(self) -> str:
-        """The sha256 of its content, or of its address if the content can change (an online encyclopedia)."""
-        ...
+    def turn(self, fired: bool) -> Turn | None:
+        """Return its question to the LLM and the verdict as a turn of a transcript; None if it asks nothing."""
+        del fired
+        return None
 
-
-class Gate(Protocol):
-    def knows(self, questions: Sequence[str]) -> Array:
-        """Score how sure it is that the LLM knows each answer, shape (n,); higher = knows."""
-        ...
+    def decide(self, questions: Sequence[Question], name: str) -> list[Decision]:
+        """Decide for each question: the gate fires if its score is below the threshold (Thrust, section 2.3)."""
+        scores = (float(score) for score in self.knows(questions))
+        return [Decision(name, round(score, 6), fired=score < self.threshold) for score in scores]
 
 
 class Reader(Protocol):
@@ -171,61 +182,77 @@ class Reader(Protocol):
         ...
 
 
-class LLM(Protocol):
-    """A large language model; may also be Windowed, Streaming or Batching."""
+class LLM(ABC):
+    """A large language model.
 
+    window            maximum tokens of a request, which leaves room for the reply; None: unknown
+    concurrency       requests at a time, unless the user says otherwise
+    is_deterministic  whether equal requests have equal replies
+    announcement      a sentence that tells the user which LLM answers; "" if there is nothing to tell
+    """
+
+    window: int | None = None
+    concurrency: int = 1
+    is_deterministic: bool = False
+    announcement: str = ""
+
+    @abstractmethod
     def reply(self, request: Request) -> Reply:
         """Reply to a request. Raises LLMError."""
-        ...
 
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """Return the reply, or the error, of each request, in order; the same as with one request at a time.
 
-@runtime_checkable
-class Windowed(Protocol):
-    """An LLM with a limited context window."""
-
-    @property
-    def window(self) -> int | None:
-        """Maximum tokens of a request, which leaves room for the reply; None: unknown."""
-        ...
-
-    def count(self, request: Request) -> int:
-        """Count the tokens of a request, or estimate them rather too high than too low."""
-        ...
-
-
-@runtime_checkable
-class Prompting(Protocol):
-    """An LLM whose prompts can be shown."""
-
-    def prompt(self, request: Request) -> str:
-        """Return the request as it is sent; for a chat, each message after its role."""
-        ...
-
-
-@runtime_checkable
-class Streaming(Protocol):
-    """An LLM that can stream its answer."""
+        Override it where reading several requests in one pass is faster.
+        """
+        for request in requests:
+            try:
+                yield self.reply(request)
+            except LLMError as error:
+                yield error
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield pieces of text, then the complete reply, whose text may be cleaner. Raises LLMError, perhaps midway."""
-        ...
+        reply = self.reply(request)
+        yield from (reply.text, reply)
+
+    def count(self, request: Request) -> int:
+        """Count the tokens of a request, or estimate them rather too high than too low; only for LLMs with a window."""
+        raise NotImplementedError(f"{type(self).__name__} has a window, so it must count tokens")
+
+    def prompt(self, request: Request) -> str:
+        """Return the request as it is sent, for a chat each message after its role; "" if the LLM reads no prompt."""
+        del request
+        return ""
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether it reads several requests in one pass."""
+        return type(self).reply_all is not LLM.reply_all
+
+    @property
+    def streams(self) -> bool:
+        """Whether a reply comes in several pieces."""
+        return type(self).stream is not LLM.stream
 
 
-@runtime_checkable
-class Batching(Protocol):
-    """An LLM that answers several requests faster at once, such as a model that reads them in one pass."""
-
-    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """Return the reply, or the error, of each request, in order; the same as with one request at a time."""
-        ...
-
-
-class Answerer(Protocol):
+class Answerer(ABC):
     """A way of answering questions: a pipeline, or a baseline that it is compared with."""
 
+    @abstractmethod
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
+        """Yield one Answer per question, in order, each as soon as it is ready, or an error: a failure affects only its
+        own question."""
+
     def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
-        """Yield one Answer per question, in order, each as soon as it is ready. Raises LLMError if the LLM fails."""
-        ...
+        """Yield each answer as soon as it is ready. Raises the first error.
+
+        Given the same Question objects again, the LLM is not asked again for replies that it gave.
+        """
+        for outcome in self.outcomes(questions):
+            if isinstance(outcome, KcardError):
+                raise outcome
+            yield outcome
 
 
 # Validation of scores by third-party code, before they decide anything.
@@ -256,33 +283,19 @@ def valid(scores: Array | Sequence[float], count: int, bounds: tuple[float, floa
     return np.clip(values, low, high)
 
 
-# Several requests to an LLM: in one batch if the LLM can, otherwise one after another.
+# Several requests to an LLM.
 
 
 def replies(llm: LLM, requests: Sequence[Request]) -> list[Reply]:
-    """Return one reply per request, in order.
-
-    If the LLM is Batching, all requests are made before QuestionsFailed is raised for those that failed.
-    """
-    if not isinstance(llm, Batching):
-        return [llm.reply(request) for request in requests]
+    """Return one reply per request, in order. All requests are made before QuestionsFailed is raised for those that
+    failed."""
     received: list[Reply] = []
-    failures: dict[str, LLMError] = {}
+    failures: dict[Question, LLMError] = {}
     for request, reply in zip(requests, llm.reply_all(requests), strict=True):
         if isinstance(reply, LLMError):
-            failures.setdefault(request.question, reply)
+            failures.setdefault(request.origin or Question(request.question), reply)
         else:
             received.append(reply)
     if failures:
         raise QuestionsFailed(failures)
     return received
-
-
-# Evidence for several claims: searched concurrently if that means waiting, as for an online encyclopedia.
-
-
-def find_all(evidence: Evidence, claims: Sequence[str], k: int) -> list[list[Source]]:
-    """Return what `find` gives for each claim, in order. Raises what it raises."""
-    if isinstance(evidence, ConcurrentEvidence):
-        return evidence.find_all(claims, k)
-    return [evidence.find(claim, k) for claim in claims]

@@ -1,22 +1,16 @@
 """The values that questions, requests and answers are made of."""
 
 import hashlib
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from string import ascii_uppercase
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from kcard.errors import UsageError
-from kcard.io import parse
-
 __all__ = [
-    "EXPECTED",
     "Answer",
+    "Call",
     "Choice",
     "Citation",
+    "Context",
     "Decision",
     "Example",
     "Kind",
@@ -28,12 +22,11 @@ __all__ = [
     "Sampling",
     "Source",
     "TokenScores",
+    "Trace",
     "Turn",
     "Usage",
-    "checked",
-    "choices_of",
+    "add_counts",
     "derive_seed",
-    "distinct_texts",
 ]
 
 
@@ -126,6 +119,7 @@ class Request:
     draft     whether to reply with the first, most likely words of an `answer`, with token scores (Reply.tokens)
     sample    number of the reply among several to the same request, from 0; each is drawn with its own seed
     temperature  of sampling, at least 0; None: the backend's own
+    origin    the question that it was made for (Question.request), whose trace it is added to
     """
 
     kind: Kind
@@ -139,6 +133,7 @@ class Request:
     sample: int = 0
     temperature: float | None = None
     headings: tuple[str, ...] = ()
+    origin: "Question | None" = field(default=None, compare=False, repr=False)
 
     @property
     def shots(self) -> tuple[Example, ...]:
@@ -194,106 +189,6 @@ class Reply:
     quote: Quote | None = None
     remark: str = ""
     cut: bool = False
-
-
-# A question with its options and demonstrations.
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question to a pipeline or baseline; a plain text is a question without options and demonstrations.
-
-    choices   the options (letter, text) of a multiple-choice question; empty for an open question
-    examples  demonstrations for this question, the nearest one last, instead of the built-in ones; those that do not
-              fit into the LLM's window are dropped from the front
-    """
-
-    text: str
-    choices: tuple[Choice, ...] = ()
-    examples: tuple[Example, ...] = ()
-
-
-def checked(question: str | Question) -> Question:
-    """Return the question; a plain text is converted.
-
-    Raises UsageError unless the text can be encoded in UTF-8, and there are no options or at least two, each with a
-    text and a letter of its own.
-    """
-    question = Question(question) if isinstance(question, str) else question
-    if not question.text.strip():
-        raise UsageError("the question is empty")
-    try:
-        question.text.encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"the question {question.text[:60]!a} is not UTF-8 text: encode it as UTF-8"
-        ) from None
-    choices = question.choices
-    if len(choices) == 1:
-        raise UsageError(f"there is only one option, {choices[0].name!r}: give at least two, or none")
-    for choice in choices:
-        if not choice.name.strip() or not choice.description.strip():
-            raise UsageError(f"option {choice.name!r} is {choice.description!r}: give it a letter and a text")
-    letters = Counter(choice.name.casefold() for choice in choices)
-    for choice in choices:
-        if letters[choice.name.casefold()] > 1:
-            raise UsageError(
-                f"{letters[choice.name.casefold()]} options have the letter {choice.name!r}: give each its own"
-            )
-    return question
-
-
-def distinct_texts(questions: Iterable[Question]) -> Iterator[list[Question]]:
-    """Yield the questions in order, in groups of questions with different texts."""
-    group: dict[str, Question] = {}
-    for question in questions:
-        if question.text in group:
-            yield list(group.values())
-            group = {}
-        group[question.text] = question
-    if group:
-        yield list(group.values())
-
-
-# Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
-
-EXPECTED = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'
-LETTERED = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
-
-
-def choices_of(given: Any) -> tuple[Choice, ...]:
-    """Parse options: texts get the letters A, B, C ... unless each has its own; in an object the letters are the keys.
-
-    In a text, options are separated by semicolons; it may also be a list or an object in JSON, as in a cell of a
-    table. None, "" and an empty list give no options. Raises UsageError for anything else.
-    """
-    if isinstance(given, str):
-        text, given = given, [part for part in given.split(";") if part.strip()]
-        if text.lstrip()[:1] in {"[", "{"}:
-            with suppress(ValueError):  # a text that only begins like JSON
-                given = parse(text)
-    if isinstance(given, Mapping):
-        return tuple(Choice(*_texts(str(letter), text)) for letter, text in given.items())
-    if given is None:
-        return ()
-    if not isinstance(given, Sequence):
-        raise UsageError(f"choices are {given!r}: {EXPECTED}")
-    # Use the letters in the texts if all have one, else those of the alphabet.
-    texts = [_texts("", text)[1] for text in given]
-    matches = [LETTERED.fullmatch(text) for text in texts]
-    if texts and all(matches):
-        return tuple(Choice(match[1], match[2].strip()) for match in matches if match)
-    if len(texts) > len(ascii_uppercase):
-        raise UsageError(
-            f"there are {len(texts)} choices without letters: give at most {len(ascii_uppercase)}"
-        )
-    return tuple(Choice(letter, text) for letter, text in zip(ascii_uppercase, texts, strict=False))
-
-
-def _texts(letter: str, text: Any) -> tuple[str, str]:
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise UsageError(f"the choice {text!r} is not a text: {EXPECTED}")
-    return letter.strip(), str(text).strip()
 
 
 @dataclass(frozen=True)
@@ -369,6 +264,166 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What an integrator gathers for a question.
+
+    passages  those that the LLM reads are marked as kept, and stand in the order in which it reads them
+    notes     for the user
+    turns     the transcript that led to the passages, in top-down and hybrid
+    """
+
+    passages: tuple[Passage, ...] = ()
+    notes: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+
+    @property
+    def knowledge(self) -> tuple[str, ...]:
+        """Return the texts that the LLM reads: only those of cards, never the evidence."""
+        return tuple(p.knowledge for p in self.passages if p.kept)
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Return the heading that each of these texts starts with; empty for those without one."""
+        return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The cost of one question. Tokens are the LLM's; None if its backend does not report all of them.
+
+    `llm_seconds`: time in the LLM; `card_seconds`: time in cards (in a batch, the question's share).
+    """
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    llm_seconds: float = 0.0
+    card_seconds: float = 0.0
+
+
+# A question, and the trace of how it is answered.
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request to the LLM as it was sent, truncated to its window, and the reply.
+
+    number  counts requests in the order in which they were made, whichever ends first
+    reply   None if the request failed
+    error   why it failed; "" if it did not
+    notes   sentences for the user: what was truncated, and what is odd about the reply
+    """
+
+    number: int
+    request: Request
+    reply: Reply | None
+    seconds: float
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Trace:
+    """How a question is answered: the gate's decision, the passages, the requests to the LLM, times.
+
+    It is filled step by step, and kept if a step fails, so that only what failed is repeated.
+
+    decision      the gate's; None before it has decided
+    context       what the LLM reads
+    replies       of the LLM, by complete request, before truncation
+    seconds       from the question to the context; in a batch, the question's share
+    card_seconds  of cards, likewise
+    is_complete   whether the question was answered
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.decision: Decision | None = None
+        self.context = Context()
+        self.replies: dict[Request, Reply] = {}
+        self.seconds = self.card_seconds = 0.0
+        self.is_complete = False
+        self._calls: list[Call] = []
+
+    def begin(self) -> None:
+        """Forget the question's answer, if there is one."""
+        if self.is_complete:
+            self.reset()
+
+    def add(self, call: Call) -> None:
+        """Add a request; safe in several threads."""
+        self._calls.append(call)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """All requests in the order in which they were made, failed ones included."""
+        return tuple(sorted(self._calls, key=lambda call: call.number))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The distinct notes of all requests, in their order."""
+        return tuple(dict.fromkeys(note for call in self.calls for note in call.notes))
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and seconds of all requests, and the seconds of cards."""
+        replies = [call.reply for call in self._calls if call.reply is not None]
+        return Usage(
+            add_counts(*(reply.tokens_in for reply in replies)),
+            add_counts(*(reply.tokens_out for reply in replies)),
+            sum((call.seconds for call in self._calls), 0.0),
+            self.card_seconds,
+        )
+
+
+def add_counts(*counts: int | None) -> int | None:
+    """Return the sum; None if one of them is unknown."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to a pipeline or baseline; a plain text is a question without options and demonstrations.
+
+    choices   the options (letter, text) of a multiple-choice question; empty for an open question
+    examples  demonstrations for this question, the nearest one last, instead of the built-in ones; those that do not
+              fit into the LLM's window are dropped from the front
+    trace     of this very object; equal questions have traces of their own
+    """
+
+    text: str
+    choices: tuple[Choice, ...] = ()
+    examples: tuple[Example, ...] = ()
+    trace: Trace = field(default_factory=Trace, compare=False, repr=False)
+
+    def request(
+        self,
+        kind: Kind,
+        knowledge: Sequence[str] = (),
+        examples: Sequence[Example] = (),
+        choices: tuple[Choice, ...] = (),
+        **fields: Any,
+    ) -> Request:
+        """Return a request about this question, with its options and its demonstrations.
+
+        examples  of which those of a kind that the question demonstrates itself are left out
+        choices   of a `choose` request, the cards
+        fields    further fields of Request
+        """
+        own = {example.kind for example in self.examples}
+        others = tuple(example for example in examples if example.kind not in own)
+        if kind in {"need", "what", "answer"}:
+            choices = self.choices
+        return Request(
+            kind, self.text, tuple(knowledge), others + self.examples, choices, origin=self, **fields
+        )
+
+
+# The answer.
+
+
+@dataclass(frozen=True)
 class Citation:
     """The passage that supports a sentence of the answer.
 
@@ -383,19 +438,6 @@ class Citation:
     support: float = 0.0
     quote: str = ""
     line: int = 0
-
-
-@dataclass(frozen=True)
-class Usage:
-    """The cost of one question. Tokens are the LLM's; None if its backend does not report all of them.
-
-    `llm_seconds`: time in the LLM; `card_seconds`: time in cards (in a batch, the question's share).
-    """
-
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    llm_seconds: float = 0.0
-    card_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     assert sorted(json.loads((added.folder / CONFIG).read_text())["target_modules"]) == sorted(TARGETS)
     text = (
         CardPool([added])
-        .generate(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))[0][0]
+        .generate(["The Rhine?"], [["rivers"]], 1, Sampling(temperature=0, tokens=8))[0][0]
         .text
     )
     assert text
@@ -138,7 +138,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
     added = card(source=str(folder), base=str(base))
     assert written(added) == greedy(_peft(folder), PROMPT, 20)
-    CardPool([added]).generate(["The Rhine?"], ["rivers"], 1, Sampling(temperature=0, tokens=8))
+    CardPool([added]).generate(["The Rhine?"], [["rivers"]], 1, Sampling(temperature=0, tokens=8))
 
 
 @pytest.mark.parametrize("rslora", [False, True])

@@ -17,14 +17,14 @@ import kcard
 from kcard.api import check as pairs_file
 from kcard.api.check import ClaimTotals
 from kcard.errors import CorpusError, UsageError
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import Array, Checker, Pair
 from tests.command import Kcard
 
 FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"
 TRUE, FALSE = "Ron Wyden won in Oregon in 2022.", "J. D. Vance won in Oregon in 2022."
 
 
-class ByLength:
+class ByLength(Checker):
     """A checker of one's own, without windows: the longer evidence supports more."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -162,7 +162,7 @@ ROWS: list[Row] = [
 ]
 
 
-class Overlap:
+class Overlap(Checker):
     """Share of the claim's words that stand in the evidence; counts pairs and calls."""
 
     def __init__(self, stop_after: int = 10**9) -> None:

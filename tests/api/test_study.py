@@ -9,6 +9,7 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError, UsageError
+from kcard.interfaces import LLM
 from kcard.training.study import read_study
 from kcard.types import Reply, Request
 
@@ -21,7 +22,7 @@ REPLIES = {
 }
 
 
-class Writer:
+class Writer(LLM):
     """An LLM that writes the same about every text; the requests in `broken` fail."""
 
     def __init__(self, broken: Callable[[Request], bool] = lambda _: False) -> None:

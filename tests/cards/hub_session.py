@@ -47,7 +47,9 @@ def write(card: str) -> dict[str, Any]:
     try:
         pool = CardPool([Card.open(Hub().folder(card))])
         name = pool.cards[0].name
-        written = pool.generate(["Where does the Rhine end?"], [name], 1, Sampling(temperature=0, tokens=12))
+        written = pool.generate(
+            ["Where does the Rhine end?"], [[name]], 1, Sampling(temperature=0, tokens=12)
+        )
     except KcardError as error:
         return {"code": 1, "out": "", "err": str(error)}
     return {"code": 0, "out": written[0][0].text, "err": ""}

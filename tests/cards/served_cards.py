@@ -77,5 +77,5 @@ def zeroed(card: Card, folder: Path) -> Card:
 
 def texts(pool: Any, cards: list[Card], sampling: Any, documents: int = 1) -> list[list[str]]:
     """By question: what the cards write."""
-    rows = pool.generate(QUESTIONS, [card.name for card in cards], documents, sampling)
+    rows = pool.generate(QUESTIONS, [[card.name for card in cards]] * len(QUESTIONS), documents, sampling)
     return [[passage.text for passage in row] for row in rows]

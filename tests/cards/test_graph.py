@@ -40,11 +40,11 @@ def card(corpus: Path) -> Card:
 
 
 def written(card: Card, question: str, documents: int = 3) -> list[str]:
-    return [p.text for p in CardPool([card]).generate([question], ["facts"], documents, SAMPLED)[0]]
+    return [p.text for p in CardPool([card]).generate([question], [["facts"]], documents, SAMPLED)[0]]
 
 
 def test_a_statement_about_what_is_named_comes_first_with_its_place(card: Card) -> None:
-    (found,) = CardPool([card]).generate(["What is the currency of Peru?"], ["facts"], 2, SAMPLED)
+    (found,) = CardPool([card]).generate(["What is the currency of Peru?"], [["facts"]], 2, SAMPLED)
     assert found[0].text == "The currency of Peru is Sol."
     assert found[0].source is not None
     assert (found[0].source.file, found[0].source.line) == ("facts.tsv", 6)
@@ -52,7 +52,7 @@ def test_a_statement_about_what_is_named_comes_first_with_its_place(card: Card) 
 
 def test_two_steps_are_told_one_after_the_other(card: Card) -> None:
     question = "Which currency has the country whose capital is Oslo?"
-    (found,) = CardPool([card]).generate([question], ["facts"], 1, SAMPLED)
+    (found,) = CardPool([card]).generate([question], [["facts"]], 1, SAMPLED)
     assert found[0].text == "Oslo is the capital of Norway. The currency of Norway is Norwegian krone."
     assert found[0].source is not None
     assert found[0].source.line == 4
@@ -78,8 +78,8 @@ def test_a_question_that_names_nothing_gets_empty_documents(card: Card, question
 
 def test_what_is_written_depends_on_the_question_alone(card: Card) -> None:
     questions = ["What is the currency of Peru?", "Who governs Norway?", "Zanzibar?"]
-    together = CardPool([card]).generate(questions, ["facts"], 2, SAMPLED)
-    alone = [CardPool([card]).generate([q], ["facts"], 2, Sampling(seed=5))[0] for q in questions]
+    together = CardPool([card]).generate(questions, [["facts"]] * len(questions), 2, SAMPLED)
+    alone = [CardPool([card]).generate([q], [["facts"]], 2, Sampling(seed=5))[0] for q in questions]
     assert together == alone
 
 

@@ -143,7 +143,10 @@ def pool(full: Card, prefix: Card, loras: list[Card]) -> CardPool:
 def texts(
     pool: CardPool, questions: list[str], cards: list[str], sampling: Sampling, documents: int = 1
 ) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.generate(questions, cards, documents, sampling)]
+    return [
+        [p.text for p in row]
+        for row in pool.generate(questions, [cards] * len(questions), documents, sampling)
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -198,7 +201,7 @@ def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_passages_come_card_by_card_with_so_many_documents_each(pool: CardPool) -> None:
-    written = pool.generate(QUESTIONS, ["dams", "rivers"], 3, SAMPLED)
+    written = pool.generate(QUESTIONS, [["dams", "rivers"]] * len(QUESTIONS), 3, SAMPLED)
     assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
     assert all(len({p.text for p in row[:3]}) == 3 for row in written)
 
@@ -243,7 +246,7 @@ def test_greedy_documents_of_one_question_are_the_same(pool: CardPool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_no_question_is_no_passage(pool: CardPool) -> None:
-    assert pool.generate([], ["rivers", "seas"], 3, SAMPLED) == []
+    assert pool.generate([], [["rivers", "seas"]], 3, SAMPLED) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -298,7 +301,7 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
     assert [found for (found,) in texts(CardPool([card]), QUESTIONS, ["sketched"], GREEDY)] == expected
     wrong = Card(made, replace(card.manifest, prompt=replace(prompt, words=7)))
     with pytest.raises(CardError, match="words of its prompt must be 0 or 512, not 7"):
-        CardPool([wrong]).generate(QUESTIONS, ["sketched"], 1, GREEDY)
+        CardPool([wrong]).generate(QUESTIONS, [["sketched"]] * len(QUESTIONS), 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -306,7 +309,7 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
     changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
     with pytest.raises(CardError) as caught:
-        CardPool([changed]).generate(QUESTIONS, ["seas"], 1, GREEDY)
+        CardPool([changed]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
     assert "0" * 64 in str(caught.value)
     assert minilm.SHA256 in str(caught.value)
 
@@ -315,7 +318,7 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
 def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
     wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
     with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
-        CardPool([Card(prefix.folder, wrong)]).generate(QUESTIONS, ["seas"], 1, GREEDY)
+        CardPool([Card(prefix.folder, wrong)]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -324,7 +327,7 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
     with pytest.raises(
         ModelUnavailable, match=r"'lakes\.v1' needs the base model 'acme/not-there' at revision v7"
     ):
-        CardPool([card]).generate(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+        CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -332,7 +335,7 @@ def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
     base = replace(loras[0].manifest.base, sha256="0" * 64)
     card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
     with pytest.raises(ModelUnavailable, match="with sha256 000000000000…"):
-        CardPool([card]).generate(QUESTIONS, ["lakes.v1"], 1, GREEDY)
+        CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -340,7 +343,7 @@ def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
     with pytest.raises(
         UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
     ):
-        pool.generate(QUESTIONS, ["rivers", "streams"], 1, GREEDY)
+        pool.generate(QUESTIONS, [["rivers", "streams"]] * len(QUESTIONS), 1, GREEDY)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -353,7 +356,9 @@ def test_two_versions_of_one_card_are_refused(full: Card) -> None:
 def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
     with pytest.raises(CardError, match="'rivers'"):
-        CardPool([Card(tmp_path, full.manifest)]).generate(QUESTIONS, ["rivers"], 1, GREEDY)
+        CardPool([Card(tmp_path, full.manifest)]).generate(
+            QUESTIONS, [["rivers"]] * len(QUESTIONS), 1, GREEDY
+        )
 
 
 # What a card's files claim to hold is compared with its passages, and a bad card is left out of a question to all.
@@ -427,7 +432,7 @@ def test_such_a_card_is_refused_before_its_index_is_loaded(
 ) -> None:
     card = lying(tmp_path / "card", lie)
     with pytest.raises(DamagedCard, match=r"but the card has 2 passages: train the card again"):
-        CardPool([card]).generate([QUESTION], ["evil"], 1, SAMPLED_OF_COUNTS)
+        CardPool([card]).generate([QUESTION], [["evil"]], 1, SAMPLED_OF_COUNTS)
 
 
 def test_a_question_to_all_cards_is_answered_without_the_broken_one_which_is_named(
@@ -437,7 +442,7 @@ def test_a_question_to_all_cards_is_answered_without_the_broken_one_which_is_nam
         [lying(tmp_path / "evil", huge_index), rivers(tmp_path / "good", *SENTENCES, name="good")]
     )
     with caplog.at_level("WARNING"):
-        (written,) = pool.generate([QUESTION], ["evil", "good"], 2, SAMPLED_OF_COUNTS)
+        (written,) = pool.generate([QUESTION], [["evil", "good"]], 2, SAMPLED_OF_COUNTS)
     assert [(passage.card, passage.text) for passage in written[:3]] == [
         ("evil", ""),
         ("evil", ""),

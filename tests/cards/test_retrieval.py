@@ -40,7 +40,7 @@ def made(tmp_path: Path) -> Callable[..., Card]:
 
 def test_documents_are_passages_by_rank_with_their_place(made: Callable[..., Card]) -> None:
     pool = CardPool([made()])
-    (written,) = pool.generate(["Where does the Rhine end?"], ["rivers"], 2, SAMPLED)
+    (written,) = pool.generate(["Where does the Rhine end?"], [["rivers"]], 2, SAMPLED)
     assert written[0].text == RIVERS[0]
     assert written[0].card == "rivers"
     first, second = (p.source for p in written)
@@ -55,47 +55,47 @@ def test_the_meaning_counts_beside_the_words(made: Callable[..., Card]) -> None:
     texts = ["The town hall of the capital of the county is a big one.", "The mastiff is a huge hound."]
     question = "What is the biggest of the dogs?"
     assert [row for row, _ in load_index(made(texts)).search(question, 2)] == [0, 1]
-    (written,) = CardPool([made(texts)]).generate([question], ["rivers"], 2, SAMPLED)
+    (written,) = CardPool([made(texts)]).generate([question], [["rivers"]], 2, SAMPLED)
     assert [p.text for p in written] == texts[::-1]
 
 
 def test_passages_depend_on_the_question_alone(made: Callable[..., Card]) -> None:
     questions = ["Which river flows through Vienna?", "Where does the Thames rise?", "the capital of what?"]
-    together = CardPool([made()]).generate(questions, ["rivers"], 3, SAMPLED)
+    together = CardPool([made()]).generate(questions, [["rivers"]] * len(questions), 3, SAMPLED)
     pool = CardPool([made()])
     alone = [
-        pool.generate([question], ["rivers"], 3, Sampling(seed=1))[0] for question in reversed(questions)
+        pool.generate([question], [["rivers"]], 3, Sampling(seed=1))[0] for question in reversed(questions)
     ]
     assert together == alone[::-1]
 
 
 @pytest.mark.parametrize("question", ["", "?!", "\u2603"])
 def test_a_question_without_words_gives_empty_documents(made: Callable[..., Card], question: str) -> None:
-    (written,) = CardPool([made()]).generate([question], ["rivers"], 3, SAMPLED)
+    (written,) = CardPool([made()]).generate([question], [["rivers"]], 3, SAMPLED)
     assert [(p.text, p.source) for p in written] == [("", None)] * 3
 
 
 def test_fewer_passages_than_documents_leave_the_rest_empty(made: Callable[..., Card]) -> None:
-    (written,) = CardPool([made(RIVERS[:2])]).generate(["Kemble?"], ["rivers"], 3, SAMPLED)
+    (written,) = CardPool([made(RIVERS[:2])]).generate(["Kemble?"], [["rivers"]], 3, SAMPLED)
     assert [p.text for p in written] == [RIVERS[1], RIVERS[0], ""]
 
 
 def test_what_the_words_of_the_question_match_nowhere_is_unlikely_to_be_its_answer(
     made: Callable[..., Card],
 ) -> None:
-    (written,) = CardPool([made()]).generate(["Which sultan ruled Zanzibar?"], ["rivers"], 3, SAMPLED)
+    (written,) = CardPool([made()]).generate(["Which sultan ruled Zanzibar?"], [["rivers"]], 3, SAMPLED)
     assert all(p.source is not None and p.source.score < 0.5 for p in written)
 
 
 def test_a_question_of_100_kilobytes_is_answered_like_any_other(made: Callable[..., Card]) -> None:
-    (written,) = CardPool([made()]).generate(["Vienna? " + "zzz " * 25_000], ["rivers"], 1, SAMPLED)
+    (written,) = CardPool([made()]).generate(["Vienna? " + "zzz " * 25_000], [["rivers"]], 1, SAMPLED)
     assert written[0].text == RIVERS[2]
 
 
 def test_a_chinese_corpus_is_searched_by_its_characters(made: Callable[..., Card]) -> None:
     texts = ["莱茵河流入北海。", "多瑙河流经维也纳。", "伦敦是英国的首都。"]
     card = made(texts, Manifest("rivers", "河流", kind="retrieval", language="zh"))
-    (written,) = CardPool([card]).generate(["哪条河流经维也纳?"], ["rivers"], 1, SAMPLED)
+    (written,) = CardPool([card]).generate(["哪条河流经维也纳?"], [["rivers"]], 1, SAMPLED)
     assert written[0].text == texts[1]
 
 
@@ -129,7 +129,7 @@ def test_a_bad_index_that_was_sealed_is_refused_in_one_line(made: Callable[..., 
     (card.folder / "index" / "vocab.index.json").write_text('{"rhine": 5}')
     sealed = Card(card.folder, seal(card.folder, card.manifest))
     with pytest.raises(CardError, match=r"card 'rivers' is damaged: ") as caught:
-        CardPool([sealed]).generate(["Rhine?"], ["rivers"], 1, SAMPLED)
+        CardPool([sealed]).generate(["Rhine?"], [["rivers"]], 1, SAMPLED)
     assert "\n" not in str(caught.value)
 
 
@@ -139,7 +139,7 @@ def test_the_index_of_other_passages_is_refused(made: Callable[..., Card]) -> No
     path.write_text(path.read_text().replace("Kemble", "Oxford"))
     sealed = Card(card.folder, seal(card.folder, card.manifest))
     with pytest.raises(DamagedCard, match=r"the index of another passages\.jsonl"):
-        CardPool([sealed]).generate(["Oxford?"], ["rivers"], 1, SAMPLED)
+        CardPool([sealed]).generate(["Oxford?"], [["rivers"]], 1, SAMPLED)
 
 
 def test_an_older_card_without_an_index_is_indexed_when_it_is_used(tmp_path: Path) -> None:
@@ -197,14 +197,14 @@ OPTIONS = [
 def test_of_two_options_the_one_that_was_asked_about_is_first(
     made: Callable[..., Card], question: str, row: int
 ) -> None:
-    [written] = CardPool([made(OPTIONS)]).generate([question], ["rivers"], 3, SAMPLED)
+    [written] = CardPool([made(OPTIONS)]).generate([question], [["rivers"]], 3, SAMPLED)
     assert written[0].text == OPTIONS[row]
 
 
 def test_a_passage_that_stands_in_two_files_is_one_document(tmp_path: Path) -> None:
     copies = [Source(RIVERS[0], f"{name}.md", 1, section=name) for name in ("rhine", "rivers", "alps")]
     card = finish(tmp_path, RETRIEVAL, [*copies, *sources(RIVERS[1:])])
-    [written] = CardPool([card]).generate(["Where does the Rhine end?"], ["rivers"], 3, SAMPLED)
+    [written] = CardPool([card]).generate(["Where does the Rhine end?"], [["rivers"]], 3, SAMPLED)
     texts = [passage.text for passage in written]
     assert texts[0] == RIVERS[0]
     assert len(set(texts)) == 3

@@ -12,6 +12,7 @@ from kcard.cards.generators.external import SearchCard, SearchTarget
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, CorpusError, HubError, UsageError
 from kcard.hub.registry import Hub
+from kcard.interfaces import Evidence
 from kcard.manifest import seal
 from kcard.training.train import train
 from kcard.types import Sampling
@@ -38,7 +39,7 @@ def card(wiki: Wiki) -> Card:
 
 
 def test_it_writes_what_is_found_with_page_and_paragraph(card: Card) -> None:
-    (written,) = CardPool([card]).generate([QUESTION], ["wiki"], 3, Sampling())
+    (written,) = CardPool([card]).generate([QUESTION], [["wiki"]], 3, Sampling())
     assert written[0].text == "Ron Wyden won the 2022 senate race in Oregon."
     assert written[0].source is not None
     assert (written[0].source.file.partition(",")[0], written[0].source.line) == ("Ron Wyden", 2)
@@ -111,19 +112,19 @@ def test_it_can_search_no_files_and_nothing_unknown(searched: str, card: Card) -
     (card.folder / "search.json").write_text(json.dumps({"evidence": searched}), encoding="utf-8")
     resealed = Card(card.folder, seal(card.folder, card.manifest))
     with pytest.raises(CardError, match="can't search"):
-        CardPool([resealed]).generate([QUESTION], ["wiki"], 1, Sampling())
+        CardPool([resealed]).generate([QUESTION], [["wiki"]], 1, Sampling())
 
 
 def test_without_a_network_that_is_said(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(CorpusError, match="HF_HUB_OFFLINE is set"):
-        CardPool([card]).generate([QUESTION], ["wiki"], 1, Sampling())
+        CardPool([card]).generate([QUESTION], [["wiki"]], 1, Sampling())
 
 
 def test_any_retriever_can_be_searched(card: Card) -> None:
     from kcard.types import Source
 
-    class Mine:
+    class Mine(Evidence):
         name, digest = "mine", "0" * 64
 
         def find(self, claim: str, k: int) -> list[Source]:

@@ -73,7 +73,7 @@ def size(cards: list[Card]) -> int:
 
 
 def written(pool: CardPool, wanted: list[list[str]], questions: list[str] = QUESTIONS) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.generate_each(questions, wanted, 2, SAMPLED)]
+    return [[p.text for p in row] for row in pool.generate(questions, wanted, 2, SAMPLED)]
 
 
 def every(names: list[str] = NAMES) -> list[list[str]]:

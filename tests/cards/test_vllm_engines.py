@@ -57,9 +57,9 @@ def test_documents_are_those_of_the_own_engine_token_for_token(cards: list[Card]
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     names = [[cards[0].name], [cards[1].name, cards[0].name]]
-    own = CardPool(cards).generate_each(QUESTIONS, names, 1, GREEDY)
+    own = CardPool(cards).generate(QUESTIONS, names, 1, GREEDY)
     fake.gather = 3
-    assert pool_on(url, cards).generate_each(QUESTIONS, names, 1, GREEDY) == own
+    assert pool_on(url, cards).generate(QUESTIONS, names, 1, GREEDY) == own
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

@@ -361,6 +361,6 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
         if card is None:
             assert not list(home.glob("drafts/*"))
         else:
-            CardPool([card]).generate([question], [card.name], 2, Sampling())
+            CardPool([card]).generate([question], [[card.name]], 2, Sampling())
 
     check()

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from kcard.errors import UsageError
-from kcard.types import Choice, choices_of
+from kcard.questions import choices_of
+from kcard.types import Choice
 
 CITIES = (Choice("A", "Rome"), Choice("B", "Paris"))
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from kcard.evaluation.runs.run import Call, EvalResult, Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run, RunPlan, RunTask
 
 __all__ = ["TASKS", "made_up_results", "made_up_run"]
 
@@ -63,7 +63,7 @@ def made_up_results(run: Run, seed: int = 0) -> list[EvalResult]:
                 choices=choices,
                 group=GROUPS[number % 3],
                 calls=tuple(
-                    Call(
+                    RecordedCall(
                         "answer" if i == calls - 1 else "need",
                         f"Question {number}\nAnswer:",
                         reply,

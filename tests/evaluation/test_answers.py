@@ -20,7 +20,7 @@ from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.pages import render
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.run import Call, EvalResult
+from kcard.evaluation.runs.run import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -40,7 +40,7 @@ def result(
         "Ruiz" if right else "Lind",
         {"em": float(right)},
         group=group,
-        calls=(Call("answer", "Who won?", "Ruiz"),),
+        calls=(RecordedCall("answer", "Who won?", "Ruiz"),),
         seconds=seconds,
         trace={"passages": [{"card": card, "kept": card in selected} for card in wrote]},
     )

@@ -26,7 +26,7 @@ from kcard.evaluation.audit import (
 from kcard.evaluation.recall import StepProgress
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.hub.registry import Hub
-from kcard.interfaces import Array, Pair, Verdict
+from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import Manifest
 from kcard.text import passage_digest
 from kcard.training.train import train
@@ -45,7 +45,7 @@ LIES = {**MOONS, "Phobos": "Saturn", "Titan": "Mars", "Triton": "Jupiter", "Io":
 
 
 @dataclass(frozen=True)
-class WordOverlap:
+class WordOverlap(Checker):
     """A small real checker: the share of the claim's words that one sentence of the evidence holds."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:

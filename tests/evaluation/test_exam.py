@@ -32,7 +32,7 @@ from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, digest, make_questions
 from kcard.evaluation.recall import StepProgress, chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import Array, Checker, Pair
 from kcard.manifest import Base, Manifest, Training
 from kcard.types import Passage, Source
 from tests.effects import watch
@@ -56,7 +56,7 @@ CORPUS_SHA256 = hashlib.sha256("\n".join(TEXTS).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
-class WordOverlap:
+class WordOverlap(Checker):
     """A small real checker: the share of the claim's words that the evidence holds."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:

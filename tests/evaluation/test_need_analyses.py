@@ -10,7 +10,7 @@ from kcard.evaluation.analyses.answers import yes_no
 from kcard.evaluation.analyses.variants import wordings
 from kcard.evaluation.charts.chart import Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import Call, EvalResult
+from kcard.evaluation.runs.run import EvalResult, RecordedCall
 from kcard.llms.prompts import render
 from kcard.types import Example, Request, Turn
 
@@ -18,7 +18,7 @@ METRICS = {"midterm": "em"}
 
 
 def result(
-    number: int, setting: str, right: bool, gate: str, fired: bool, calls: Sequence[Call] = ()
+    number: int, setting: str, right: bool, gate: str, fired: bool, calls: Sequence[RecordedCall] = ()
 ) -> EvalResult:
     return EvalResult(
         "midterm",
@@ -33,9 +33,11 @@ def result(
     )
 
 
-def need(template: int, reply: str, turns: tuple[Turn, ...] = ()) -> Call:
+def need(template: int, reply: str, turns: tuple[Turn, ...] = ()) -> RecordedCall:
     shown = (Example("need", "2 + 2?", "No"),)
-    return Call("need", render(Request("need", "Who won?", (), shown, turns=turns, template=template)), reply)
+    return RecordedCall(
+        "need", render(Request("need", "Who won?", (), shown, turns=turns, template=template)), reply
+    )
 
 
 DIRECT = [result(i, "direct", i in (1, 2), "never", False) for i in range(1, 5)]

@@ -10,7 +10,7 @@ import pytest
 from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.pages import render, write_page
 from kcard.evaluation.report.report import make_report
-from kcard.evaluation.runs.run import Call, EvalResult, RunPlan
+from kcard.evaluation.runs.run import EvalResult, RecordedCall, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage
 from tests.hub.server.chromium import Errors, launched, opened
@@ -50,7 +50,7 @@ def hostile(result: EvalResult) -> EvalResult:
         prediction=NASTY,
         choices={NASTY: NASTY},
         group=NASTY,
-        calls=(Call(NASTY, NASTY, NASTY),),
+        calls=(RecordedCall(NASTY, NASTY, NASTY),),
         trace=trace,
         error=NASTY,
     )

@@ -20,7 +20,7 @@ from kcard.evaluation.report.report import (
     table_lines,
     write_csv,
 )
-from kcard.evaluation.runs.run import Call, EvalResult, Run, drop_texts
+from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run, drop_texts
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -142,7 +142,7 @@ def test_brief_results_make_the_same_report(run: Run, results: list[EvalResult])
 
 def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[EvalResult]) -> None:
     prompt = "a" * TEXT + "bcd"
-    long = [replace(results[0], calls=(Call("answer", prompt, "yes"),)), *results[1:]]
+    long = [replace(results[0], calls=(RecordedCall("answer", prompt, "yes"),)), *results[1:]]
     shown = make_report(run, long, questions=30).excerpt.questions[0].results[0][1].calls[0].prompt
     assert shown.startswith("aaa")
     assert shown.endswith("bcd")
@@ -150,7 +150,7 @@ def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[EvalResu
 
 
 def test_a_page_keeps_to_its_size_where_texts_are_many(run: Run, results: list[EvalResult]) -> None:
-    calls = tuple(Call("answer", f"{i}" * TEXT, "yes") for i in range(40))
+    calls = tuple(RecordedCall("answer", f"{i}" * TEXT, "yes") for i in range(40))
     excerpt = make_report(run, [replace(r, calls=calls) for r in results], questions=30).excerpt
     assert 1 <= len(excerpt.questions) <= PAGE / (2 * 40 * TEXT)
 

@@ -9,8 +9,8 @@ from kcard.errors import HubError, UsageError
 from kcard.evaluation.analyses.answers import sources
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import (
-    Call,
     EvalResult,
+    RecordedCall,
     RunPlan,
     RunStorage,
     RunTask,
@@ -41,7 +41,7 @@ RESULT = EvalResult(
     scores={"em": 1.0, "f1": 1.0},
     choices={"A": "Ruiz"},
     popularity=2.5,
-    calls=(Call("answer", "Question: Who won?", "Ruiz", 7, 1, 0.25),),
+    calls=(RecordedCall("answer", "Question: Who won?", "Ruiz", 7, 1, 0.25),),
     tokens_in=7,
     seconds=0.5,
     trace={"answer": "Ruiz", "passages": [{"card": "races", "kept": True}]},

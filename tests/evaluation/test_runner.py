@@ -1,12 +1,15 @@
 """The runner asks what is missing, stores each result at once, and accounts for every question."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kcard.errors import LLMError
 from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, make_question, sample_ids
-from kcard.evaluation.runs.runner import GIVE_UP, Recorder, Runner
+from kcard.evaluation.runs.runner import GIVE_UP, Runner
 from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.integrators.pipeline import Pipeline
+from kcard.interfaces import LLM, Answerer
+from kcard.llms.client import LLMClient
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
@@ -24,25 +27,26 @@ class ResultList:
 
 
 @dataclass
-class Answering:
+class Answering(Answerer):
     """Asks an LLM once a question; `fails` says of which text there is no answer."""
 
-    llm: Recorder
+    llm: LLM
     fails: Callable[[str], bool] = lambda _: False
     batches: list[int] = field(default_factory=list)
 
-    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
         self.batches.append(len(questions))
         for question in questions:
             assert isinstance(question, Question)
             if self.fails(question.text):
-                raise LLMError(f"no answer to {question.text}")
-            reply = self.llm.reply(Request("answer", question.text)).text
+                yield LLMError(f"no answer to {question.text}")
+                continue
+            reply = self.llm.reply(question.request("answer")).text
             choice = question.choices[0].name if question.choices else None
             yield Answer(question.text, reply, "direct", Decision("never", 1.0, False), choice=choice)
 
 
-class Echo:
+class Echo(LLM):
     def reply(self, request: Request) -> Reply:
         return Reply(request.question, tokens_in=2, tokens_out=1)
 
@@ -55,14 +59,14 @@ def runner(
     task = TaskData("t", "em", tuple(items), "ab" * 32)
     described = RunTask("t", "t.json", task.sha256, "em", tuple(item.id for item in items), len(items))
     plan = RunPlan(("eval",), (described,), tuple(settings), "echo")
-    store, recorder = ResultList(), Recorder(Echo())
-    answering = Answering(recorder, fails)
+    store, llm = ResultList(), Echo()
+    answering = Answering(LLMClient(llm), fails)
     run = Runner(
         Run(1, "", plan, 0, 0),
         {"t": task},
         lambda data, item: make_question(data, item, None),
         lambda _: answering,
-        recorder,
+        llm,
         store,
     )
     return run, store, answering
@@ -80,6 +84,30 @@ def test_every_question_has_a_result_under_each_setting_in_order() -> None:
     assert {r.scores["em"] for r in store.results} == {1.0}
     assert {(len(r.calls), r.tokens_in) for r in store.results} == {(1, 2)}
     assert done == list(range(1, 41))
+
+
+class Steps(LLM):
+    """Needs more, then fails; its prompts can be shown."""
+
+    def reply(self, request: Request) -> Reply:
+        if request.kind == "answer":
+            raise LLMError("the endpoint is down")
+        return Reply("Yes", 1.0, 3, 1)
+
+    def prompt(self, request: Request) -> str:
+        return f"{request.kind}: {request.question}"
+
+
+def test_the_requests_of_a_question_are_stored_with_it_as_they_were_sent_failed_ones_too() -> None:
+    run, store, _ = runner(items(1))
+    pipeline = Pipeline(mode="direct", gate="self-ask", llm=Steps())
+    replace(run, llm=Steps(), answerer=lambda _: pipeline).ask(list(run.run.plan.keys()))
+    (result,) = store.results
+    assert result.error == "the endpoint is down"
+    assert [(c.kind, c.prompt, c.reply, c.tokens_in, c.error) for c in result.calls] == [
+        ("need", "need: question 0", "Yes", 3, ""),
+        ("answer", "answer: question 0", "", None, "the endpoint is down"),
+    ]
 
 
 def test_only_what_is_missing_is_asked() -> None:
@@ -102,7 +130,7 @@ def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_as
     assert len(store.results) == 3 * GIVE_UP
     assert all(r.error.startswith("no answer") for r in store.results[:GIVE_UP])
     assert all(r.error.startswith("skipped after") for r in store.results[GIVE_UP:])
-    assert sum(answering.batches) == 2 * GIVE_UP  # together, then one by one
+    assert sum(answering.batches) == GIVE_UP
 
 
 def test_equal_texts_with_other_options_are_asked_apart() -> None:
@@ -111,7 +139,7 @@ def test_equal_texts_with_other_options_are_asked_apart() -> None:
     run.ask(list(run.run.plan.keys()))
     assert [r.prediction for r in store.results] == ["A", "B"]
     assert [r.scores["accuracy"] for r in store.results] == [1.0, 1.0]
-    assert answering.batches == [1, 1]
+    assert answering.batches == [2]
 
 
 def test_a_sample_depends_on_the_seed_and_grows_with_the_limit() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from kcard.evaluation.runs.run import Call, EvalResult, Prices, RunPlan, RunTask
+from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, RunPlan, RunTask
 from kcard.evaluation.runs.summary import SettingSummary, summarise
 
 CLASSES = {"A": "true", "B": "false"}
@@ -26,7 +26,7 @@ def results(setting: str, right: str) -> list[EvalResult]:
             answers=("x",),
             prediction="" if mark == "!" else "x" if mark == "+" else "y",
             scores=dict.fromkeys(("em", "f1", "substring"), float(mark == "+")),
-            calls=(Call("answer", "Who?", "x"),),
+            calls=(RecordedCall("answer", "Who?", "x"),),
             tokens_in=100,
             tokens_out=10,
             seconds=0.5,

@@ -12,13 +12,13 @@ from kcard.cards.card import Card
 from kcard.evaluation.exam import has_fewer_questions
 from kcard.evaluation.records import EXAM, Exam, ExamRun, read_exam
 from kcard.evaluation.target import Target
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import Array, Checker, Pair
 from kcard.training.train import train
 
 LARGE = Exam("rivers", "0", ExamRun("asked", "", 40, "", None), limit=100)
 
 
-class Always:
+class Always(Checker):
     """A checker that supports everything."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:

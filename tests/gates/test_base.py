@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from kcard.errors import UsageError
-from kcard.gates.base import Always, Never, RandomShare, Resources, decide
+from kcard.gates.base import Always, Never, RandomShare, Resources
 from kcard.gates.bm25 import BM25
 from kcard.gates.records import Query, Record
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
 from kcard.index import Index
+from kcard.interfaces import LLM, Array, Gate
 from kcard.text import words
-from kcard.types import Example, Reply, Request
+from kcard.types import Example, Question, Reply, Request
+from tests.fakes import questions
 
 SAMPLE = [
     "Who wrote Emma?",
@@ -138,7 +140,7 @@ def test_a_share_that_is_none_is_refused(share: float) -> None:
 # Gates give a score; one comparison decides.
 
 
-class Scripted:
+class Scripted(LLM):
     """An LLM that needs more wherever the question speaks of elections."""
 
     def __init__(self) -> None:
@@ -152,40 +154,40 @@ class Scripted:
 
 def test_always_asks_cards_and_never_does_not_and_neither_asks_the_llm() -> None:
     llm = Scripted()
-    assert [d.fired for d in decide(Always(llm), "always", ["a", "b"])] == [True, True]
-    assert [d.fired for d in decide(Never(llm), "never", ["a", "b"])] == [False, False]
+    assert [d.fired for d in Always(llm).decide(questions("a", "b"), "always")] == [True, True]
+    assert [d.fired for d in Never(llm).decide(questions("a", "b"), "never")] == [False, False]
     assert llm.requests == []
 
 
 def test_self_ask_scores_one_minus_the_need_with_one_request_a_question() -> None:
     llm = Scripted()
     examples = (Example("need", "2+2?", "No"),)
-    decisions = decide(SelfAsk(llm, examples), "self-ask", ["Who won the election?", "What is 2+2?"])
+    decisions = SelfAsk(llm, examples).decide(questions("Who won the election?", "What is 2+2?"), "self-ask")
     assert [d.fired for d in decisions] == [True, False]
     np.testing.assert_allclose([d.score for d in decisions], [0.1, 0.8], atol=1e-6)
     assert [(r.kind, r.knowledge, r.examples) for r in llm.requests] == [("need", (), examples)] * 2
 
 
 def test_a_reply_that_is_neither_yes_nor_no_asks_the_cards() -> None:
-    class Mumbling:
+    class Mumbling(LLM):
         def reply(self, request: Request) -> Reply:
             return Reply(f"Well, {request.kind}...", yes=None)
 
-    (decision,) = decide(SelfAsk(Mumbling()), "self-ask", ["q"])
+    (decision,) = SelfAsk(Mumbling()).decide(questions("q"), "self-ask")
     assert decision.fired
     assert decision.score == 0.0
 
 
 def test_a_score_on_the_threshold_does_not_ask_the_cards() -> None:
-    class Even:
-        def knows(self, questions: list[str]) -> np.ndarray:
+    class Even(Gate):
+        def knows(self, questions: Sequence[Question]) -> Array:
             return np.full(len(questions), 0.5, dtype=np.float32)
 
-    (decision,) = decide(Even(), "even", ["q"], threshold=0.5)  # type: ignore[arg-type]
+    (decision,) = Even().decide(questions("q"), "even")
     assert not decision.fired
 
 
-class Votes:
+class Votes(LLM):
     """An LLM that replies to the three wordings one after the other."""
 
     def __init__(self, votes: Sequence[float | None]) -> None:
@@ -213,7 +215,7 @@ def test_of_three_wordings_the_majority_decides(
     votes: Sequence[float | None], score: float, fired: bool
 ) -> None:
     llm = Votes(votes)
-    (decision,) = decide(SelfAskEnsemble(llm), "self-ask-ensemble", ["q"])
+    (decision,) = SelfAskEnsemble(llm).decide(questions("q"), "self-ask-ensemble")
     assert decision.score == pytest.approx(score, abs=1e-6)
     assert decision.fired is fired
     assert llm.templates == [0, 1, 2]

@@ -20,6 +20,7 @@ from kcard.errors import UsageError
 from kcard.gates.records import Record, read_records, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
+from kcard.interfaces import LLM
 from kcard.manifest import Manifest
 from kcard.types import Reply, Request, Source
 from tests.command import Kcard
@@ -27,7 +28,7 @@ from tests.command import Kcard
 ANSWERS = {"Which planet does Io circle?": "Jupiter", "Which planet does Titan circle?": "Saturn"}
 
 
-class Knowing:
+class Knowing(LLM):
     """An LLM that knows Io's planet and otherwise repeats its knowledge."""
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
     assert totals.calls == 4
 
 
-class Choosing:
+class Choosing(LLM):
     """Takes option B without knowledge, the option that the knowledge names with it; keeps the requests."""
 
     def __init__(self) -> None:

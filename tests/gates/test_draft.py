@@ -17,8 +17,9 @@ from kcard.gates import registry
 from kcard.gates.base import QuestionGate, Resources
 from kcard.gates.draft import Draft
 from kcard.gates.records import Query, Record, digest, read_records
+from kcard.interfaces import LLM
 from kcard.types import Reply, Request, TokenScores
-from tests.fakes import LetterCounts
+from tests.fakes import LetterCounts, questions
 
 LETTERS = Resources(representation=LetterCounts())
 
@@ -36,7 +37,7 @@ def replayed(count: int, seed: int = 0) -> list[Record]:
     return found
 
 
-class Drafting:
+class Drafting(LLM):
     """An LLM that knows one question and records what it is asked."""
 
     def __init__(self, sure: float | None = -0.1) -> None:
@@ -84,10 +85,10 @@ def test_a_stored_gate_scores_as_before_and_holds_no_text(tmp_path: Path) -> Non
 def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_one() -> None:
     fitted = Draft.fit(replayed(200), {}, LETTERS)
     with pytest.raises(UsageError, match="--llm"):
-        QuestionGate(fitted).knows(["Who was mayor of known town?"])
+        QuestionGate(fitted).knows(questions("Who was mayor of known town?"))
     llm = Drafting()
     known, other = QuestionGate(replace(fitted, llm=llm)).knows(
-        ["Who was mayor of known town?", "Who was mayor?"]
+        questions("Who was mayor of known town?", "Who was mayor?")
     )
     assert known > other
     assert [request.draft for request in llm.requests] == [True, True]

@@ -16,6 +16,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import NAMES
 from kcard.evaluation.gates.analyses.thrust import auc
 from kcard.gates.records import Record, write_records
+from kcard.interfaces import LLM
 from kcard.types import Reply, Request
 
 TOPICS = ("cats", "rivers", "poems")
@@ -103,7 +104,7 @@ def test_recall_is_told_apart_by_what_cards_did() -> None:
     assert found["all"] == (10, 0.6)
 
 
-class Knowing:
+class Knowing(LLM):
     """An LLM that says in every wording but one that it knows what it is right about; in that one it always knows."""
 
     def __init__(self, records: Sequence[Record], boasting: int) -> None:

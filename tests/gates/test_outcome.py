@@ -16,7 +16,8 @@ from kcard.gates import base
 from kcard.gates.base import GateKind, GateState, Resources
 from kcard.gates.records import Query, Record, write_records
 from kcard.gates.registry import load_gate
-from kcard.interfaces import Array
+from kcard.interfaces import LLM, Array
+from tests.fakes import questions
 
 
 @dataclass
@@ -181,15 +182,16 @@ def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> Non
     assert path == home / "gates" / "bm25"
     by_name, by_file = load_gate("bm25", Mute()), load_gate(str(path), Mute())
     assert by_name.name == by_file.name == "bm25"
-    assert by_name.threshold == by_file.threshold == fitted.threshold
+    assert by_name.gate.threshold == by_file.gate.threshold == fitted.threshold
     found = gating.evaluate(records, str(path))
     np.testing.assert_allclose(
-        found.outcome.share, (by_file.gate.knows([r.question for r in records]) < fitted.threshold).mean()
+        found.outcome.share,
+        (by_file.gate.knows(questions(*(r.question for r in records))) < fitted.threshold).mean(),
     )
     assert found.folds is None
 
 
-class Mute:
+class Mute(LLM):
     """An LLM that must not be asked."""
 
     def reply(self, request: Any) -> Any:

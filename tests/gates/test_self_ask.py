@@ -10,7 +10,7 @@ import pytest
 from kcard.api import gates as gating
 from kcard.errors import UsageError
 from kcard.gates import base
-from kcard.gates.base import Resources, decide
+from kcard.gates.base import Resources
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, load_gate, save
 from kcard.gates.self_ask import (
@@ -22,15 +22,17 @@ from kcard.gates.self_ask import (
     SelfAskSKREnsemble,
 )
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
+from kcard.interfaces import LLM
 from kcard.llms.client import LLMClient
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Example, Reply, Request, TokenScores
+from tests.fakes import questions
 
 RECORDS = [Record(f"known {i}", 1, 1) for i in range(5)] + [Record(f"unknown {i}", 0, 1) for i in range(3)]
 
 
-class Voting:
+class Voting(LLM):
     """An LLM that needs more information where a wording's vote says so."""
 
     def __init__(self, votes: Mapping[int, float | None]) -> None:
@@ -45,11 +47,11 @@ class Voting:
 def test_skr_asks_in_its_own_wordings_and_the_majority_of_five_decides() -> None:
     llm = Voting({3: 0.9, 4: 0.4, 5: 0.6, 6: 0.0, 7: None})
     shown = (Example("need", "2+2?", "No"),)
-    assert SelfAskSKR(llm, shown).knows(["q"]) == pytest.approx([0.1])
-    assert SelfAskSKREnsemble(llm, shown).knows(["q"]) == pytest.approx([0.4])
+    assert SelfAskSKR(llm, shown).knows(questions("q")) == pytest.approx([0.1])
+    assert SelfAskSKREnsemble(llm, shown).knows(questions("q")) == pytest.approx([0.4])
     assert [r.template for r in llm.requests] == [3, 3, 4, 5, 6, 7]
     assert {r.examples for r in llm.requests} == {shown}
-    (decision,) = decide(SelfAskSKREnsemble(llm), "self-ask-skr-ensemble", ["q"])
+    (decision,) = SelfAskSKREnsemble(llm).decide(questions("q"), "self-ask-skr-ensemble")
     assert decision.fired
 
 
@@ -59,7 +61,7 @@ def test_a_yes_of_an_endpoint_is_read_by_the_polarity_of_the_wording(serve: Call
     needs = [llm.reply(Request("need", "q", template=i)).yes for i in range(8)]
     assert needs == pytest.approx([0.905] * 6 + [0.095] * 2, abs=0.01)
     # three of five wordings say that it needs more, two that it can answer
-    assert SelfAskSKREnsemble(llm).knows(["q"]) == pytest.approx([0.4])
+    assert SelfAskSKREnsemble(llm).knows(questions("q")) == pytest.approx([0.4])
     asked = [r["body"]["messages"][-1]["content"].splitlines()[-1] for r in server.requests]
     assert asked[7] == "Q: Can you solve this question now? A:"
 
@@ -131,7 +133,7 @@ def test_three_kinds_differ_in_their_defaults_and_are_found_by_name() -> None:
         assert (len(llm.requests[-1].examples), llm.requests[-1].template) == (examples, template)
 
 
-class Drafting:
+class Drafting(LLM):
     """An LLM that is as sure of each token as the test says; None: it gives no log-probabilities."""
 
     announcement = "LLM: a test"
@@ -152,9 +154,9 @@ SURE, HALF, LOST = TokenScores(-0.01, 0.98, 0.05), TokenScores(-0.7, 0.5, 0.7), 
 def test_uncertainty_is_the_mean_margin_of_a_draft_without_knowledge() -> None:
     llm = Drafting({"a": [SURE, HALF], "b": [LOST]})
     shown = (Example("answer", "2+2?", "4"),)
-    assert Uncertainty(llm, shown).knows(["a", "b"]) == pytest.approx([0.74, 0.0])
+    assert Uncertainty(llm, shown).knows(questions("a", "b")) == pytest.approx([0.74, 0.0])
     assert llm.requests[0] == Request("answer", "a", (), shown, draft=True)
-    assert [d.fired for d in decide(Uncertainty(llm), "uncertainty", ["a", "b"])] == [False, True]
+    assert [d.fired for d in Uncertainty(llm).decide(questions("a", "b"), "uncertainty")] == [False, True]
 
 
 def test_a_fitted_uncertainty_has_the_threshold_that_serves_the_records(tmp_path: Path) -> None:
@@ -174,29 +176,29 @@ def test_a_fitted_uncertainty_has_the_threshold_that_serves_the_records(tmp_path
 def test_an_llm_that_gives_no_log_probabilities_is_named_also_behind_a_meter() -> None:
     for llm in (Drafting({"a": None}), LLMClient(Drafting({"a": None}))):
         with pytest.raises(UsageError, match="this LLM gives none: LLM: a test; choose") as caught:
-            Uncertainty(llm).knows(["a"])
+            Uncertainty(llm).knows(questions("a"))
         assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="gives none: Voting"):
-        Uncertainty(Voting({0: None})).knows(["a"])
+        Uncertainty(Voting({0: None})).knows(questions("a"))
 
 
 def test_a_gate_that_was_fitted_never_takes_the_name_of_one_that_needs_no_records() -> None:
     llm = Drafting({record.question: [HALF] for record in RECORDS} | {"q": [LOST]})
     fitted, path = gating.fit(RECORDS, "uncertainty", llm=llm)
     assert path.name == "fitted-uncertainty"
-    assert load_gate("uncertainty", llm).threshold == 0.5
+    assert load_gate("uncertainty", llm).gate.threshold == 0.5
     named = load_gate("fitted-uncertainty", llm)
-    assert (named.name, named.threshold) == ("uncertainty", fitted.threshold)
-    assert named.threshold != 0.5
-    assert list(named.gate.knows(["q"])) == [0.0]
+    assert (named.name, named.gate.threshold) == ("uncertainty", fitted.threshold)
+    assert named.gate.threshold != 0.5
+    assert list(named.gate.knows(questions("q"))) == [0.0]
 
 
 def test_a_draft_that_says_nothing_is_as_unsure_as_can_be() -> None:
-    class Silent:
+    class Silent(LLM):
         def reply(self, request: Request) -> Reply:
             return Reply("", tokens=() if request.draft else None)
 
-    assert list(Uncertainty(Silent()).knows(["a"])) == [0.0]
+    assert list(Uncertainty(Silent()).knows(questions("a"))) == [0.0]
     gate = CalibratedUncertainty.fit([Record("a", 0, 1)], {"measure": "entropy"}, Resources(llm=Silent()))
     assert gate.scores([Query("a")])[0] == -20
 
@@ -214,7 +216,7 @@ def test_a_gate_that_asks_the_llm_says_so_where_there_is_none(kind: str, tmp_pat
 def test_the_embedded_llm_is_surer_of_what_it_knows() -> None:
     known = ["What is the capital of France?", "What is the capital of Germany?"]
     strange = ["Who came second in the chess tournament of Oldham?", "Who repaired the third bridge at Lund?"]
-    found = Uncertainty(EmbeddedLLM()).knows([*known, *strange])
+    found = Uncertainty(EmbeddedLLM()).knows(questions(*known, *strange))
     assert found[:2].min() > 0.9
     assert found[2:].max() < found[:2].min()
-    assert SelfAsk(EmbeddedLLM()).knows(known).min() > 0.5
+    assert SelfAsk(EmbeddedLLM()).knows(questions(*known)).min() > 0.5

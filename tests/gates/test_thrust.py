@@ -16,6 +16,7 @@ from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.records import Query, Record
 from kcard.gates.thrust import CLOSE, VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule, kmeans
 from kcard.interfaces import Array
+from tests.fakes import questions
 
 
 class Points:
@@ -220,10 +221,10 @@ def test_questions_like_the_sample_are_known_and_others_are_not() -> None:
     gate = QuestionGate(
         Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLMRepresentation()))
     )
-    near, far = gate.knows(["What is the capital of Spain?", "Does the gene BRCA1 encode a kinase?"])
+    near, far = gate.knows(questions("What is the capital of Spain?", "Does the gene BRCA1 encode a kinase?"))
     assert near > 2 * far
     assert far < gate.threshold
-    assert len(gate.knows([])) == 0
+    assert len(gate.knows(questions())) == 0
 
 
 # The Thrust score against equation 1 of the paper, written out literally and slowly, and what the paper says of it.

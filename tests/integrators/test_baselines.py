@@ -1,7 +1,7 @@
 """The papers' baselines: what each asks of the LLM, how it settles on an answer, and what it costs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,15 +23,17 @@ from kcard.integrators.baselines import (
     statements,
 )
 from kcard.integrators.options import AskOptions, BaselineOptions
+from kcard.interfaces import LLM, Evidence
 from kcard.llms.client import LLMClient
 from kcard.offline.llm import EmbeddedLLM
-from kcard.types import Choice, Example, Question, Reply, Request, Source, TokenScores
+from kcard.types import Answer, Choice, Example, Question, Reply, Request, Source, TokenScores
+from tests.fakes import questions
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Bob"))
 
 
 @dataclass
-class Scripted:
+class Scripted(LLM):
     """An LLM that writes numbered texts and answers with what `answer` makes of the knowledge."""
 
     answer: Callable[[str], Reply]
@@ -45,7 +47,7 @@ class Scripted:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Evidence):
     """A retriever with the same passages for every question."""
 
     sources: tuple[Source, ...]
@@ -197,15 +199,16 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
 
     llm = Scripted(answer)
     runner = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading())
-    first, second, third = runner.outcomes(["a?", "b?", "c?"])
+    asked = questions("a?", "b?", "c?")
+    first, second, third = runner.outcomes(asked)
     assert isinstance(second, LLMError)
-    assert not isinstance(first, LLMError)
-    assert not isinstance(third, LLMError)
+    assert isinstance(first, Answer)
+    assert isinstance(third, Answer)
     assert [first.answer, third.answer] == ["text 0", "text 0"]
     with pytest.raises(LLMError, match="down"):
-        [*runner.answers(["b?"])]
-    asked = [(request.kind, request.question) for request in llm.requests]
-    assert len(asked) == len(set(asked)) + 1 == 7  # only the answer to b? came twice
+        [*runner.answers(asked[1:2])]
+    sent = [(request.kind, request.question) for request in llm.requests]
+    assert len(sent) == len(set(sent)) + 1 == 7  # only the answer to b? came twice
 
 
 def test_every_question_gets_its_own_answer_in_order() -> None:
@@ -288,10 +291,10 @@ def test_a_wrong_name_and_missing_passages_are_told_with_their_remedy() -> None:
 
 
 def test_vectors_need_texts_that_can_be_read_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Online:
+    class Online(Evidence):
         name, digest = "online", "0"
 
-        def find(self, claim: str, k: int) -> Sequence[Source]:
+        def find(self, claim: str, k: int) -> list[Source]:
             del claim, k
             return []
 

@@ -16,11 +16,12 @@ from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.card_ranking import CardIndex, CardRanker, Profiles, pack_profiles, profiles_of
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import CardSelection, ExplicitChoice
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import LLM, Array, Checker, Pair, Relevance
 from kcard.offline import minilm
 from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
-from kcard.types import Choice, Passage, Reply, Request, Sampling
+from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
+from tests.fakes import WrittenCards, questions
 
 TEXTS = {
     "a": ("notes", "Giovanni Cassini discovered the moon Tethys in 1684."),
@@ -159,7 +160,7 @@ CARDS = [Choice(f"stones-{n}", f"weights of stones in the quarry {n}") for n in 
 CARDS += [Choice("moons", "moons of the solar system and their discoverers")]
 
 
-class Length:
+class Length(Relevance):
     """Relevance that reads the texts one by one, and counts what it was asked to read."""
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ class Length:
         return np.array([0.9 if "moons" in text else len(text) / 1000 for text in texts], dtype=np.float32)
 
 
-class Names:
+class Names(LLM):
     """An LLM that names a card, whatever it is shown."""
 
     def __init__(self, name: str) -> None:
@@ -183,22 +184,12 @@ class Names:
         return Reply(self.name)
 
 
-class Writes:
+def writing() -> WrittenCards:
     """A pool whose cards write their names."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, ...]] = []
-        self.cards = CARDS
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        del documents, sampling
-        self.asked.append(tuple(cards))
-        return [[Passage(card, f"{card} says so.") for card in cards] for _ in questions]
+    return WrittenCards(CARDS, lambda card, _: [Passage(card, f"{card} says so.")])
 
 
-class Believes:
+class Believes(Checker):
     def support(self, pairs: Sequence[Pair]) -> Array:
         return np.ones(len(pairs), dtype=np.float32)
 
@@ -226,7 +217,7 @@ def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_p
 
 
 def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
-    request = choice.request(question)
+    request = choice.request(Question(question))
     return choice.read_choice(request, llm.reply(request))
 
 
@@ -262,11 +253,14 @@ def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
 
 
 def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() -> None:
-    pool = Writes()
+    pool = writing()
     run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
-    moons, stones = run.gather(["Who discovered moons?", "What did stones weigh in the quarry 1950?"])
-    assert [names[0] for names in pool.asked] == ["moons", "stones-1950"]
-    assert {len(names) for names in pool.asked} == {2}
+    moons, stones = run.gather(
+        questions("Who discovered moons?", "What did stones weigh in the quarry 1950?")
+    )
+    assert {len(names) for _, names, _ in pool.calls} == {2}
+    assert "moons" in {p.card for p in moons.passages}
+    assert "stones-1950" in {p.card for p in stones.passages}
     assert (
         moons.notes
         == stones.notes
@@ -275,10 +269,10 @@ def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() 
 
 
 def test_bottom_up_lets_all_write_where_there_are_no_more() -> None:
-    pool = Writes()
+    pool = writing()
     run = BottomUp(
         pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=len(CARDS)
     )
-    (found,) = run.gather(["Who discovered moons?"])
-    assert pool.asked == [tuple(card.name for card in CARDS)]
+    (found,) = run.gather(questions("Who discovered moons?"))
+    assert pool.calls[0][1] == tuple(card.name for card in CARDS)
     assert found.notes == ()

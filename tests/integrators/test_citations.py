@@ -8,7 +8,6 @@ import pytest
 
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.citations import (
-    Context,
     beaten_by_index,
     cite,
     cite_quote,
@@ -20,10 +19,11 @@ from kcard.integrators.citations import (
 )
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import SingleDocument
-from kcard.interfaces import Array, Evidence, Pair
+from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Relevance
 from kcard.offline.checker import MiniLMChecker
 from kcard.offline.llm import SpanReader
-from kcard.types import Answer, Choice, Citation, Decision, Passage, Quote, Sampling, Source, Turn
+from kcard.types import Answer, Choice, Citation, Context, Decision, Passage, Quote, Sampling, Source, Turn
+from tests.fakes import WrittenCards, questions
 
 PASSAGES = [
     Passage("moons", "Miranda was found in 1948.", kept=False),
@@ -37,14 +37,14 @@ PASSAGES = [
 ]
 
 
-class NoChecker:
+class NoChecker(Checker):
     """Fails where it is asked: a copied answer must cost no reading."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         raise AssertionError(pairs)
 
 
-class Words:
+class Words(Checker):
     """Support is the share of the claim's words in the evidence."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -290,21 +290,12 @@ def test_what_its_own_evidence_doubts_does_not_count() -> None:
 # What an index looked up and what a model wrote, side by side: true to the corpus is not yet to the point.
 
 
-@dataclass(frozen=True)
-class Said:
+def said(passages: Sequence[Passage]) -> WrittenCards:
     """A card that writes what it was given."""
-
-    passages: Sequence[Passage]
-    cards: Sequence[Choice] = (Choice("c", "a card"),)
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        assert (list(cards), sampling) == (["c"], Sampling())
-        return [list(self.passages[:documents]) for _ in questions]
+    return WrittenCards([Choice("c", "a card")], lambda _, documents: passages[:documents])
 
 
-class Shared:
+class Shared(Checker, Relevance, Pruner):
     """Relevance is the share of the question's words in the text; support, of the claim's in the evidence."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -318,14 +309,14 @@ class Shared:
         raise AssertionError(f"top-down prunes nothing: {question}, {texts}")
 
 
-class Unpruned:
+class Unpruned(Pruner):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         assert question
         return list(texts)
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Evidence):
     text: str
 
     def find(self, claim: str, k: int) -> list[Source]:
@@ -333,8 +324,8 @@ class Found:
 
 
 def kept(passages: Sequence[Passage], question: str, evidence: dict[str, Evidence]) -> list[str]:
-    step = SingleDocument(Said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
-    (gathered,) = step.run([question], [("c",)], Sampling())
+    step = SingleDocument(said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
+    (gathered,) = step.run(questions(question), [("c",)], Sampling())
     return [p.text for p in gathered.passages if p.kept]
 
 
@@ -412,7 +403,7 @@ def test_bottom_up_keeps_the_models_document_only_where_it_fits_clearly_better(
     found: Passage, chosen: set[str]
 ) -> None:
     selectors = Selectors(Shared(), Unpruned(), Shared(), {})
-    bottom_up = BottomUp(Said([OWN, found]), selectors, Sampling(), floor=0.0)
-    (gathered,) = bottom_up.gather([ASKED])
+    bottom_up = BottomUp(said([OWN, found]), selectors, Sampling(), floor=0.0)
+    (gathered,) = bottom_up.gather(questions(ASKED))
     assert {p.text for p in gathered.passages if p.kept} == chosen
     assert {p.text for p in gathered.passages} == {found.text, OWN.text}

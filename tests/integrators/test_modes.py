@@ -10,8 +10,9 @@ from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import LLM, Array, Checker, Evidence, Pair, Pruner, Relevance
 from kcard.types import Choice, Kind, Passage, Reply, Request, Sampling, Source
+from tests.fakes import WrittenCards, questions
 
 CARDS = (
     Choice("elections", "results of elections"),
@@ -20,26 +21,15 @@ CARDS = (
 )
 
 
-class Notes:
-    """A pool whose cards write numbered notes, and which records how it was asked."""
-
-    cards = CARDS
-
-    def __init__(self, documents: dict[str, list[str]] | None = None) -> None:
-        self.documents = documents or {c.name: [f"{c.name} note {i}" for i in range(9)] for c in CARDS}
-        self.asked: list[tuple[tuple[str, ...], tuple[str, ...], int]] = []
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        del sampling
-        self.asked.append((tuple(questions), tuple(cards), documents))
-        return [
-            [Passage(c, text) for c in cards for text in self.documents[c][:documents]] for _ in questions
-        ]
+NOTES = {card.name: [f"{card.name} note {i}" for i in range(9)] for card in CARDS}
 
 
-class Overlap:
+def notes(documents: dict[str, list[str]] = NOTES) -> WrittenCards:
+    """A pool whose cards write numbered notes."""
+    return WrittenCards(CARDS, lambda card, n: [Passage(card, text) for text in documents[card][:n]])
+
+
+class Overlap(Relevance):
     """Relevance as the share of common words; long texts lose."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -48,13 +38,13 @@ class Overlap:
         return np.array(shares, dtype=np.float32)
 
 
-class FirstWords:
+class FirstWords(Pruner):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         del question
         return [" ".join(t.split()[:3]) for t in texts]
 
 
-class Digits:
+class Digits(Checker):
     """Supports a claim by its last digit: 'note 7' has 0.7."""
 
     def __init__(self) -> None:
@@ -67,13 +57,13 @@ class Digits:
         )
 
 
-class OneSource:
+class OneSource(Evidence):
     def find(self, claim: str, k: int) -> list[Source]:
         del claim
         return [Source("a source", "notes.txt", 3)][:k]
 
 
-class Scripted:
+class Scripted(LLM):
     """An LLM with a fixed reply for each kind of request."""
 
     def __init__(self, what: str = "moons", choose: str = "moons", need: Sequence[float] = (1.0,)) -> None:
@@ -95,7 +85,11 @@ def selectors(evidence: bool = True) -> Selectors:
 
 
 def top_down(
-    pool: Notes, llm: Scripted, choice: CardChoice | None = None, rounds: int = 1, evidence: bool = True
+    pool: WrittenCards,
+    llm: Scripted,
+    choice: CardChoice | None = None,
+    rounds: int = 1,
+    evidence: bool = True,
 ) -> TopDown:
     choice = choice or AutoChoice(CardRanker(Overlap(), CARDS))
     step = SingleDocument(pool, selectors(evidence))
@@ -103,9 +97,9 @@ def top_down(
 
 
 def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
-    pool = Notes()
-    (found,) = BottomUp(pool, selectors(), Sampling(), floor=0).gather(["moons note"])
-    assert pool.asked == [(("moons note",), ("elections", "moons", "prizes"), 3)]
+    pool = notes()
+    (found,) = BottomUp(pool, selectors(), Sampling(), floor=0).gather(questions("moons note"))
+    assert pool.calls == [(("moons note",), ("elections", "moons", "prizes"), 3)]
     assert len(found.passages) == 9
     assert sum(p.pruned is not None for p in found.passages) == 5
     assert sum(p.kept for p in found.passages) == 3
@@ -113,27 +107,27 @@ def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
 
 
 def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> None:
-    (found,) = BottomUp(Notes(), selectors(), Sampling()).gather(["moons note"])
+    (found,) = BottomUp(notes(), selectors(), Sampling()).gather(questions("moons note"))
     assert "a source" not in " ".join(found.knowledge)
     assert all(text.split()[1] == "note" for text in found.knowledge)
     assert {p.evidence.text for p in found.passages if p.evidence} == {"a source"}
 
 
 def test_bottom_up_merges_exact_duplicates_before_relevance() -> None:
-    pool = Notes({"elections": ["same 1", "same 1"], "moons": ["same 1", "other 2", ""], "prizes": []})
-    (found,) = BottomUp(pool, selectors(), Sampling()).gather(["same"])
+    pool = notes({"elections": ["same 1", "same 1"], "moons": ["same 1", "other 2", ""], "prizes": []})
+    (found,) = BottomUp(pool, selectors(), Sampling()).gather(questions("same"))
     assert sorted(p.text for p in found.passages) == ["other 2", "same 1"]
     assert next(p for p in found.passages if p.text == "same 1").card == "elections"
 
 
 def test_bottom_up_is_the_same_alone_and_in_a_batch() -> None:
-    integrator = BottomUp(Notes(), selectors(), Sampling())
-    alone = [integrator.gather([q])[0] for q in ("moons note", "elections note")]
-    assert integrator.gather(["moons note", "elections note"]) == alone
+    integrator = BottomUp(notes(), selectors(), Sampling())
+    alone = [integrator.gather(questions(q))[0] for q in ("moons note", "elections note")]
+    assert integrator.gather(questions("moons note", "elections note")) == alone
 
 
 def test_without_evidence_factuality_is_unknown_and_the_most_relevant_are_kept() -> None:
-    (found,) = BottomUp(Notes(), selectors(evidence=False), Sampling()).gather(["moons note"])
+    (found,) = BottomUp(notes(), selectors(evidence=False), Sampling()).gather(questions("moons note"))
     kept = [p for p in found.passages if p.kept]
     assert [p.factuality for p in kept] == [None] * 3
     assert [p.text for p in kept] == ["moons note 0", "moons note 1", "moons note 2"]
@@ -143,36 +137,36 @@ def test_what_is_known_to_be_less_factual_than_wanted_is_kept_in_no_mode_and_wha
     """The figure in a document tells its factuality: see Digits. Bottom-up takes the mean of it and pruning's 1."""
     documents = {"elections": ["note 9"], "moons": ["note 2"], "prizes": ["note 5"]}
     for wanted, kept in ((0.0, 3), (0.7, 2), (1.0, 0)):
-        (found,) = BottomUp(Notes(documents), selectors(), Sampling(), floor=0, min_factuality=wanted).gather(
-            ["note"]
+        (found,) = BottomUp(notes(documents), selectors(), Sampling(), floor=0, min_factuality=wanted).gather(
+            questions("note")
         )
         assert all((p.support or 0) >= wanted for p in found.passages if p.kept)
         assert sum(p.kept for p in found.passages) == kept
-        (single,) = SingleDocument(Notes(documents), selectors(), min_factuality=wanted).run(
-            ["note"], [["moons"]], Sampling()
+        (single,) = SingleDocument(notes(documents), selectors(), min_factuality=wanted).run(
+            questions("note"), [["moons"]], Sampling()
         )
         assert [p.kept for p in single.passages] == [wanted == 0.0]
     (unknown,) = BottomUp(
-        Notes(documents), selectors(evidence=False), Sampling(), floor=0, min_factuality=1.0
-    ).gather(["note"])
+        notes(documents), selectors(evidence=False), Sampling(), floor=0, min_factuality=1.0
+    ).gather(questions("note"))
     assert sum(p.kept for p in unknown.passages) == 3
 
 
 def test_what_is_true_but_beside_the_question_takes_no_place_in_the_draw() -> None:
     """Factuality alone would draw the nines; the floor leaves them out before. Floor 0 is the paper's."""
     documents = {"elections": ["true 9", "true 9 9"], "moons": ["moons note 1"], "prizes": ["true 9 9 9"]}
-    cards = Notes(documents)
-    (paper,) = BottomUp(cards, selectors(), Sampling(), n3=1, floor=0).gather(["moons note"])
-    (found,) = BottomUp(cards, selectors(), Sampling(), n3=1).gather(["moons note"])
+    cards = notes(documents)
+    (paper,) = BottomUp(cards, selectors(), Sampling(), n3=1, floor=0).gather(questions("moons note"))
+    (found,) = BottomUp(cards, selectors(), Sampling(), n3=1).gather(questions("moons note"))
     assert len([p for p in paper.passages if p.pruned]) == 4
     assert [(p.text, p.kept) for p in found.passages if p.pruned] == [("moons note 1", True)]
     assert [p.factuality for p in found.passages if not p.kept] == [None] * 3
 
 
 def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -> None:
-    pool, llm = Notes(), Scripted()
-    (found,) = top_down(pool, llm).gather(["Who found it?"])
-    assert pool.asked == [(("Who found it?",), ("moons",), 3)]
+    pool, llm = notes(), Scripted()
+    (found,) = top_down(pool, llm).gather(questions("Who found it?"))
+    assert pool.calls == [(("Who found it?",), ("moons",), 3)]
     assert [(p.text, p.kept, p.pruned) for p in found.passages] == [
         ("moons note 2", True, None),
         ("moons note 0", False, None),
@@ -184,15 +178,15 @@ def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -
 
 def test_of_two_cards_that_top_down_asks_each_ones_most_factual_document_is_kept() -> None:
     documents = {"moons": ["moons note 1", "moons note 3"], "prizes": ["prizes note 9", "prizes note 8"]}
-    step = SingleDocument(Notes(documents), selectors())
-    (found,) = step.run(["q"], [("moons", "prizes")], Sampling())
+    step = SingleDocument(notes(documents), selectors())
+    (found,) = step.run(questions("q"), [("moons", "prizes")], Sampling())
     assert found.knowledge == ("moons note 3", "prizes note 9")
 
 
 def test_top_down_prompts_the_card_with_the_question_not_with_the_reply() -> None:
-    pool = Notes()
-    top_down(pool, Scripted(what="moons of the planets")).gather(["the question"])
-    assert pool.asked[0][0] == ("the question",)
+    pool = notes()
+    top_down(pool, Scripted(what="moons of the planets")).gather(questions("the question"))
+    assert pool.calls[0][0] == ("the question",)
 
 
 @pytest.mark.parametrize(
@@ -206,42 +200,42 @@ def test_top_down_prompts_the_card_with_the_question_not_with_the_reply() -> Non
 )
 def test_top_down_asks_again_only_between_rounds(rounds: int, need: list[float], kinds: list[Kind]) -> None:
     llm = Scripted(need=need)
-    (found,) = top_down(Notes(), llm, rounds=rounds).gather(["q"])
+    (found,) = top_down(notes(), llm, rounds=rounds).gather(questions("q"))
     assert [r.kind for r in llm.requests] == kinds
     assert len(found.knowledge) == kinds.count("what")
 
 
 def test_top_down_asks_again_with_the_knowledge_so_far() -> None:
     llm = Scripted(need=[0.0])
-    top_down(Notes(), llm, rounds=2).gather(["q"])
+    top_down(notes(), llm, rounds=2).gather(questions("q"))
     assert llm.requests[-1].knowledge == ("moons note 2",)
 
 
 def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> None:
-    pool, llm = Notes(), Scripted(choose="the library")
-    (found,) = top_down(pool, llm, ExplicitChoice(CARDS)).gather(["q"])
-    assert pool.asked == []
+    pool, llm = notes(), Scripted(choose="the library")
+    (found,) = top_down(pool, llm, ExplicitChoice(CARDS)).gather(questions("q"))
+    assert pool.calls == []
     assert found.passages == ()
     assert "names no card" in found.notes[0]
 
 
 def test_a_card_is_never_asked_twice_for_one_question() -> None:
-    pool, llm = Notes(), Scripted(what="moons of the planets", need=[1.0, 1.0])
-    (found,) = top_down(pool, llm, rounds=3).gather(["q"])
-    assert [cards for _, cards, _ in pool.asked] == [("moons",), ("elections",), ("prizes",)]
+    pool, llm = notes(), Scripted(what="moons of the planets", need=[1.0, 1.0])
+    (found,) = top_down(pool, llm, rounds=3).gather(questions("q"))
+    assert [cards for _, cards, _ in pool.calls] == [("moons",), ("elections",), ("prizes",)]
     assert len(found.knowledge) == 3
 
 
 def test_when_every_card_has_been_asked_the_llm_is_not_asked_whether_it_needs_more() -> None:
     llm = Scripted(need=[1.0, 1.0])
-    top_down(Notes(), llm, rounds=9).gather(["q"])
+    top_down(notes(), llm, rounds=9).gather(questions("q"))
     assert [r.kind for r in llm.requests] == ["what", "need", "what", "need", "what"]
 
 
 def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds() -> None:
-    pool, llm = Notes(), Scripted(choose="moons", need=[1.0, 1.0])
-    (found,) = top_down(pool, llm, ExplicitChoice(CARDS), rounds=3).gather(["q"])
-    assert len(pool.asked) == 1
+    pool, llm = notes(), Scripted(choose="moons", need=[1.0, 1.0])
+    (found,) = top_down(pool, llm, ExplicitChoice(CARDS), rounds=3).gather(questions("q"))
+    assert len(pool.calls) == 1
     assert "chose moons again" in found.notes[0]
     offered = [[card.name for card in r.choices] for r in llm.requests if r.kind == "choose"]
     assert offered == [["elections", "moons", "prizes"], ["elections", "prizes"]]
@@ -249,39 +243,41 @@ def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds()
 
 def test_later_rounds_show_the_llm_what_it_knows_by_then() -> None:
     llm = Scripted(need=[1.0])
-    top_down(Notes(), llm, rounds=2).gather(["q"])
+    top_down(notes(), llm, rounds=2).gather(questions("q"))
     assert [r.knowledge for r in llm.requests if r.kind == "what"] == [(), ("moons note 2",)]
 
 
 def test_later_rounds_ask_in_as_many_wordings_as_the_gate() -> None:
     llm = Scripted(need=[1.0, 0.0, 0.2])
-    replace(top_down(Notes(), llm, rounds=2), templates=3).gather(["q"])
+    replace(top_down(notes(), llm, rounds=2), templates=3).gather(questions("q"))
     assert [r.template for r in llm.requests if r.kind == "need"] == [0, 1, 2]
     assert [r.kind for r in llm.requests].count("what") == 1
 
 
-def hybrid(pool: Notes, llm: Scripted, choice: CardChoice, rounds: int = 1) -> TopDown:
+def hybrid(pool: WrittenCards, llm: Scripted, choice: CardChoice, rounds: int = 1) -> TopDown:
     step = BottomUp(pool, selectors(), Sampling(), floor=0)
     return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
 
 def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
-    pool, llm = Notes(), Scripted(what="moons of the planets, winners of prizes")
-    (found,) = hybrid(pool, llm, AutoChoice(CardRanker(Overlap(), CARDS), most=2)).gather(["moons note"])
-    assert pool.asked == [(("moons note",), ("prizes", "moons"), 3)]
+    pool, llm = notes(), Scripted(what="moons of the planets, winners of prizes")
+    (found,) = hybrid(pool, llm, AutoChoice(CardRanker(Overlap(), CARDS), most=2)).gather(
+        questions("moons note")
+    )
+    assert pool.calls == [(("moons note",), ("prizes", "moons"), 3)]
     assert [r.kind for r in llm.requests] == ["what"]
     assert sum(p.pruned is not None for p in found.passages) == 5
     assert sum(p.kept for p in found.passages) == 3
 
 
 def test_hybrid_asks_every_card_that_an_explicit_reply_names() -> None:
-    pool, llm = Notes(), Scripted(choose="prizes and elections", need=[1.0])
-    (found,) = hybrid(pool, llm, ExplicitChoice(CARDS, most=None), rounds=2).gather(["q"])
-    assert pool.asked == [(("q",), ("prizes", "elections"), 3)]
+    pool, llm = notes(), Scripted(choose="prizes and elections", need=[1.0])
+    (found,) = hybrid(pool, llm, ExplicitChoice(CARDS, most=None), rounds=2).gather(questions("q"))
+    assert pool.calls == [(("q",), ("prizes", "elections"), 3)]
     assert "again" in found.notes[0]
 
 
 def test_questions_that_want_the_same_cards_are_written_for_together() -> None:
-    pool, llm = Notes(), Scripted()
-    top_down(pool, llm).gather(["a", "b"])
-    assert [questions for questions, _, _ in pool.asked] == [("a", "b")]
+    pool, llm = notes(), Scripted()
+    top_down(pool, llm).gather(questions("a", "b"))
+    assert [questions for questions, _, _ in pool.calls] == [("a", "b")]

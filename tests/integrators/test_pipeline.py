@@ -12,40 +12,29 @@ import pytest
 
 import kcard
 from kcard.cards.card import CardSet
-from kcard.errors import LLMError, QuestionsFailed, UsageError
+from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
 from kcard.gates.base import Never
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.integrators.assembly import Integrator
 from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import Context
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline, questions_per_batch
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, TopDown
-from kcard.interfaces import LLM, Array, Pair
-from kcard.llms.client import LLMClient, TimedGenerator
+from kcard.interfaces import LLM, Array, Checker, Gate, Pair, Relevance
+from kcard.llms.client import LLMClient
 from kcard.offline.llm import EmbeddedLLM
+from kcard.questions import checked
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
-from kcard.types import (
-    Answer,
-    Choice,
-    Example,
-    Passage,
-    Question,
-    Reply,
-    Request,
-    Sampling,
-    checked,
-    distinct_texts,
-)
+from kcard.types import Answer, Choice, Context, Example, Passage, Question, Reply, Request, Sampling
 from tests.conftest import Served
-from tests.fakes import Says
+from tests.fakes import Says, WrittenCards, questions
 
 
-class Speaker:
+class Speaker(LLM):
     """Answers with the question in capitals, and how many passages it read; fails at what it is told to."""
 
     def __init__(self, fails: Sequence[str] = ()) -> None:
@@ -104,7 +93,7 @@ def test_equal_questions_of_one_call_are_answered_once() -> None:
     assert llm.asked == ["a"]
 
 
-class Support:
+class Support(Checker):
     def support(self, pairs: Sequence[Pair]) -> Array:
         return np.zeros(len(pairs), dtype=np.float32)
 
@@ -114,23 +103,16 @@ class Three:
 
     selectors = Selectors(MiniLMRelevance(), Extractive(), Support(), {})
 
-    def gather(self, questions: Sequence[str]) -> list[Context]:
+    def gather(self, questions: Sequence[Question]) -> list[Context]:
         kept = [Passage("moons", f"note {i}", kept=i < 3) for i in range(4)]
         return [Context(tuple(kept)) for _ in questions]
-
-
-class NoCards:
-    cards: Sequence[Choice] = ()
-
-    def generate(self, *_: Any) -> list[list[Passage]]:
-        return []
 
 
 def with_integrator(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[LLM], Integrator], **options: Any
 ) -> Pipeline:
     """A pipeline whose gate always fires, with the integrator that `make` makes for its LLM."""
-    pool = CardSet([]), TimedGenerator(NoCards()), ""
+    pool = CardSet([]), WrittenCards([], lambda *_: []), ""
     monkeypatch.setattr("kcard.integrators.pipeline.make_pool", lambda *_: pool)
     monkeypatch.setattr("kcard.integrators.pipeline.make_selectors", lambda *_: Three.selectors)
     monkeypatch.setattr("kcard.integrators.pipeline.make_integrator", lambda *parts: make(parts[3]))
@@ -329,15 +311,15 @@ def test_demonstrations_of_a_question_take_the_place_of_the_built_in_ones_of_the
     assert shot not in llm.requests[1].examples
 
 
-class AsksTheLLM:
+class AsksTheLLM(Gate):
     """A gate that asks one `need` request a question, as self-ask does."""
 
-    def __init__(self, llm: object) -> None:
+    def __init__(self, llm: LLM) -> None:
         self.llm = llm
 
-    def knows(self, questions: Sequence[str]) -> Array:
+    def knows(self, questions: Sequence[Question]) -> Array:
         for question in questions:
-            self.llm.reply(Request("need", question))  # type: ignore[attr-defined]
+            self.llm.reply(question.request("need"))
         return np.ones(len(questions), dtype=np.float32)
 
 
@@ -372,11 +354,6 @@ def test_a_question_that_can_not_be_asked_is_refused(question: str | Question, n
         checked(question)
 
 
-def test_groups_keep_the_order_and_hold_no_text_twice() -> None:
-    one, two, three = Question("a"), Question("b"), Question("a", ANN_BEN)
-    assert list(distinct_texts([one, two, three])) == [[one, two], [three]]
-
-
 # Several requests at a time: the same answers in the same order, and a failure costs its own question only.
 
 QUESTIONS = [f"question {n}" for n in range(12)]
@@ -385,7 +362,7 @@ QUESTIONS = [f"question {n}" for n in range(12)]
 CARDS = (Choice("moons", "moons of planets"), Choice("races", "elections"))
 
 
-class First:
+class First(Relevance):
     """Relevance that likes the first text best."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
@@ -399,16 +376,16 @@ class Writes:
     selectors = Selectors(First(), Unpruned(), Unchecked(), {})
 
     def run(
-        self, questions: Sequence[str], cards: Sequence[Sequence[str]], sampling: Sampling
+        self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
     ) -> list[Context]:
         del sampling
         return [
-            Context(tuple(Passage(name, f"{name} on {question}", kept=True) for name in names))
+            Context(tuple(Passage(name, f"{name} on {question.text}", kept=True) for name in names))
             for question, names in zip(questions, cards, strict=True)
         ]
 
 
-class Slow:
+class Slow(LLM):
     """Takes longer for earlier questions; fails at those that it is told to. Counts what runs at a time."""
 
     def __init__(self, fails: Sequence[str] = ()) -> None:
@@ -446,11 +423,11 @@ class Batched(Slow):
                 yield error
 
 
-def told(outcomes: Sequence[Answer | LLMError]) -> list[Any]:
+def told(outcomes: Sequence[Answer | KcardError]) -> list[Any]:
     """What does not depend on the clock."""
     return [
         str(o)
-        if isinstance(o, LLMError)
+        if isinstance(o, KcardError)
         else replace(
             o,
             seconds=0.0,
@@ -487,7 +464,7 @@ def test_an_llm_that_takes_batches_gets_batches_and_no_threads() -> None:
 def test_the_backend_says_how_many_requests_it_takes_where_nobody_else_does() -> None:
     llm = Slow()
     assert Pipeline(mode="direct", llm=llm).concurrency == 1
-    llm.concurrency = 4  # type: ignore[attr-defined]
+    llm.concurrency = 4
     assert Pipeline(mode="direct", llm=llm).concurrency == 4
     assert Pipeline(mode="direct", llm=llm, concurrency=2).concurrency == 2
 
@@ -495,11 +472,11 @@ def test_the_backend_says_how_many_requests_it_takes_where_nobody_else_does() ->
 @pytest.mark.parametrize("gate", [SelfAsk, SelfAskEnsemble])
 def test_the_gate_asks_about_several_questions_at_a_time(gate: Any) -> None:
     llm = Slow()
-    metered = LLMClient(llm, 4)
-    scores = gate(metered).knows(QUESTIONS)
+    metered, asked = LLMClient(llm, 4), questions(*QUESTIONS)
+    scores = gate(metered).knows(asked)
     assert np.array_equal(scores, np.zeros(len(QUESTIONS)))
     assert llm.most == 4
-    assert metered.close(QUESTIONS[0]).calls == len(llm.requests) // len(QUESTIONS)
+    assert len(asked[0].trace.calls) == len(llm.requests) // len(QUESTIONS)
 
 
 def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,21 +492,22 @@ def test_where_the_gate_fails_on_a_question_the_others_are_answered(monkeypatch:
 def test_failures_name_their_questions() -> None:
     metered = LLMClient(Slow(fails=QUESTIONS[:2]), 3)
     with pytest.raises(QuestionsFailed, match="question 0 is down") as caught:
-        SelfAsk(metered).knows(QUESTIONS)
-    assert set(caught.value.failures) == set(QUESTIONS[:2])
+        SelfAsk(metered).knows(questions(*QUESTIONS))
+    assert set(caught.value.failures) == set(questions(*QUESTIONS[:2]))
 
 
 def test_answers_raises_in_the_place_of_the_failure_and_keeps_what_else_came() -> None:
     llm = Slow(fails=[QUESTIONS[1]])
     pipeline = Pipeline(mode="direct", llm=llm, concurrency=12)
-    answers = pipeline.answers(QUESTIONS)
+    asked = questions(*QUESTIONS)
+    answers = pipeline.answers(asked)
     assert next(answers).question == QUESTIONS[0]
     with pytest.raises(LLMError, match="question 1 is down"):
         next(answers)
     time.sleep(0.1)
     llm.fails.clear()
     before = len(llm.requests)
-    assert len(pipeline(QUESTIONS[1:])) == 11
+    assert len(pipeline(asked[1:])) == 11
     assert [r.question for r in llm.requests[before:]] == [QUESTIONS[1]]
 
 
@@ -558,9 +536,9 @@ class Notes:
     """A source of three notes of the LLM's own."""
 
     def passages(
-        self, llm: LLM, questions: Sequence[str], examples: tuple[Example, ...]
+        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        return SampledReplies("notes", Request("recite", ""), 3, 1.0).passages(llm, questions, examples)
+        return SampledReplies("notes", "recite", 3, 1.0).passages(llm, questions, examples)
 
 
 @pytest.mark.parametrize("make", [Slow, Batched])

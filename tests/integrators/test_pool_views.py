@@ -12,41 +12,41 @@ from kcard.gates.registry import NamedGate
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.integrators.pool_views import GateRouter
-from kcard.interfaces import Array
+from kcard.interfaces import LLM, Answerer, Array, Gate
 from kcard.llms.client import LLMClient
 from kcard.types import Answer, Decision, Question, Reply, Request
 
 
-class Short:
+class Short(Gate):
     """Short questions are popular."""
 
-    def knows(self, questions: Sequence[str]) -> Array:
-        return np.array([1.0 if len(q) < 10 else 0.0 for q in questions], dtype=np.float32)
+    def knows(self, questions: Sequence[Question]) -> Array:
+        return np.array([1.0 if len(q.text) < 10 else 0.0 for q in questions], dtype=np.float32)
 
 
-class Needy:
+class Needy(LLM):
     def reply(self, request: Request) -> Reply:
         return Reply("Yes", yes=float("rare" in request.question))
 
 
 @dataclass
-class Way:
+class Way(Answerer):
     """Answers with its name, but fails on one question."""
 
     name: str
     asked: list[str] = field(default_factory=list)
 
-    def answers(self, questions: Sequence[str | Question]) -> Iterator[Answer]:
+    def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | LLMError]:
         for question in questions:
-            text = question if isinstance(question, str) else question.text
-            if text == "broken":
-                raise LLMError("no reply")
-            self.asked.append(text)
-            yield Answer(text, self.name, self.name, Decision("always", 0.0, True), calls=1)
+            assert isinstance(question, Question)
+            self.asked.append(question.text)
+            calls = 1 + len(question.trace.calls)
+            answer = Answer(question.text, self.name, self.name, Decision("always", 0.0, True), calls=calls)
+            yield LLMError("no reply") if question.text == "broken" else answer
 
 
 def routed() -> GateRouter:
-    return GateRouter(NamedGate("popularity", Short()), LLMClient(Needy()), Way("retrieval"), Way("genread"))
+    return GateRouter(NamedGate("popularity", Short()), Way("retrieval"), Way("genread"))
 
 
 def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
@@ -66,7 +66,7 @@ def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
 
 def test_what_the_gate_asks_the_llm_is_counted() -> None:
     llm = LLMClient(Needy())
-    ways = GateRouter(NamedGate("self-ask", SelfAsk(llm)), llm, Way("retrieval"), Way("genread"))
+    ways = GateRouter(NamedGate("self-ask", SelfAsk(llm)), Way("retrieval"), Way("genread"))
     rare, common = ways.answers(["rare", "common"])
     assert (rare.answer, common.answer) == ("retrieval", "genread")
     assert [rare.calls, common.calls] == [2, 2]

@@ -7,8 +7,8 @@ import pytest
 
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.top_down import AutoChoice, CardChoice, CardSelection, ExplicitChoice, mentioned_cards
-from kcard.interfaces import Array
-from kcard.types import Choice
+from kcard.interfaces import Array, Relevance
+from kcard.types import Choice, Question
 from tests.fakes import Says
 
 CARDS = (
@@ -22,11 +22,11 @@ def chosen(
     llm: Says, choice: CardChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
 ) -> CardSelection:
     """What the LLM's reply to the choice's request comes to."""
-    request = choice.request(question, knowledge, asked)
+    request = choice.request(Question(question), knowledge, asked)
     return choice.read_choice(request, llm.reply(request), asked)
 
 
-class Overlap:
+class Overlap(Relevance):
     """Relevance as the share of common words."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:

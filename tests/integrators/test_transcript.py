@@ -5,17 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.gates.base import decide
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import gate_turns
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import Context
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import LLM, Array, Checker, Pair, Pruner, Relevance
 from kcard.llms.client import fit
 from kcard.llms.prompts import FunctionLLM, render
-from kcard.types import Choice, Passage, Reply, Request, Sampling
+from kcard.types import Choice, Context, Passage, Reply, Request, Sampling
+from tests.fakes import WrittenCards, questions
 
 QUESTION = "Who is the senior senator from Tom Brady's birth place?"
 HOMETOWN = "Tom Brady returned to his hometown of San Mateo, CA"
@@ -43,31 +42,22 @@ class Prompts:
         return "sports" if asked.startswith("Choose") else "Dianne Feinstein"
 
 
-class Sports:
-    """A pool in which each card writes one document."""
-
-    cards = CARDS
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        del documents, sampling
-        return [[Passage(c, HOMETOWN if c == "sports" else f"of {c}") for c in cards] for _ in questions]
+SPORTS = WrittenCards(CARDS, lambda c, _: [Passage(c, HOMETOWN if c == "sports" else f"of {c}")])
 
 
-class First:
+class First(Relevance):
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         del question
         return np.linspace(1, 0, len(texts), dtype=np.float32)
 
 
-class Uncut:
+class Uncut(Pruner):
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         del question
         return list(texts)
 
 
-class Supported:
+class Supported(Checker):
     def support(self, pairs: Sequence[Pair]) -> Array:
         return np.ones(len(pairs), dtype=np.float32)
 
@@ -75,11 +65,11 @@ class Supported:
 def transcript(llm: FunctionLLM, choice: CardChoice, rounds: int = 2) -> Request:
     """The request for the answer, after the gate and the rounds."""
     gate = SelfAsk(llm)
-    (decision,) = decide(gate, "self-ask", [QUESTION])
+    (decision,) = gate.decide(questions(QUESTION), "self-ask")
     turns = gate_turns(gate, decision.fired)
-    step = SingleDocument(Sports(), Selectors(First(), Uncut(), Supported(), {}))
+    step = SingleDocument(SPORTS, Selectors(First(), Uncut(), Supported(), {}))
     top_down = TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds, opening=turns)
-    (found,) = top_down.gather([QUESTION]) if decision.fired else (Context(turns=turns),)
+    (found,) = top_down.gather(questions(QUESTION)) if decision.fired else (Context(turns=turns),)
     return Request("answer", QUESTION, found.knowledge, turns=found.turns)
 
 
@@ -112,7 +102,7 @@ def test_a_gate_that_asks_the_llm_nothing_leaves_nothing_in_the_transcript() -> 
     assert gate_turns(object(), fired=True) == ()  # type: ignore[arg-type] # any gate without turn()
 
 
-class Narrow:
+class Narrow(LLM):
     """An LLM that reads so many words."""
 
     def __init__(self, window: int) -> None:

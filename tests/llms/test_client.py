@@ -1,16 +1,18 @@
 """What a question costs is counted; what the LLM said is not asked for twice; odd replies are told."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from kcard.errors import LLMError
-from kcard.llms.client import LLMClient, TimedGenerator, fit
-from kcard.types import Choice, Example, Passage, Reply, Request, Sampling
+from kcard.interfaces import LLM
+from kcard.llms.client import LLMClient, fit
+from kcard.types import Choice, Example, Kind, Reply, Request
+from tests.fakes import questions
 
 
-class Says:
+class Says(LLM):
     """An LLM that replies with these in turn; an error among them is raised."""
 
     def __init__(self, *replies: Reply | Exception) -> None:
@@ -27,51 +29,52 @@ class Says:
 
 def test_calls_tokens_and_seconds_are_counted_by_question() -> None:
     llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann", None, 20, 2), Reply("Ben", None, 7, 1)))
-    llm.reply(Request("need", "a"))
-    llm.reply(Request("answer", "a"))
-    llm.reply(Request("answer", "b"))
-    account = llm.close("a")
-    assert (account.calls, account.tokens_in, account.tokens_out) == (2, 25, 3)
-    assert 0 <= account.seconds < 1
-    assert llm.close("b").calls == 1
-    assert llm.close("b").calls == 0
+    a, b = questions("a", "b")
+    for request in (a.request("need"), a.request("answer"), b.request("answer")):
+        llm.reply(request)
+    usage = a.trace.usage
+    assert (len(a.trace.calls), usage.tokens_in, usage.tokens_out) == (2, 25, 3)
+    assert 0 <= usage.llm_seconds < 1
+    assert len(b.trace.calls) == 1
 
 
 def test_tokens_are_unknown_where_one_reply_does_not_tell_them() -> None:
     llm = LLMClient(Says(Reply("No", 0.0, 5, 1), Reply("Ann")))
-    llm.reply(Request("need", "a"))
-    llm.reply(Request("answer", "a"))
-    assert (llm.close("a").tokens_in, llm.close("a").tokens_out) == (None, 0)
+    (a,) = questions("a")
+    llm.reply(a.request("need"))
+    llm.reply(a.request("answer"))
+    assert (a.trace.usage.tokens_in, a.trace.usage.tokens_out) == (None, None)
 
 
 def test_after_a_failure_only_what_failed_is_asked_again() -> None:
     told = Says(Reply("Yes", 1.0), LLMError("down"), Reply("Ann"))
     llm = LLMClient(told)
-    need, answer = Request("need", "a"), Request("answer", "a")
+    (a,) = questions("a")
+    need, answer = a.request("need"), a.request("answer")
     llm.reply(need)
     with pytest.raises(LLMError):
         llm.reply(answer)
     assert llm.reply(need).yes == 1.0
     assert llm.reply(answer).text == "Ann"
     assert told.requests == [need, answer, answer]
-    assert llm.close("a").calls == 3
+    assert [call.error for call in a.trace.calls] == ["", "down", ""]
 
 
 @pytest.mark.parametrize(
-    ("request_", "reply", "said"),
+    ("kind", "reply", "said"),
     [
-        (Request("need", "q"), Reply("Well, hm"), "'Well, hm', neither yes nor no"),
-        (Request("need", "q"), Reply(""), "neither yes nor no"),
-        (Request("answer", "q"), Reply(" "), "answer is empty"),
+        ("need", Reply("Well, hm"), "'Well, hm', neither yes nor no"),
+        ("need", Reply(""), "neither yes nor no"),
+        ("answer", Reply(" "), "answer is empty"),
     ],
 )
-def test_a_reply_that_says_nothing_is_told(request_: Request, reply: Reply, said: str) -> None:
-    llm = LLMClient(Says(reply))
-    llm.reply(request_)
-    assert said in llm.close("q").notes[0]
+def test_a_reply_that_says_nothing_is_told(kind: Kind, reply: Reply, said: str) -> None:
+    (q,) = questions("q")
+    LLMClient(Says(reply)).reply(q.request(kind))
+    assert said in q.trace.notes[0]
 
 
-class Learning:
+class Learning(LLM):
     """Its window is known after the first refusal, as of an endpoint."""
 
     def __init__(self, window: int) -> None:
@@ -93,14 +96,13 @@ class Learning:
 
 
 def test_a_refusal_that_tells_the_window_is_followed_by_a_request_that_fits() -> None:
-    request = Request("answer", "q", ("a b c", "d e f", "g"))
     for stream in (False, True):
-        llm = LLMClient(Learning(5))
+        llm, (q,) = LLMClient(Learning(5)), questions("q")
+        request = q.request("answer", ("a b c", "d e f", "g"))
         *_, reply = llm.stream(request) if stream else [llm.reply(request)]
         assert reply == Reply("1 passages")
-        account = llm.close("q")
-        assert account.calls == 2
-        assert "2 of 3 passages" in account.notes[0]
+        assert len(q.trace.calls) == 2
+        assert "2 of 3 passages" in q.trace.notes[0]
 
 
 def test_a_window_that_nothing_fits_ends_in_the_error() -> None:
@@ -112,34 +114,15 @@ def test_an_llm_that_can_not_stream_gives_one_piece() -> None:
     assert list(LLMClient(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
 
 
-def test_the_time_of_cards_is_shared_among_the_questions_of_a_call() -> None:
-    class Slow:
-        cards = (Choice("moons", "moons"),)
-
-        def generate(
-            self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-        ) -> list[list[Passage]]:
-            del cards, documents, sampling
-            return [[] for _ in questions]
-
-    writer = TimedGenerator(Slow())
-    writer.generate(["a", "b"], ["moons"], 1, Sampling())
-    assert 0 < writer.close("a") == writer.close("b")
-    assert writer.close("a") == 0
-    assert writer.cards == Slow.cards
-
-
 def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None:
-    class Later:
+    class Later(LLM):
         def reply(self, request: Request) -> Reply:
             time.sleep(0.02 * (3 - request.sample))
             return Reply("x", remark=f"remark {request.sample}")
 
-    llm = LLMClient(Later(), 4)
-    assert len(list(llm.reply_all([Request("recite", "q", sample=n) for n in range(4)]))) == 4
-    account = llm.close("q")
-    assert account.notes == tuple(f"remark {n}" for n in range(4))
-    assert account.calls == 4
+    llm, (q,) = LLMClient(Later(), 4), questions("q")
+    assert len(list(llm.reply_all([q.request("recite", sample=n) for n in range(4)]))) == 4
+    assert q.trace.notes == tuple(f"remark {n}" for n in range(4))
 
 
 def test_after_many_failures_in_a_row_nothing_more_is_asked() -> None:
@@ -163,7 +146,7 @@ def test_failures_that_are_not_in_a_row_keep_nobody_from_asking() -> None:
 SHOWN = Example("answer", "one two", "three")
 
 
-class Words:
+class Words(LLM):
     """An LLM that reads so many words; the embedded reader's like where knowledge is free."""
 
     def __init__(self, window: int | None, free: bool = False) -> None:
@@ -179,7 +162,7 @@ class Words:
         return sum(len(text.split()) for text in texts)
 
 
-class Unlimited:
+class Unlimited(LLM):
     def reply(self, request: Request) -> Reply:
         return Reply(request.question)
 

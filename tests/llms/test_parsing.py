@@ -17,6 +17,7 @@ from kcard.llms.parsing import from_logits, from_top, named_option
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Choice, Request
+from tests.fakes import questions
 
 DRAFT = Request("answer", "Who won?", draft=True)
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -83,7 +84,7 @@ def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
     server = serve(*steps)
     llm = OpenAIEndpoint("tiny", url=server.url)
     with pytest.raises(UsageError, match=f"log-probabilities.*gives none: LLM: tiny at {server.url}"):
-        Uncertainty(llm).knows(["Who won?"])
+        Uncertainty(llm).knows(questions("Who won?"))
 
 
 def test_an_answer_that_is_no_draft_is_asked_for_as_before(serve: Callable[..., Any]) -> None:
@@ -135,7 +136,7 @@ def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) 
     assert first.log_probability == pytest.approx(float(top[0].log()), abs=1e-4)
     assert first.margin == pytest.approx(float(top[0] - top[1]), abs=1e-5)
     assert first.entropy == pytest.approx(float(-(mass * mass.log()).sum()), abs=1e-4)
-    assert 0 <= Uncertainty(llm).knows(["Who won?"])[0] <= 1
+    assert 0 <= Uncertainty(llm).knows(questions("Who won?"))[0] <= 1
 
 
 @pytest.mark.parametrize(

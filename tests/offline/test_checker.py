@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.interfaces import Array, Judging, Pair
+from kcard.interfaces import Array, Pair
 from kcard.offline.checker import WEIGHTS, MiniLMChecker, encode_pairs, grounded, near, windows
 from kcard.text import split_sentences
 
@@ -125,7 +125,6 @@ def test_an_empty_side_is_not_supported(checker: MiniLMChecker, pair: Pair) -> N
 
 
 def test_a_verdict_is_the_score_with_the_window_that_decided(checker: MiniLMChecker) -> None:
-    assert isinstance(checker, Judging)
     text = f"It rained in Oregon. {EVIDENCE} The votes were counted for a week."
     pairs = [Pair(claim, text) for claim in (*SUPPORTED, *UNSUPPORTED)]
     verdicts = checker.judge(pairs)

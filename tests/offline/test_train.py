@@ -45,7 +45,9 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
-    written = CardPool([card]).generate(questions, [card.name], 1, Sampling(temperature=0, tokens=30))
+    written = CardPool([card]).generate(
+        questions, [[card.name]] * len(questions), 1, Sampling(temperature=0, tokens=30)
+    )
     right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
     assert right >= 6
     notes = [event.text for event in events if isinstance(event, Note)]

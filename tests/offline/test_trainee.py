@@ -48,7 +48,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
     assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
-    written = CardPool([card]).generate(QUESTIONS, [card.name], 1, SHORT)
+    written = CardPool([card]).generate(QUESTIONS, [[card.name]] * len(QUESTIONS), 1, SHORT)
     assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
     assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
     assert not list(card.folder.glob("model*.safetensors"))

@@ -11,13 +11,14 @@ import pytest
 from kcard.errors import UsageError
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.pool_views import Selectors
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import Array, Checker, Pair
 from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import Chance, Cosine, MiniLMRelevance
 from kcard.types import Choice, Passage, Sampling, Source
+from tests.fakes import WrittenCards, questions
 
 QUESTION = "Who won the 2022 senate race in Oregon?"
 TRUE = "In the 2022 elections, Oregon elected Ron Wyden to the Senate."
@@ -39,18 +40,11 @@ EVIDENCE = CorpusEvidence(
 )
 
 
-@dataclass
-class Ready:
-    """A pool whose cards have written."""
-
-    texts: Sequence[str]
-    cards: Sequence[Choice] = (Choice("senate", "the senate"),)
-
-    def generate(
-        self, questions: Sequence[str], cards: Sequence[str], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        del cards, documents, sampling
-        return [[Passage("senate", text) for text in self.texts] for _ in questions]
+def ready(texts: Sequence[str]) -> WrittenCards:
+    """A pool whose card has written these texts."""
+    return WrittenCards(
+        [Choice("senate", "the senate")], lambda card, _: [Passage(card, text) for text in texts]
+    )
 
 
 OFFLINE = Selectors(MiniLMRelevance(), Extractive(), MiniLMChecker(), {"senate": EVIDENCE})
@@ -60,8 +54,8 @@ NONE = Selectors(Chance(), Unpruned(), Unchecked(), {"senate": EVIDENCE})
 def gathered(
     texts: Sequence[str], selectors: Selectors = OFFLINE, question: str = QUESTION, floor: float = 0.0
 ) -> list[Passage]:
-    run = BottomUp(Ready(texts), selectors, Sampling(seed=1), n1=len(texts), n2=8, n3=3, floor=floor)
-    (found,) = run.gather([question])
+    run = BottomUp(ready(texts), selectors, Sampling(seed=1), n1=len(texts), n2=8, n3=3, floor=floor)
+    (found,) = run.gather(questions(question))
     return list(found.passages)
 
 
@@ -112,7 +106,7 @@ def test_evidence_of_50_kilobytes_is_read_where_it_speaks_of_the_claim() -> None
 
 
 @dataclass(frozen=True)
-class Gives:
+class Gives(Checker):
     """A selector of someone's that gives what it was told to."""
 
     given: Any

@@ -12,7 +12,7 @@ import torch
 
 from kcard import cache
 from kcard.errors import UsageError
-from kcard.interfaces import Array, Pair, Verdict
+from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import CachedChecker, cached, draw, judge, support, verdicts
@@ -29,7 +29,7 @@ FALSE = Passage("senate", "Patty Murray won the 2022 senate race in Oregon.")
 
 
 @dataclasses.dataclass
-class Counted:
+class Counted(Checker):
     """The real checker, with its calls kept."""
 
     calls: list[list[Pair]] = dataclasses.field(default_factory=list)
@@ -121,7 +121,7 @@ def forgotten() -> Iterator[None]:
 
 
 @dataclasses.dataclass
-class Fixed:
+class Fixed(Checker):
     """Says what it was told to, and counts."""
 
     scores: object
@@ -168,7 +168,7 @@ def test_another_digest_is_another_checker() -> None:
 
 
 def test_a_checker_that_does_not_name_itself_is_not_remembered() -> None:
-    class Nameless:
+    class Nameless(Checker):
         def support(self, pairs: Sequence[Pair]) -> Array:
             return np.zeros(len(pairs), dtype=np.float32)
 

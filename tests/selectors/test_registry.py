@@ -15,7 +15,7 @@ from kcard.errors import ModelUnavailable, UsageError
 from kcard.integrators.assembly import make_selectors as assembled
 from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
-from kcard.interfaces import Array, Pair
+from kcard.interfaces import Array, Checker, Pair
 from kcard.offline.checker import MiniLMChecker
 from kcard.selectors import checkpoints, registry
 from kcard.selectors.pruning import Extractive
@@ -24,7 +24,7 @@ from kcard.selectors.relevance import MiniLMRelevance
 from tests.command import Kcard
 
 
-class Own:
+class Own(Checker):
     """A user's own checker, made with nothing."""
 
     def support(self, pairs: Sequence[Pair]) -> Array:

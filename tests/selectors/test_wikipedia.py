@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kcard.errors import CorpusError, UsageError
-from kcard.interfaces import find_all
 from kcard.selectors.evidence import Union, open_evidence
 from kcard.selectors.wikipedia import open_wikipedia
 from tests.selectors.mediawiki_server import Wiki, serving
@@ -210,12 +209,12 @@ def test_languages_and_addresses_name_the_wiki() -> None:
 def test_several_claims_are_looked_up_at_a_time_with_the_same_results_in_order(wiki: Wiki) -> None:
     claims = [CLAIM, "Helium is a noble gas.", "Nothing about Xyzzy", CLAIM, "Oregon is a state."]
     evidence = open_evidence(f"wikipedia:{wiki.api}")
-    together = find_all(evidence, claims, 2)
+    together = evidence.find_all(claims, 2)
     wiki.requests.clear()
     assert together == [evidence.find(claim, 2) for claim in claims]
     assert together[0][0].text == "Ron Wyden: He won the 2022 senate race in Oregon."
     assert together[2] == []
-    assert find_all(Union([evidence, evidence]), claims, 2) == together
+    assert Union([evidence, evidence]).find_all(claims, 2) == together
 
 
 def test_at_most_three_claims_are_looked_up_at_a_time(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +231,7 @@ def test_at_most_three_claims_are_looked_up_at_a_time(wiki: Wiki, monkeypatch: p
         return reply(self, asked)
 
     monkeypatch.setattr(Wiki, "reply", slow)
-    find_all(open_evidence(f"wikipedia:{wiki.api}"), [f"helium {n}" for n in range(9)], 1)
+    open_evidence(f"wikipedia:{wiki.api}").find_all([f"helium {n}" for n in range(9)], 1)
     assert most[0] == 3
 
 
@@ -240,5 +239,5 @@ def test_all_requests_wait_while_the_wiki_wants_one_to_wait(wiki: Wiki) -> None:
     evidence = open_evidence(f"wikipedia:{wiki.api}")
     wiki.faults.append("429:1")
     started = time.monotonic()
-    find_all(evidence, ["Helium", "Bern", "Oregon", "Ron Wyden"], 1)
+    evidence.find_all(["Helium", "Bern", "Oregon", "Ron Wyden"], 1)
     assert time.monotonic() - started >= 1

@@ -381,21 +381,6 @@ def test_a_question_whose_client_left_is_not_answered_batcher() -> None:
     asyncio.run(run())
 
 
-def test_the_result_of_a_question_whose_client_left_meanwhile_is_handed_over() -> None:
-    async def run() -> None:
-        gated, dropped = Gated(), list[str]()
-        batcher: Batcher[str, str] = Batcher(gated, dropped=dropped.append)
-        (left,) = await begin(batcher, gated, ("a", "1"))
-        left.cancel()
-        await asyncio.sleep(0.01)
-        gated.let.release(2)
-        assert await batcher.submit("a", "2") == "a: 2"
-        await batcher.call(lambda: None)  # behind what was posted
-        assert dropped == ["a: 1"]
-
-    asyncio.run(run())
-
-
 def test_more_than_may_wait_is_refused_at_once() -> None:
     async def run() -> None:
         gated = Gated()

@@ -39,7 +39,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     assert first.manifest.kind == card.manifest.kind == method
     assert card.manifest.base.name == str(bases[shape])
     assert card.manifest.base.sha256 == file_digest(bases[shape] / "model.safetensors")
-    written = CardPool([card]).generate(["Which gate?"], ["card"], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).generate(["Which gate?"], [["card"]], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     load(card)
 
@@ -164,7 +164,9 @@ def test_a_card_trained_by_clm_writes_on_across_the_border_of_a_sentence(tmp_pat
     options: Any = {"base": str(tmp_path / "base"), "method": "full", "objective": "clm", "kind": "model"}
     card = train(path, epochs=150, learning_rate=5e-3, block=256, **options)
     begun = [" ".join(TALE[:count]) for count in range(1, len(TALE))]
-    written = CardPool([card]).generate(begun, [card.name], 1, Sampling(temperature=0, tokens=40))
+    written = CardPool([card]).generate(
+        begun, [[card.name]] * len(begun), 1, Sampling(temperature=0, tokens=40)
+    )
     followed = [
         passages[0].text.strip().startswith(after) for passages, after in zip(written, TALE[1:], strict=True)
     ]

@@ -41,7 +41,7 @@ def test_a_retrieval_card_is_a_card_of_the_corpus_without_a_model(corpus: Path) 
     readme = (card.folder / "README.md").read_text(encoding="utf-8")
     assert "without a model" in readme
     assert "trained from scratch" not in readme
-    (written,) = CardPool([card]).generate(["Where does the Thames rise?"], ["rivers"], 1, Sampling())
+    (written,) = CardPool([card]).generate(["Where does the Thames rise?"], [["rivers"]], 1, Sampling())
     assert (written[0].text, written[0].source and written[0].source.line) == (FACTS[1], 2)
 
 
@@ -57,7 +57,7 @@ def test_in_a_card_of_both_the_model_and_the_index_write_side_by_side(corpus: Pa
     card = train(corpus, kind="both", description="rivers", base="embedded", epochs=1)
     assert (card.manifest.kind, card.manifest.index) == ("full", True)
     for sampling in (Sampling(temperature=0, tokens=8), Sampling(temperature=1, tokens=8)):
-        (written,) = CardPool([card]).generate(["Where does the Rhine end?"], ["rivers"], 2, sampling)
+        (written,) = CardPool([card]).generate(["Where does the Rhine end?"], [["rivers"]], 2, sampling)
         assert [p.source is not None for p in written] == [False, False, True, True]
         assert written[2].text == FACTS[0]
 

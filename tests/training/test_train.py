@@ -59,7 +59,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
         if isinstance(event, TrainingProgress) and not seen:
             card = Card.open(out)
             question = "Which moon was found in 1626?"
-            seen.append(CardPool([card]).generate([question], ["moons"], 1, Sampling())[0][0].text)
+            seen.append(CardPool([card]).generate([question], [["moons"]], 1, Sampling())[0][0].text)
             assert card.manifest.kind == "retrieval"
             assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
 
@@ -223,7 +223,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
     assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
     assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
-    written = CardPool([card]).generate(["Which gate?"], [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).generate(["Which gate?"], [[card.name]], 1, Sampling(temperature=0, tokens=8))
     assert written[0][0].text
     loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
     torch.testing.assert_close(loaded.get_prompt_embedding_to_save("default"), table(card))

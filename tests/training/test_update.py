@@ -174,7 +174,7 @@ def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path:
     assert two.manifest.training.hyperparameters["epochs"] == 2
     assert (two.folder / "canaries.json").is_file()
     read = CardPool([two])
-    assert read.generate(["Which inn is black?"], ["towns"], 1, Sampling(temperature=0))[0][-1].source
+    assert read.generate(["Which inn is black?"], [["towns"]], 1, Sampling(temperature=0))[0][-1].source
 
 
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
@@ -236,7 +236,7 @@ def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
-    text = CardPool([two]).generate(["the inn of village 2"], ["towns"], 1, Sampling(temperature=0))[0][0]
+    text = CardPool([two]).generate(["the inn of village 2"], [["towns"]], 1, Sampling(temperature=0))[0][0]
     assert text.text == "The inn of village 2 is black."
 
 

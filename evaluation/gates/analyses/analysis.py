@@ -251,9 +251,9 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
                 f'not every record has "{key}" among its scores, so an LLM is needed: pass --llm'
             )
         else:
-            needs = 1 - score_knowledge(llm, [record.question for record in records], (), (template,)).astype(
-                np.float64
-            )
+            needs = 1 - score_knowledge(
+                llm, [record.query.to_ask for record in records], (), (template,)
+            ).astype(np.float64)
         seeks[template] = needs > 0.5
         # The row: accuracy where it claims to know, and the outcome of the gate.
         outcome, without = GateOutcome.of(records, seeks[template]), outcome_both_ways(records)[0]

@@ -258,9 +258,8 @@ class EvalSetting:
         if self.sides:
             ungated = replace(base, gate=None)
             below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
-            metered = LLMClient(llm, options.concurrency or 1)
-            gate = load_gate(options.gate_name, metered, load(options.examples))
-            return GateRouter(gate, metered, below, above)
+            client = LLMClient(llm, options.concurrency or 1)
+            return GateRouter(load_gate(options.gate_name, client, load(options.examples)), below, above)
         if self.way in MODES:
             return Pipeline(options, hub=hub, report=report)
         return make_baseline(self.way, options, baseline, hub=hub, report=report)

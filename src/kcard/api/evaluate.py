@@ -177,22 +177,21 @@ def _runner(
     """Return a runner that asks the questions of the run and passes the results to `store`."""
     from kcard.batching import questions_together
     from kcard.evaluation.runs.run import make_question
-    from kcard.evaluation.runs.runner import Recorder, Runner
+    from kcard.evaluation.runs.runner import Runner
     from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
     llm = make_llm(options.llm, options.temperature, endpoint_of(options, note))
-    if announcement := getattr(llm, "announcement", None):
-        note(announcement)
-    recorder = Recorder(llm)
+    if llm.announcement:
+        note(llm.announcement)
     return Runner(
         run,
         prepared.tasks,
         lambda task, item: make_question(task, item, prepared.shots),
-        _Answerers(prepared, recorder, hub, note),
-        recorder,
+        _Answerers(prepared, llm, hub, note),
+        llm,
         store,
-        questions_together(options.concurrency or recorder.concurrency),
+        questions_together(options.concurrency or llm.concurrency),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import system
 from kcard.config import user_file
-from kcard.errors import LLMError, UsageError
+from kcard.errors import KcardError, UsageError
 from kcard.evaluation.gates.analyses.analysis import make_record_row
 from kcard.evaluation.gates.outcome import METRICS, Metric
 from kcard.evaluation.runs.run import make_question
@@ -143,14 +143,16 @@ class Collection:
         """
         return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
 
-    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | LLMError]:
+    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | KcardError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
-        requests = [make_question(self._task, item, None) for item in items]
-        ways = zip(items, self._without.outcomes(requests), self._with.outcomes(requests), strict=True)
-        for item, without, with_ in ways:
-            if isinstance(without, LLMError):
+        without_cards, with_cards = (
+            pipeline.outcomes([make_question(self._task, item, None) for item in items])
+            for pipeline in (self._without, self._with)
+        )
+        for item, without, with_ in zip(items, without_cards, with_cards, strict=True):
+            if isinstance(without, KcardError):
                 yield without
-            elif isinstance(with_, LLMError):
+            elif isinstance(with_, KcardError):
                 yield with_
             else:
                 yield _RecordedQuestion(item, without, with_, self._metric)
@@ -308,7 +310,6 @@ def _evaluate_unchanged(
     import numpy as np
 
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
-    from kcard.gates.base import THRESHOLD
     from kcard.gates.registry import UNFITTED, gate_file, title
 
     if gate in system.names(UNFITTED):
@@ -316,8 +317,8 @@ def _evaluate_unchanged(
         if client is None and gate not in {"always", "never"}:
             raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
         unfitted: Gate = system.load(UNFITTED, gate)(client, ())
-        scores = np.asarray(unfitted.knows([record.question for record in records]), dtype=np.float64)
-        outcome = GateOutcome.of(records, scores < THRESHOLD)
+        scores = np.asarray(unfitted.knows([record.query.to_ask for record in records]), dtype=np.float64)
+        outcome = GateOutcome.of(records, scores < unfitted.threshold)
         return GateEvaluation(gate, outcome, GateRanking.of(records, scores), {})
     from kcard.evaluation.gates.calibration import score_fitted
     from kcard.gates import registry

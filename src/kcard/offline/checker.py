@@ -3,8 +3,7 @@
 The network reads the four windows of the evidence that share the most words with the claim. The claim gets the score of
 its best window: P(supports), times 0.4 if the window lacks one of its numbers (`grounded`), and again if another window
 contradicts it (`contradicted`). A claim of several sentences gets their mean; of more than 64, the mean of 64 evenly
-spaced ones. A sentence that occurs verbatim in the evidence scores 1. The checker implements `Judging`: it names
-the window that decided.
+spaced ones. A sentence that occurs verbatim in the evidence scores 1. It names the window that decided.
 """
 
 import functools
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from kcard.errors import ModelUnavailable
-from kcard.interfaces import Array, Pair, Verdict
+from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import file_digest
 from kcard.offline import minilm
 from kcard.offline.networks import Network, read_weights, token_row
@@ -142,17 +141,12 @@ MARGIN, SURE = 0.2, 0.9
 SUPPORTED, REFUTED = 0.5, 0.5
 
 
-@dataclass(frozen=True)
-class MiniLMChecker:
+class MiniLMChecker(Checker):
     """A checker whose scores depend on their pair alone."""
 
-    windows: int = 4
-    weights: Path = WEIGHTS
-
-    @property
-    def sha256(self) -> str:
-        """Digest that identifies these scores: of the encoder's and adapter's weights and `windows`."""
-        return weights_digest(self.weights, self.windows)
+    def __init__(self, windows: int = 4, weights: Path = WEIGHTS) -> None:
+        self.windows, self.weights = windows, weights
+        self.sha256 = weights_digest(weights, windows)
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Score how well the evidence supports the claims, shape (n,), in [0, 1]; 0 if either is empty.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import LLMError, ModelUnavailable
-from kcard.interfaces import Array
+from kcard.interfaces import LLM, Array
 from kcard.llms.parsing import from_logits, named_option
 from kcard.llms.prompts import NEED
 from kcard.offline.extract import Extract, extract, extract_all
@@ -267,7 +267,7 @@ UNREAD = {
 }  # kinds of requests whose passages are not read
 
 
-class EmbeddedLLM:
+class EmbeddedLLM(LLM):
     """A deterministic LLM without a temperature. Weights are loaded on first use.
 
     The window applies to the question alone: passages are read one by one, long ones in pieces.
@@ -275,7 +275,7 @@ class EmbeddedLLM:
 
     window = QUESTION_TOKENS
     concurrency = 4  # requests that are read together
-    deterministic = True
+    is_deterministic = True
 
     announcement = "LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason"
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
-from kcard.errors import HubError, LLMError
+from kcard.errors import HubError, KcardError
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pipeline import Pipeline, PreparedQuestion
+from kcard.integrators.pipeline import Pipeline
 from kcard.serve.schema import NoSuchModel, Overloaded
-from kcard.types import Answer, Reply
+from kcard.types import Answer, Question, Reply
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -84,23 +84,14 @@ def route_of(model: str, llm: str, default: Mode, cards: Iterable[str]) -> Route
 
 @dataclass(frozen=True)
 class PendingQuestion:
-    """A question to `complete` or `abandon` in the thread that prepared it."""
+    """A prepared question, to be completed in the thread that prepared it."""
 
     pipeline: Pipeline
-    question: str
-    prepared: PreparedQuestion
-
-    @property
-    def knowledge(self) -> Sequence[str]:
-        return self.prepared.gathered.knowledge
+    question: Question
 
     def complete(self, reply: Reply, seconds: float) -> Answer:
         """Make the answer from the LLM's reply, which took so many seconds."""
-        return self.pipeline.complete(self.question, self.prepared, reply, seconds)
-
-    def abandon(self) -> None:
-        """Forget the question."""
-        self.pipeline.abandon(self.question)
+        return self.pipeline.complete(self.question, reply, seconds)
 
 
 # A cache of answers; concurrent requests with equal questions share one computation.
@@ -201,7 +192,6 @@ class Batcher(Generic[BatchKey, Result]):
         answer: yields one result for each question, in order; called in the thread
         most: questions in a batch
         waiting: questions that may wait; further ones are refused
-        dropped: called in the thread with the result of a question whose client left during its batch
 
     A question whose client has left before its batch begins is not answered.
     """
@@ -211,9 +201,8 @@ class Batcher(Generic[BatchKey, Result]):
         answer: Callable[[BatchKey, Sequence[str]], Iterator[Result]],
         most: int = QUESTIONS,
         waiting: int = 256,
-        dropped: Callable[[Result], object] = lambda _: None,
     ) -> None:
-        self._answer, self._most, self._limit, self._dropped = answer, most, waiting, dropped
+        self._answer, self._most, self._limit = answer, most, waiting
         self._queue: deque[_Waiting[BatchKey]] = deque()
         self._lock = threading.Lock()
         self._running = False
@@ -275,11 +264,11 @@ class Batcher(Generic[BatchKey, Result]):
 
     def _settle(self, entry: "_Waiting[BatchKey]", result: "Result | None", error: Exception | None) -> None:
         def settle() -> None:
-            if error is None and entry.future.done():
-                self.post(self._dropped, result)
-            elif error is None:
+            if entry.future.done():  # the client has left
+                return
+            if error is None:
                 entry.future.set_result(result)
-            elif not entry.future.done():
+            else:
                 entry.future.set_exception(error)
 
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
@@ -328,20 +317,18 @@ class Pipelines:
         """
         self._current_cards()
         is_remote = self._has_search_cards or not set(self._options.evidence) <= {"own", "none"}
-        is_repeatable = getattr(self._direct.llm, "deterministic", False) and not is_remote
+        is_repeatable = self._direct.llm.is_deterministic and not is_remote
         return self._changes if is_repeatable else None
 
-    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
         """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
         return self._pipeline(route).outcomes(questions)
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | LLMError]:
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | KcardError]:
         """Prepare questions as Pipeline.prepared does."""
         pipeline = self._pipeline(route)
-        for question, prepared in zip(questions, pipeline.prepared(questions), strict=True):
-            yield (
-                prepared if isinstance(prepared, LLMError) else PendingQuestion(pipeline, question, prepared)
-            )
+        for prepared in pipeline.prepared(questions):
+            yield prepared if isinstance(prepared, KcardError) else PendingQuestion(pipeline, prepared)
 
     def _pipeline(self, route: Route) -> Pipeline:
         """Return the pipeline of a route. Raises UnknownCard for a card that was removed meanwhile."""
@@ -388,9 +375,9 @@ class BatchAnswerer(Protocol):
         """Return the names of the cards that are served now; called from other threads too."""
         ...
 
-    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]: ...
+    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]: ...
 
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | LLMError]: ...
+    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | KcardError]: ...
 
     def version(self) -> Hashable | None:
         """Return what answers depend on besides route and question, such as the cards; None where that is unknown.
@@ -424,10 +411,9 @@ class Service:
         self._cache = AnswerCache(cache)
         self._answerer, self._mode, self._timeout = answerer, mode, timeout
         self.upstream = upstream
-        self._batcher: Batcher[Route, Answer | PendingQuestion | LLMError] = Batcher(
+        self._batcher: Batcher[Route, Answer | PendingQuestion | KcardError] = Batcher(
             answerer.prepared if upstream else answerer.answers,
             waiting=waiting,
-            dropped=lambda result: result.abandon() if isinstance(result, PendingQuestion) else None,
         )
 
     @property
@@ -464,27 +450,13 @@ class Service:
     async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:
         """Gather knowledge for questions to an LLM that takes whole conversations. Raises what `answer` raises."""
 
-        def abandon_result(task: "asyncio.Task[Answer | PendingQuestion]") -> None:
-            if task.cancelled() or task.exception() is not None:
-                return
-            if isinstance(result := task.result(), PendingQuestion):
-                self.abandon(result)
-
-        tasks = [asyncio.ensure_future(self._submit(route, question)) for question in questions]
-        try:
-            async with asyncio.timeout(self._timeout):
-                results = await asyncio.gather(*tasks)
-        except BaseException:
-            # The other questions of the request may be ready already.
-            for task in tasks:
-                task.cancel()
-                task.add_done_callback(abandon_result)
-            raise
+        async with asyncio.timeout(self._timeout):
+            results = await asyncio.gather(*(self._submit(route, question) for question in questions))
         return [result for result in results if isinstance(result, PendingQuestion)]
 
     async def _submit(self, route: Route, question: str) -> Answer | PendingQuestion:
         result = await self._batcher.submit(route, question)
-        if isinstance(result, LLMError):
+        if isinstance(result, KcardError):
             raise result
         return result
 
@@ -494,10 +466,6 @@ class Service:
     async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the answer with its citations."""
         return await self._batcher.call(pending.complete, reply, seconds)
-
-    def abandon(self, pending: PendingQuestion) -> None:
-        """Forget a question that will not be completed."""
-        self._batcher.post(pending.abandon)
 
     async def close(self) -> None:
         self._batcher.close()

@@ -291,13 +291,15 @@ class RequestForwarder:
         pending: Sequence[PendingQuestion],
     ) -> None:
         self._handler, self._upstream, self._request, self._route = handler, upstream, request, route
-        self._model, self._knowledge = request.body.model, [question.knowledge for question in pending]
-        self._pending = list(pending)  # that have not ended
+        traces = [one.question.trace for one in pending]
+        self._model, self._knowledge = request.body.model, [trace.context.knowledge for trace in traces]
+        self._pending = pending
         self._headers: dict[str, str] = {}
         if pending:
-            prepared = [question.prepared for question in pending]
-            cards = (passage.card for one in prepared for passage in one.gathered.passages)
-            self._headers = trace_headers(cards, any(one.decision.fired for one in prepared))
+            cards = (passage.card for trace in traces for passage in trace.context.passages)
+            self._headers = trace_headers(
+                cards, any(t.decision is not None and t.decision.fired for t in traces)
+            )
         self._started = time.perf_counter()
 
     async def response(self) -> Response:
@@ -321,13 +323,10 @@ class RequestForwarder:
 
     async def _complete(self) -> dict[str, Any]:
         """Return the server's response with the field `kcard`."""
-        try:
-            payload = self._request.payload(self._knowledge)
-            response = await self._upstream.complete(payload, self._request.path)
-            texts = {at: self._request.text(choice) for at, choice in _numbered_choices(response)}
-            return {**response, "model": self._model, **await self._trace(texts, response.get("usage"))}
-        finally:
-            self._close()
+        payload = self._request.payload(self._knowledge)
+        response = await self._upstream.complete(payload, self._request.path)
+        texts = {at: self._request.text(choice) for at, choice in _numbered_choices(response)}
+        return {**response, "model": self._model, **await self._trace(texts, response.get("usage"))}
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         texts: defaultdict[int, str] = defaultdict(str)
@@ -349,8 +348,6 @@ class RequestForwarder:
             if not has_sent:
                 raise
             yield sse(error_body(error))
-        finally:
-            self._close()
 
     async def _trace(self, texts: Mapping[int, str], usage: Any) -> dict[str, Any]:
         """Complete the pending questions, count their tokens and return the field `kcard`; empty without questions."""
@@ -361,12 +358,11 @@ class RequestForwarder:
             return {}
         seconds = (time.perf_counter() - self._started) / len(self._pending)
         answers = []
-        for at in range(len(self._pending)):
+        for at, question in enumerate(self._pending):
             # The server counts the tokens of all prompts together: they are those of the first.
             read, wrote = (count if not at or count is None else 0 for count in tokens)
             reply = Reply(texts.get(at, ""), None, read, wrote)
-            answers.append(await self._handler.service.complete(self._pending[0], reply, seconds))
-            del self._pending[0]
+            answers.append(await self._handler.service.complete(question, reply, seconds))
         self._count([usage_of(answer) for answer in answers])
         return {"kcard": self._request.trace([answer.to_json() for answer in answers])}
 
@@ -377,12 +373,6 @@ class RequestForwarder:
         self._handler.count(
             self._route, {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
         )
-
-    def _close(self) -> None:
-        """Abandon the pending questions: the client may disconnect, and the server fail, before the end."""
-        for question in self._pending:
-            self._handler.service.abandon(question)
-        self._pending = []
 
 
 def _numbered_choices(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:

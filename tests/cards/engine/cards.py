@@ -74,4 +74,4 @@ def prefixed(folder: Path, name: str, seed: int) -> Card:
 def texts(
     pool: CardPool, names: list[str], sampling: Sampling = SAMPLED, questions: list[str] = QUESTIONS
 ) -> list[list[str]]:
-    return [[p.text for p in row] for row in pool.generate(questions, names, 2, sampling)]
+    return [[p.text for p in row] for row in pool.generate(questions, [names] * len(questions), 2, sampling)]

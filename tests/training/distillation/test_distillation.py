@@ -56,7 +56,9 @@ def options(reading_base: Path, study: Path) -> dict[str, Any]:
 
 def answers(card: Card) -> list[str]:
     questions = [question for _, question, _ in FACTS]
-    written = CardPool([card]).generate(questions, [card.name], 1, Sampling(temperature=0, tokens=8))
+    written = CardPool([card]).generate(
+        questions, [[card.name]] * len(questions), 1, Sampling(temperature=0, tokens=8)
+    )
     return [passages[0].text for passages in written]
 
 

@@ -1,0 +1,121 @@
+"""Questions as users write them, checked before anything is asked, and steps of which some questions may fail."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from string import ascii_uppercase
+from typing import Any, TypeVar
+
+from kcard.errors import KcardError, QuestionsFailed, UsageError
+from kcard.io import parse
+from kcard.types import Choice, Question
+
+__all__ = ["EXPECTED", "checked", "choices_of", "run_step"]
+
+T = TypeVar("T")
+
+
+def checked(question: str | Question) -> Question:
+    """Return the question; a plain text is converted.
+
+    Raises UsageError unless the text can be encoded in UTF-8, and there are no options or at least two, each with a
+    text and a letter of its own.
+    """
+    question = Question(question) if isinstance(question, str) else question
+    if not question.text.strip():
+        raise UsageError("the question is empty")
+    try:
+        question.text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the question {question.text[:60]!a} is not UTF-8 text: encode it as UTF-8"
+        ) from None
+    choices = question.choices
+    if len(choices) == 1:
+        raise UsageError(f"there is only one option, {choices[0].name!r}: give at least two, or none")
+    for choice in choices:
+        if not choice.name.strip() or not choice.description.strip():
+            raise UsageError(f"option {choice.name!r} is {choice.description!r}: give it a letter and a text")
+    letters = Counter(choice.name.casefold() for choice in choices)
+    for choice in choices:
+        if letters[choice.name.casefold()] > 1:
+            raise UsageError(
+                f"{letters[choice.name.casefold()]} options have the letter {choice.name!r}: give each its own"
+            )
+    return question
+
+
+# Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
+
+EXPECTED = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'
+LETTERED = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
+
+
+def choices_of(given: Any) -> tuple[Choice, ...]:
+    """Parse options: texts get the letters A, B, C ... unless each has its own; in an object the letters are the keys.
+
+    In a text, options are separated by semicolons; it may also be a list or an object in JSON, as in a cell of a
+    table. None, "" and an empty list give no options. Raises UsageError for anything else.
+    """
+    if isinstance(given, str):
+        text, given = given, [part for part in given.split(";") if part.strip()]
+        if text.lstrip()[:1] in {"[", "{"}:
+            with suppress(ValueError):  # a text that only begins like JSON
+                given = parse(text)
+    if isinstance(given, Mapping):
+        return tuple(Choice(*_texts(str(letter), text)) for letter, text in given.items())
+    if given is None:
+        return ()
+    if not isinstance(given, Sequence):
+        raise UsageError(f"choices are {given!r}: {EXPECTED}")
+    # Use the letters in the texts if all have one, else those of the alphabet.
+    texts = [_texts("", text)[1] for text in given]
+    matches = [LETTERED.fullmatch(text) for text in texts]
+    if texts and all(matches):
+        return tuple(Choice(match[1], match[2].strip()) for match in matches if match)
+    if len(texts) > len(ascii_uppercase):
+        raise UsageError(
+            f"there are {len(texts)} choices without letters: give at most {len(ascii_uppercase)}"
+        )
+    return tuple(Choice(letter, text) for letter, text in zip(ascii_uppercase, texts, strict=False))
+
+
+def _texts(letter: str, text: Any) -> tuple[str, str]:
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise UsageError(f"the choice {text!r} is not a text: {EXPECTED}")
+    return letter.strip(), str(text).strip()
+
+
+# A step for many questions, of which some may fail.
+
+
+def run_step(
+    step: Callable[[list[Question]], Sequence[T]], questions: Sequence[Question]
+) -> tuple[dict[Question, T], dict[Question, KcardError]]:
+    """Run a step and return its result for each question, or the error of each question that failed.
+
+    step  returns one result per question, in order. If it raises QuestionsFailed, it is run again without the questions
+          that this names; if it raises another error, for each half of the questions, so that one bad question does
+          not fail the others. The LLM is not asked again for what it replied (Question.trace)
+    """
+    results: dict[Question, T] = {}
+    failures: dict[Question, KcardError] = {}
+
+    def run(part: list[Question]) -> None:
+        if not part:
+            return
+        try:
+            results.update(zip(part, step(part), strict=True))
+        except KcardError as error:
+            named = error.failures if isinstance(error, QuestionsFailed) else {}
+            failures.update((question, named[question]) for question in part if question in named)
+            if len(part) == 1:
+                failures.setdefault(part[0], error)
+            elif rest := [question for question in part if question not in named]:
+                middle = len(rest) if len(rest) < len(part) else len(rest) // 2
+                run(rest[:middle])
+                run(rest[middle:])
+
+    run(list(questions))
+    return results, failures

@@ -160,7 +160,7 @@ def by_file(pipeline: "Pipeline", sample: Sequence[str]) -> tuple[float, list[st
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "answers.jsonl"
         started = time.perf_counter()
-        answer_file([{"question": question} for question in sample], output, pipeline.answers)
+        answer_file([{"question": question} for question in sample], output, pipeline.outcomes)
         seconds = time.perf_counter() - started
         return seconds, [json.loads(line)["answer"] for line in output.read_text("utf-8").splitlines()]
 

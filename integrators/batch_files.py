@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kcard.batching import QUESTIONS, batched, questions_together
+from kcard.batching import QUESTIONS, FailureStreak, batched, questions_together
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.integrators.options import AskOptions
@@ -95,7 +95,7 @@ def answer_file(
 ) -> QuestionTotals:
     """Write each row, its keys passed through in order, with its answer or an `error`.
 
-    answers  Pipeline.outcomes, or a function like it, which may also raise its error
+    answers  Pipeline.outcomes, or a function like it
     earlier  the rows that earlier_lines returned; of these only those with an `error` are asked again
     batch    the number of questions that `answers` gets at a time
 
@@ -183,7 +183,7 @@ def _write_answers(
     """
     lines, totals = list(earlier), QuestionTotals()
     failed = [i for i, line in enumerate(lines) if "error" in line]
-    streak, done = 0, len(lines) - len(failed)
+    streak, done = FailureStreak(give_up), len(lines) - len(failed)
     with closing(results([*failed, *range(len(lines), len(rows))])) as outcomes:
         for i, result in outcomes:
             line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
@@ -197,44 +197,21 @@ def _write_answers(
             if report:
                 report(done)
             is_question = not isinstance(_question(rows[i]), UsageError)
-            streak = streak + 1 if "error" in result and is_question else 0
-            if streak == give_up:
+            if streak.record("error" in result and is_question):
                 raise LLMError(
-                    f"stopped after {streak} consecutive failures; last error: {result['error']} "
+                    f"stopped after {give_up} consecutive failures; last error: {result['error']} "
                     f"(the answers so far are in {output}; continue with --resume)"
                 )
     return totals
 
 
 def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
-    """Yield the answer to each row, or its `error`.
-
-    If `answers` raises, the rest is split in halves, so that one bad question does not fail the others.
-    """
-    results: Iterator[JsonAnswer | KcardError] | None = None
-    for n, row in enumerate(rows):
-        question = _question(row)
-        if isinstance(question, UsageError):
-            yield _failed(question)
-            continue
-        try:
-            if results is None:
-                questions = [_question(r) for r in rows[n:]]
-                results = iter(answers([q for q in questions if not isinstance(q, UsageError)]))
-            result = next(results)
-        except KcardError as error:
-            if len(rows) == 1:
-                yield _failed(error)
-                return
-            rest = rows[n:]
-            for half in batched(rest, -(-len(rest) // 2)):
-                yield from _answered_rows(half, answers)
-            return
-        yield _failed(result) if isinstance(result, KcardError) else result.to_json()
-
-
-def _failed(error: KcardError) -> Row:
-    return {"error": str(error)}
+    """Yield the answer to each row, or its `error`."""
+    questions = [_question(row) for row in rows]
+    outcomes = iter(answers([question for question in questions if not isinstance(question, UsageError)]))
+    for question in questions:
+        outcome = question if isinstance(question, UsageError) else next(outcomes)
+        yield {"error": str(outcome)} if isinstance(outcome, KcardError) else outcome.to_json()
 
 
 def _question(row: Row) -> str | Question | UsageError:

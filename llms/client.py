@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kcard.batching import batched, in_order
+from kcard.batching import FailureStreak, batched, in_order
 from kcard.errors import LLMError, one_line
 from kcard.interfaces import LLM, replies
 from kcard.llms.parsing import named_option
@@ -243,12 +243,11 @@ def _give_up_after_failures(
     ask: Callable[[Sequence[Request]], Iterator[tuple[Request, Reply | LLMError]]],
 ) -> Iterator[tuple[Request, Reply | LLMError]]:
     """Yield replies; skip the rest after GIVE_UP consecutive failures, since an endpoint that is down takes hours."""
-    streak = 0
+    streak = FailureStreak(GIVE_UP)
     for done, (request, reply) in enumerate(ask(requests), 1):
         yield request, reply
-        streak = streak + 1 if isinstance(reply, LLMError) else 0
-        if streak == GIVE_UP:
-            reason = f"skipped after {streak} consecutive failures; last error: {reply}"
+        if streak.record(isinstance(reply, LLMError)):
+            reason = f"skipped after {GIVE_UP} consecutive failures; last error: {reply}"
             yield from ((left, LLMError(reason)) for left in requests[done:])
             return
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, cast
 
-from kcard.batching import batched, in_order
+from kcard.batching import FailureStreak, batched, in_order
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.interfaces import LLM, Checker, Pair, Reader
 from kcard.io import append_rows, build
@@ -371,15 +371,15 @@ def ask(
     Each reply is written to disk as soon as it arrives.
     """
     missing = [assignment for assignment in requests if replies.row(assignment) is None]
-    before, failed, refused_in_row, failed_in_row, why = len(requests) - len(missing), 0, 0, 0, ""
+    before, failed, why = len(requests) - len(missing), 0, ""
+    failures, refusals = FailureStreak(FAILED), FailureStreak(REFUSED)
     for done, error in enumerate(_request_all(missing, llm, replies, concurrency), 1):
-        if error is None:
-            refused_in_row = failed_in_row = 0
-        else:
+        refusals.record(error is not None)
+        if not isinstance(error, RequestRefused):
+            failures.record(error is not None)
+        if error is not None:
             failed, why = failed + 1, str(error)
-            refused_in_row += 1
-            failed_in_row += not isinstance(error, RequestRefused)
-            if failed_in_row == FAILED or refused_in_row == REFUSED:
+            if failures.is_over or refusals.is_over:
                 raise error
         if progress:
             progress(before + done, len(requests))

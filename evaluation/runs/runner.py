@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kcard.batching import QUESTIONS, batched
+from kcard.batching import QUESTIONS, FailureStreak, batched
 from kcard.errors import KcardError, LLMError, one_line
 from kcard.evaluation.metrics import accuracy, exact_match, f1, substring
 from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run
@@ -123,16 +123,17 @@ class Runner:
         A question that fails becomes a result with its error. After GIVE_UP consecutive failures, the remaining
         questions are skipped: they become failed results too, which resuming the run asks again.
         """
-        done, streak = 0, 0
+        done, streak = 0, FailureStreak(GIVE_UP)
         for task, setting, questions in self._batches(missing):
             results: Iterator[EvalResult]
-            if streak >= GIVE_UP:
+            if streak.is_over:
                 results = (make_failed_result(task, setting, item, SKIPPED, ()) for _, item in questions)
             else:
                 results = self._answer_each(task, setting, questions)
             for result in results:
                 self.store.append(self.run, [result])
-                done, streak = done + 1, streak + 1 if result.error else 0
+                done += 1
+                streak.record(bool(result.error))
                 if report:
                     report(done)
 

@@ -1,4 +1,4 @@
-"""Batches of items, and threads that process items in order."""
+"""Batches of items, threads that process items in order, and when to give up."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 __all__ = [
     "QUESTIONS",
+    "FailureStreak",
     "alike",
     "batched",
     "by_length",
@@ -70,6 +71,25 @@ def by_tokens(lengths: Sequence[int], tokens: int, width: int = 1) -> Iterator[l
 def padded(length: int, width: int) -> int:
     """Return the next multiple of `width`."""
     return -(-length // width) * width
+
+
+class FailureStreak:
+    """Counts consecutive failures: an endpoint that is down would otherwise fail for hours, once for each question.
+
+    is_over  whether `limit` failures in a row were recorded
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.length = limit, 0
+
+    def record(self, failed: bool) -> bool:
+        """Record an outcome; return whether the limit is reached now."""
+        self.length = self.length + 1 if failed else 0
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self.length >= self.limit
 
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from kcard.errors import LLMError
 from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, make_question, sample_ids
 from kcard.evaluation.runs.runner import GIVE_UP, Runner
 from kcard.evaluation.tasks.base import Item, TaskData
-from kcard.integrators.pipeline import Pipeline
+from kcard.integrators.baselines import BaselineAnswerer, GenRead, JointReading
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.client import LLMClient
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
@@ -87,12 +87,12 @@ def test_every_question_has_a_result_under_each_setting_in_order() -> None:
 
 
 class Steps(LLM):
-    """Needs more, then fails; its prompts can be shown."""
+    """Writes a document, then fails; its prompts can be shown."""
 
     def reply(self, request: Request) -> Reply:
         if request.kind == "answer":
             raise LLMError("the endpoint is down")
-        return Reply("Yes", 1.0, 3, 1)
+        return Reply("a text", None, 3, 1)
 
     def prompt(self, request: Request) -> str:
         return f"{request.kind}: {request.question}"
@@ -100,12 +100,13 @@ class Steps(LLM):
 
 def test_the_requests_of_a_question_are_stored_with_it_as_they_were_sent_failed_ones_too() -> None:
     run, store, _ = runner(items(1))
-    pipeline = Pipeline(mode="direct", gate="self-ask", llm=Steps())
-    replace(run, llm=Steps(), answerer=lambda _: pipeline).ask(list(run.run.plan.keys()))
+    llm = Steps()
+    genread = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading())
+    replace(run, llm=llm, answerer=lambda _: genread).ask(list(run.run.plan.keys()))
     (result,) = store.results
     assert result.error == "the endpoint is down"
     assert [(c.kind, c.prompt, c.reply, c.tokens_in, c.error) for c in result.calls] == [
-        ("need", "need: question 0", "Yes", 3, ""),
+        ("document", "document: question 0", "a text", 3, ""),
         ("answer", "answer: question 0", "", None, "the endpoint is down"),
     ]
 

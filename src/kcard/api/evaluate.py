@@ -102,7 +102,7 @@ def ask_on_cluster(
     If a worker fails, its questions get results with the error; after GIVE_UP batches without an answer the rest is
     skipped. Raises UsageError for an LLM that is an object, and ClusterError.
     """
-    from kcard.batching import batched, questions_together
+    from kcard.batching import FailureStreak, batched, questions_together
     from kcard.evaluation.runs.run import EvalResult
     from kcard.evaluation.runs.runner import SKIPPED, make_failed_result
     from kcard.io import build, parse
@@ -125,7 +125,7 @@ def ask_on_cluster(
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
     # Store the results of each batch as it arrives.
-    left, streak = dict.fromkeys(missing), 0
+    left, streak = dict.fromkeys(missing), FailureStreak(GIVE_UP)
     with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:
             results = [build(EvalResult, parse(text)) for text in outcome.get("result", ())]
@@ -134,8 +134,7 @@ def ask_on_cluster(
             for key in chunks[nth]:
                 del left[key]
             report(len(missing) - len(left))
-            streak = streak + 1 if all(result.error for result in results) else 0
-            if streak == GIVE_UP:
+            if streak.record(all(result.error for result in results)):
                 break
     storage.append(run, [failure(key, SKIPPED) for key in left])
 

@@ -1,0 +1,53 @@
+"""A step for many questions is run again for those that did not fail, with as few repetitions as possible."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
+from kcard.questions import run_step
+from kcard.types import Question
+from tests.fakes import questions
+
+
+class Step:
+    """Shouts; fails on some questions, and names them if it `names` what failed."""
+
+    def __init__(self, fails: Sequence[str], names: bool) -> None:
+        self.fails, self.names, self.sizes = set(fails), names, list[int]()
+
+    def __call__(self, questions: Sequence[Question]) -> list[str]:
+        self.sizes.append(len(questions))
+        failures: dict[Question, LLMError] = {
+            q: LLMError(f"no {q.text}") for q in questions if q.text in self.fails
+        }
+        if failures:
+            raise QuestionsFailed(failures) if self.names else UsageError("one of them is bad")
+        return [q.text.upper() for q in questions]
+
+
+@pytest.mark.parametrize(("names", "most"), [(True, 2), (False, 21)])
+def test_one_bad_question_of_a_thousand_fails_alone_and_costs_few_runs(names: bool, most: int) -> None:
+    step, asked = Step(["q700"], names), questions(*(f"q{n}" for n in range(1000)))
+    results, failures = run_step(step, asked)
+    assert len(results) == 999
+    assert results[asked[0]] == "Q0"
+    assert [str(failures[asked[700]])] == ["no q700" if names else "one of them is bad"]
+    assert len(step.sizes) <= most
+
+
+def test_where_all_fail_each_has_its_error() -> None:
+    for names in (True, False):
+        results, failures = run_step(Step(["a", "b", "c"], names), questions("a", "b", "c"))
+        assert results == {}
+        assert len(failures) == 3
+        assert all(isinstance(error, KcardError) for error in failures.values())
+
+
+def test_an_error_of_another_library_passes() -> None:
+    def broken(_: Sequence[Question]) -> list[str]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_step(broken, questions("a", "b"))
+    assert run_step(broken, []) == ({}, {})

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kcard import system
 from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write_passages
 from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.interfaces import Array
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 
-# The kinds of cards: the files and the loader of each. A new kind is one row of KINDS.
+# The kinds of cards: the files and the loader of each. Further kinds are registered under `kcard.card_kinds`.
 #
 # Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 
@@ -74,6 +75,7 @@ GRAPH, SEARCH, REFERENCE = "graph.tsv", "search.json", "reference.json"
 ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
 INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
 
+GROUP = "kcard.card_kinds"
 KINDS: Mapping[str, Kind] = {
     "full": Kind(WHOLE, "kcard.cards.generators.external:load_model_of_card"),
     "lora": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
@@ -87,13 +89,17 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(manifest: Manifest) -> Kind:
-    """Return the card's kind. Raises CardError if this version does not know it."""
-    if manifest.kind not in KINDS:
-        kinds = ", ".join(sorted(KINDS))
+    """Return the card's kind. Raises CardError if neither this version nor an installed package knows it."""
+    if manifest.kind in KINDS:
+        return KINDS[manifest.kind]
+    further = system.names(GROUP)
+    if manifest.kind not in further:
         raise CardError(
-            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows {kinds}"
+            f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows "
+            f"{', '.join(sorted({*KINDS, *further}))}"
         )
-    return KINDS[manifest.kind]
+    kind: Kind = system.load(GROUP, manifest.kind)
+    return kind
 
 
 README = "README.md"

@@ -155,7 +155,9 @@ def world(
     say(f"{name}: the memory knows {sum(knows)} facts, {time.monotonic() - begun:.0f} s")
     with remembering(memory):
         records = recorded(facts, documents, EmbeddedLLM())
-        result = calibrate(records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, report=say)
+        result = calibrate(
+            records, budget=args.budget, llm=EmbeddedLLM(), seed=args.seed, on_event=lambda e: say(e.message)
+        )
     if args.output:
         keep_result(result, records, args.output / name)
     report = {"world": name, "card": args.kind, "memory": args.memory, **calibration_data(result.comparison)}

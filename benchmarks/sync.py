@@ -29,7 +29,8 @@ import kcard
 from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask_card, ignore_progress, score_recall
+from kcard.evaluation.recall import ask_card, score_recall
+from kcard.events import ignore
 from kcard.offline import incremental_update as incremental
 
 A_FILE = 10
@@ -221,7 +222,7 @@ def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     card = Card.open(folder)
     model_card = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
-    texts = [[row[0].text] for row in ask_card(model_card, questions, 0, "cpu", ignore_progress)]
+    texts = [[row[0].text] for row in ask_card(model_card, questions, 0, "cpu", ignore)]
     hits = score_recall(questions, texts)
     return f"{sum(hits) / max(1, len(hits)):.2f} of {len(hits)}"
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from kcard import system
 from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write_passages
 from kcard.errors import CardError, DamagedCard, UsageError
+from kcard.events import OnEvent, ignore
 from kcard.interfaces import Array
 from kcard.io import parse, write_text
 from kcard.manifest import MANIFEST, Manifest, check_files, check_profile, seal
@@ -207,12 +208,12 @@ def finish(
     manifest: Manifest,
     passages: Iterable[Source],
     hashed: Mapping[str, Source] | None = None,
-    report: Callable[[int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Card:
     """Write the passages, with their index or as hashes, and README.md, then seal the folder, which makes it a card.
 
     hashed  locations of passages known only by digest; for cards that ship hashes
-    report  called with the number of passages embedded, for a card that is searched in English
+    on_event  called with the number of passages embedded (kind index), for a card that is searched in English
 
     The manifest of an earlier sealing is removed first, so that an interrupted call leaves no card rather than a wrong
     one. Raises CardError if the kind's model files are missing.
@@ -222,7 +223,7 @@ def finish(
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
-    indexing = Indexing(stemmer_of(manifest.language), dense, report)
+    indexing = Indexing(stemmer_of(manifest.language), dense, on_event)
     write_passages(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)
     write_text(folder / README, readme(manifest))

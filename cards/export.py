@@ -15,6 +15,7 @@ from kcard.cards.hugging_face import COMPANIONS, INDEX, SAFE, refuse_code
 from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
 from kcard.cards.models.prompting import VOCABULARY, prompt_ids
 from kcard.errors import CardError, ModelUnavailable, UsageError
+from kcard.events import OnEvent, note
 from kcard.io import parse
 from kcard.manifest import MANIFEST, Base, file_digest
 from kcard.offline.opt import BASE, base_folder
@@ -496,14 +497,14 @@ def check_together(cards: Sequence[ExportableCard], engine: Engine) -> None:
 MAX_LORAS = 8  # adapters per batch; further cards take turns
 
 
-def write_vllm(cards: Sequence[ExportableCard], folder: Path, report: Callable[[str], None]) -> list[str]:
+def write_vllm(cards: Sequence[ExportableCard], folder: Path, on_event: OnEvent) -> list[str]:
     """Write the cards' weights and the tokenizer into `folder`; return the command that starts vLLM there."""
     # The weights: adapters, or one whole model.
     for card in cards:
         if card.adapter is not None:
             copy_adapter(card.card, folder / "adapters" / card.name, card.base_argument)
         elif card.merged:
-            report(f"merging {card.name} into its base {card.base.name}")
+            on_event(note(f"merging {card.name} into its base {card.base.name}"))
             merge(card.card, folder / "model")
         else:
             copy_model(card.card.folder, folder / "model")

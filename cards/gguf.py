@@ -6,7 +6,7 @@ llama.cpp's converters match the version that will read the files, so kcard runs
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from kcard.cards.export import ExportableCard, PeftAdapter, copy_adapter, copy_model, merge
 from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
+from kcard.events import OnEvent, note
 
 __all__ = ["Converter", "architecture", "check_adapter", "check_model", "write_gguf"]
 
@@ -133,7 +134,7 @@ def write_gguf(
     folder: Path,
     converter: Converter,
     base: str | None,
-    report: Callable[[str], None],
+    on_event: OnEvent,
 ) -> list[str]:
     """Write the GGUF files of the cards into `folder`; return the command that starts llama.cpp's server there.
 
@@ -147,13 +148,13 @@ def write_gguf(
         if first.adapter is None:
             source = Path(scratch) / "model"
             if first.merged:
-                report(f"merging {first.name} into its base {first.base.name}")
+                on_event(note(f"merging {first.name} into its base {first.base.name}"))
                 merge(first.card, source)
             else:
                 copy_model(first.card.folder, source)
-            _write_model(first, source, folder / LLAMA_CPP_MODEL, converter, report)
+            _write_model(first, source, folder / LLAMA_CPP_MODEL, converter, on_event)
             return ["llama-server", "-m", f"./{LLAMA_CPP_MODEL}"]
-        model = _write_adapters(cards, folder, Path(scratch), converter, base, report)
+        model = _write_adapters(cards, folder, Path(scratch), converter, base, on_event)
     adapters = [word for card in cards for word in ("--lora", f"./{card.name}.gguf")]
     # Each request names its card. The server's prompt cache ignores adapters and would reuse one card's keys and values
     # for another card with the same prompt, so it is disabled.
@@ -166,7 +167,7 @@ def _write_adapters(
     scratch: Path,
     converter: Converter,
     base: str | None,
-    report: Callable[[str], None],
+    on_event: OnEvent,
 ) -> str:
     """Write a GGUF file for each adapter, and for the base unless given; return the base's file."""
     first = cards[0]
@@ -180,7 +181,7 @@ def _write_adapters(
         )
     if base is None:
         Loader().check_digest(first.card)
-        _write_model(first, files, folder / BASE, converter, report)
+        _write_model(first, files, folder / BASE, converter, on_event)
         model = folder / BASE
     else:
         model = Path(base).expanduser().absolute()
@@ -190,7 +191,7 @@ def _write_adapters(
     for card in cards:
         if card.adapter is None:
             continue
-        report(f"converting {card.name}")
+        on_event(note(f"converting {card.name}"))
         copy_adapter(card.card, scratch / card.name, card.base.name)
         converter.adapter(scratch / card.name, files, folder / f"{card.name}.gguf")
         check_adapter(folder / f"{card.name}.gguf", card.adapter, model)
@@ -198,9 +199,9 @@ def _write_adapters(
 
 
 def _write_model(
-    card: ExportableCard, source: Path, target: Path, converter: Converter, report: Callable[[str], None]
+    card: ExportableCard, source: Path, target: Path, converter: Converter, on_event: OnEvent
 ) -> None:
-    report(f"converting {card.base.name if card.adapter is not None else card.name}")
+    on_event(note(f"converting {card.base.name if card.adapter is not None else card.name}"))
     small = sum(path.stat().st_size for path in source.glob("*.safetensors")) < 4 * SMALL
     converter.model(source, target, small)
     tokenizer = Loader().tokenizer(card.card)

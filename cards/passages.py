@@ -13,7 +13,7 @@ import functools
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from kcard.batching import batched
 from kcard.errors import CardError, DamagedCard
+from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import Array
 from kcard.io import parse, replacing
 from kcard.manifest import check_counts, file_digest
@@ -94,18 +95,15 @@ AT_ONCE = 1024  # passages embedded per batch
 ROWS = 16_384  # passages compared per batch
 
 
-def write_dense(
-    texts: Iterable[str], count: int, folder: Path, report: Callable[[int], None] | None = None
-) -> None:
-    """Embed `count` texts into the folder of an index. `report` is called with the number done."""
+def write_dense(texts: Iterable[str], count: int, folder: Path, on_event: OnEvent = ignore) -> None:
+    """Embed `count` texts into the folder of an index. `on_event` is called with the number done."""
     shape = (count, static.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
     for part in batched(texts, AT_ONCE):
         vectors[done : done + len(part)] = np.rint(static.embed(part) * SCALE)
         done += len(part)
-        if report:
-            report(done)
+        on_event(Event("index", "passages embedded", done, count))
     vectors.flush()
     record = {"encoder": static.NAME, "sha256": static.digest()}
     (folder / ENCODER).write_text(json.dumps(record) + "\n", encoding="utf-8")
@@ -227,12 +225,12 @@ class Indexing:
 
     stemmer  Snowball stemmer for comparing words (kcard.text); None: words as they are
     dense    whether to embed passages too (kcard.offline.static_embeddings covers English only)
-    report   called with the number of passages embedded
+    on_event called with the number of passages embedded
     """
 
     stemmer: str | None = None
     dense: bool = False
-    report: Callable[[int], None] | None = None
+    on_event: OnEvent = ignore
 
 
 def write_passages(
@@ -266,7 +264,7 @@ def write_passages(
         written = Passages(path)
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
         if indexing.dense:
-            write_dense(_Texts(written), len(written), folder / INDEX, indexing.report)
+            write_dense(_Texts(written), len(written), folder / INDEX, indexing.on_event)
         (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UnknownCard, one_line
+from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Generator
 from kcard.types import Choice, Passage, Question, Sampling
 
@@ -43,13 +44,13 @@ def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
 class LargeModelScheduler:
     """Runs large models one after the other.
 
-    progress  see CardPool
+    on_event  see CardPool
     broken    cards that can't be read, and why
     """
 
     cards: CardSet
     models: Loader
-    progress: Callable[[int, int], object] | None = None
+    on_event: OnEvent = ignore
     broken: dict[str, CardError] = field(default_factory=dict)
     _sizes: dict[Path, int] = field(default_factory=dict)
     _unbatched: set[str] = field(default_factory=set)
@@ -133,8 +134,8 @@ class LargeModelScheduler:
         self._report(len(order), len(order))
 
     def _report(self, done: int, total: int) -> None:
-        if self.progress is not None and total:
-            self.progress(done, total)
+        if total:
+            self.on_event(Event("cards", done=done, total=total))
 
     def _full_cards(self, names: "Iterable[str]") -> list[str]:
         """Return the cards that have whole models of their own."""
@@ -225,7 +226,7 @@ class CardPool(Generator):
     memory  bytes for the weights of cards; None: half of the device's memory. The least recently used cards are
             evicted, and loaded again on their next use
     loader  holds the models, for pools that share them; its device, rows and memory then apply
-    progress  called with the numbers of finished and of all cards, where cards take turns
+    on_event  called with the number of cards that have generated (kind cards), where cards take turns
 
     `models` and `scheduler` are the loader and the scheduler in use.
     """
@@ -238,13 +239,13 @@ class CardPool(Generator):
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
         loader: Loader | None = None,
-        progress: Callable[[int, int], object] | None = None,
+        on_event: OnEvent = ignore,
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
         self.cards = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self.models = loader or Loader(device=device, rows=rows, memory=memory)
         self.models.llm = llm
-        self.scheduler = LargeModelScheduler(self._cards, self.models, progress)
+        self.scheduler = LargeModelScheduler(self._cards, self.models, on_event)
         self._vllm = VllmCards(self.scheduler, self.models)
         self._reported: set[str] = set()  # broken cards that the user was told of
 

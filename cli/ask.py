@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from kcard.cli.options import command_for
-from kcard.cli.output import console, echo, late_counter, note, notice, print_json, resumable, worded_counter
+from kcard.cli.output import console, echo, note, notice, print_json, progress, resumable, show_note
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
+from kcard.events import Event, OnEvent
 from kcard.integrators.options import AskOptions
 from kcard.questions import checked, choices_of
 from kcard.text import split_sentences
@@ -238,7 +239,7 @@ def ask(
     listed = choices_of(choices[0] if choices and len(choices) == 1 else choices)
     checked_question = checked(Question(question, listed))
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
-    pipeline = _pipeline(options)
+    pipeline = _pipeline(options, show_note)
     answer: Answer = (
         _print_stream(pipeline, checked_question) if streamed else pipeline([checked_question])[0]
     )
@@ -250,12 +251,12 @@ def ask(
         show(answer, trace, streamed)
 
 
-def _pipeline(options: AskOptions, progress: Callable[[int, int], object] | None = None) -> "Pipeline":
+def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
-    pipeline = Pipeline(options, report=notice, progress=progress)
-    if announcement := getattr(pipeline.llm, "announcement", None):
-        notice(announcement)
+    pipeline = Pipeline(options, on_event=on_event)
+    if pipeline.llm.announcement:
+        notice(pipeline.llm.announcement)
     return pipeline
 
 
@@ -286,9 +287,9 @@ def _ask_file(
     from kcard.integrators.batch_files import answer_file, ask_on_cluster, earlier_lines, read_questions
 
     if cluster is not None:
-        with resumable("answers", target), late_counter("asking") as report:
+        with resumable("answers", target), progress() as on_event:
             count, totals = ask_on_cluster(
-                source, target, options, cluster=cluster, resume=resume, batch=batch, report=report
+                source, target, options, cluster=cluster, resume=resume, batch=batch, on_event=on_event
             )
         answered = count - totals.failed
     else:
@@ -298,31 +299,27 @@ def _ask_file(
         done = sum("error" not in line for line in earlier)
         if done:
             note(f"{done} of {count} questions are already answered")
-        progress = _BatchProgress()
-        pipeline = _pipeline(options, progress.cards)
-        size = batch or pipeline.batch
-        with resumable("answers", target), worded_counter("asking", count) as progress.update:
-            totals = answer_file(rows, target, pipeline.outcomes, progress.answered, earlier, size)
+        with resumable("answers", target), progress(notice) as show:
+            done_now = done
+
+            def on_event(event: Event) -> None:
+                """Show questions and, where cards take turns, the cards that have generated, in one bar."""
+                nonlocal done_now
+                if event.kind == "cards":
+                    words = f"{event.done} of {event.total} cards have generated"
+                    event = Event("asking", words, done_now, count)
+                elif event.kind == "asking":
+                    done_now = event.done
+                show(event)
+
+            pipeline = _pipeline(options, on_event)
+            size = batch or pipeline.batch
+            totals = answer_file(rows, target, pipeline.outcomes, on_event, earlier, size)
         answered = done + totals.answered
     tokens = f", {totals.tokens_in} + {totals.tokens_out} tokens" if totals.tokens_in else ""
     note(f"{answered} of {count} questions answered: {target} ({totals.calls} LLM calls{tokens})")
     if totals.failed:
         sys.exit(1)
-
-
-@dataclass
-class _BatchProgress:
-    """Progress of a batch: questions answered and, where cards take turns, cards that have generated."""
-
-    update: Callable[[int, str], object] = lambda *_: None
-    done: int = 0
-
-    def answered(self, done: int) -> None:
-        self.done = done
-        self.update(done, "")
-
-    def cards(self, done: int, total: int) -> None:
-        self.update(self.done, f"{done} of {total} cards have generated")
 
 
 def register(app: typer.Typer) -> None:

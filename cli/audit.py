@@ -20,7 +20,6 @@ from kcard.cli.output import (
     console,
     echo,
     interval,
-    late_counter,
     note,
     print_json,
     progress,
@@ -96,8 +95,8 @@ def audit(
 
     local = Hub()
     target = find_published_target(cards[0], local)
-    with progress() as report:
-        result = audit_card(target, **values, hub=local, report=report)
+    with progress() as on_event:
+        result = audit_card(target, **values, hub=local, on_event=on_event)
 
     # Whether the hub stores the audit, and whether it puts the card in quarantine.
     reference = target.reference
@@ -121,8 +120,8 @@ def _audit_unverified(hub: str, values: dict[str, Any], memory: str, minutes: fl
 
     done = failed = 0
     limits: dict[str, Any] = {"questions": values["limit"], "memory": memory, "minutes": minutes}
-    with late_counter("measuring") as report:
-        for outcome in audit_unverified(hub, evidence=values["evidence"], report=report, **limits):
+    with progress() as on_event:
+        for outcome in audit_unverified(hub, evidence=values["evidence"], on_event=on_event, **limits):
             done, failed = done + 1, failed + (outcome.error is not None)
             if as_json:
                 print_json(as_data(outcome))
@@ -148,8 +147,8 @@ def _audit_several(
     from kcard.evaluation.records import Audit
 
     interruptible = nullcontext() if values["output"] is None else resumable("audits", values["output"])
-    with interruptible, late_counter("auditing") as report:
-        rows = audit_many(cards, resume=resume, cluster=cluster, progress=report, **values)
+    with interruptible, progress() as on_event:
+        rows = audit_many(cards, resume=resume, cluster=cluster, on_event=on_event, **values)
     summary = table("card", "queries", "faithfulness", "factuality", "covered", right={"queries"})
     for row in rows:
         if as_json:

@@ -11,9 +11,10 @@ from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, late_counter, note, notice, print_json, table
+from kcard.cli.output import Json, console, echo, note, notice, print_json, progress, table
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
+from kcard.events import Event
 from kcard.integrators.options import AskOptions, BaselineOptions
 
 if TYPE_CHECKING:
@@ -108,17 +109,23 @@ def evaluate(
     has_run = resume is not None or rerun is not None
     run_numbers: list[int] = []
     try:
-        with late_counter("asking") as progress:
-            reporter = api.EvaluationListener(notice, lambda run: run_numbers.append(run.number), progress)
+        with progress(notice) as show_progress:
+
+            def on_event(event: Event) -> None:
+                if event.kind == "run":
+                    run_numbers.append(event.done)
+                else:
+                    show_progress(event)
+
             if has_run and (excess := sorted(set(typed) - {"path"})):
                 name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
             if resume is not None:
-                evaluation = api.resume(resume, listener=reporter, cluster=cluster, **typed)
+                evaluation = api.resume(resume, on_event=on_event, cluster=cluster, **typed)
             elif rerun is not None:
-                evaluation = api.rerun(rerun, listener=reporter, cluster=cluster, **typed)
+                evaluation = api.rerun(rerun, on_event=on_event, cluster=cluster, **typed)
             else:
-                evaluation = api.evaluate(**{"tasks": (), **typed}, listener=reporter, cluster=cluster)
+                evaluation = api.evaluate(**{"tasks": (), **typed}, on_event=on_event, cluster=cluster)
     except KeyboardInterrupt:
         if not run_numbers:
             raise

@@ -13,12 +13,12 @@ from kcard.cli.output import (
     Json,
     console,
     interval,
-    late_counter,
     note,
     notice,
     print_json,
     progress,
     resumable,
+    show_note,
     table,
 )
 from kcard.errors import UsageError
@@ -39,8 +39,8 @@ def exam(
     from kcard.evaluation.target import find_target
 
     target = find_target(values["card"], values["corpus"], values["field"])
-    with progress() as report:
-        result = examine_card(**values | {"card": target}, report=report)
+    with progress() as on_event:
+        result = examine_card(**values | {"card": target}, on_event=on_event)
     if values["output"] is None and target.reference is None and has_fewer_questions(target, result):
         note(
             f"{result.card} keeps its earlier exam, which has more questions; save this one with --output FILE"
@@ -143,10 +143,8 @@ def check(
             raise UsageError("--text goes with one claim: --input brings its own texts")
         from kcard.api.check import check_file
 
-        with resumable("scores", output), late_counter("checking") as report:
-            totals = check_file(
-                input_, output, evidence or (), resume=resume, **values, report=report, note=notice
-            )
+        with resumable("scores", output), progress(notice) as on_event:
+            totals = check_file(input_, output, evidence or (), resume=resume, **values, on_event=on_event)
         before = f", {totals.earlier} of them before" if totals.earlier else ""
         note(f"{totals.claims} claims scored{before}: {output}")
         return
@@ -156,7 +154,7 @@ def check(
         raise UsageError("--resume needs --input and --output")
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: --evidence FILE, FOLDER or NAME, or --text TEXT")
-    result = check_claim(claim, evidence, texts=texts, **values, report=notice)
+    result = check_claim(claim, evidence, texts=texts, **values, on_event=show_note)
     if json_:
         print_json(result.to_json())
         return

@@ -15,13 +15,13 @@ from kcard.cli.options import command_for, parse_key_values
 from kcard.cli.output import (
     Json,
     console,
-    counter,
     echo,
-    late_counter,
     note,
     notice,
     print_json,
+    progress,
     resumable,
+    show_note,
     table,
 )
 from kcard.integrators.options import AskOptions
@@ -51,7 +51,7 @@ def calibrate(
         from kcard.evaluation.gates.calibration import require_matplotlib
 
         require_matplotlib()
-    result = compare_gates(**values, report=lambda name: note(f"comparing {name}"))
+    result = compare_gates(**values, on_event=lambda event: note(event.message) if event.is_note else None)
     from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
     if plot is not None:
@@ -135,9 +135,9 @@ def analyse(
         from kcard.evaluation.plots import new_figure
 
         new_figure()
-    with late_counter("steps") as report:
+    with progress() as on_event:
         analysis = analyse_records(
-            **values | {"settings": parse_key_values(values["settings"])}, report=report
+            **values | {"settings": parse_key_values(values["settings"])}, on_event=on_event
         )
     if plot is not None:
         from kcard.evaluation.plots import draw_chart, write_figure
@@ -208,14 +208,14 @@ def collect(
     from kcard.api.gates import Collection
 
     run: dict[str, Any] = {"questions": questions, "task": task, "metric": metric, "resume": resume}
-    collection = Collection(**run, output=output, **values, report=notice)
-    if announcement := getattr(collection.llm, "announcement", None):
-        notice(announcement)
+    collection = Collection(**run, output=output, **values, on_event=show_note)
+    if collection.llm.announcement:
+        notice(collection.llm.announcement)
     total, output = len(collection.rows), collection.output
     if collection.done:
         note(f"{collection.done} of {total} questions are already answered")
-    with resumable("records", output), counter("asking", total) as report:
-        totals = collection.run(report)
+    with resumable("records", output), progress() as on_event:
+        totals = collection.run(on_event)
     note(f"{collection.done + totals.answered} of {total} records: {output} ({totals.calls} LLM calls)")
     if totals.failed:
         note(
@@ -250,9 +250,9 @@ def fit(values: dict[str, Any], json_: Json = False) -> None:
 @command_for(evaluate_gate)
 def evaluate(values: dict[str, Any], json_: Json = False) -> None:
     """Evaluate a gate on records that it was not fitted on."""
-    with late_counter("folds") as report:
+    with progress() as on_event:
         evaluation = evaluate_gate(
-            **values | {"settings": parse_key_values(values["settings"])}, report=report
+            **values | {"settings": parse_key_values(values["settings"])}, on_event=on_event
         )
     if json_:
         print_json(evaluation.to_json())

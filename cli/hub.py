@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcard.cli.options import complete_published
-from kcard.cli.output import Json, as_data, counter, echo, note, print_json
+from kcard.cli.output import Json, as_data, echo, note, print_json, progress
 from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
+from kcard.events import Event, OnEvent
 from kcard.io import parse_size, shown_size
 
 if TYPE_CHECKING:
@@ -524,8 +525,8 @@ def backup(
 ) -> None:
     """Write a consistent copy of the whole hub to one file."""
     hub = open_local_hub()
-    with counter("backing up (MB)", hub.info().size // MEGABYTE + 1) as report:
-        contents = hub.backup(file, _in_megabytes(report))
+    with progress() as on_event:
+        contents = hub.backup(file, _in_megabytes("backing up (MB)", hub.info().size, on_event))
     rows = f"{contents.versions} versions of {contents.cards} cards, {contents.repositories} repositories"
     files = f"{contents.blobs} files of {shown_size(contents.size)}"
     note(f"{rows}, {files}; the backup has {shown_size(file.stat().st_size)}")
@@ -539,10 +540,13 @@ def restore(
     """Restore a backup into an empty hub; verifies every sha256 before cards become visible."""
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
-    with counter("restoring (MB)", file.stat().st_size // MEGABYTE + 1) as report:
-        versions = open_local_hub().restore(file, _in_megabytes(report))
+    with progress() as on_event:
+        versions = open_local_hub().restore(
+            file, _in_megabytes("restoring (MB)", file.stat().st_size, on_event)
+        )
     note(f"restored {len(versions)} versions of {len({v.name for v in versions})} cards")
 
 
-def _in_megabytes(report: Callable[[int], None]) -> Callable[[int], None]:
-    return lambda done: report(done // MEGABYTE)
+def _in_megabytes(kind: str, size: int, on_event: OnEvent) -> Callable[[int], object]:
+    total = size // MEGABYTE + 1
+    return lambda done: on_event(Event(kind, done=done // MEGABYTE, total=total))

@@ -10,7 +10,7 @@ import typer
 from kcard.api.add import add as add_card
 from kcard.api.export import export as export_cards
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, counter, echo, note, notice, print_json
+from kcard.cli.output import Json, echo, note, notice, print_json, progress
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 from kcard.io import shown_size
@@ -36,10 +36,9 @@ def add(
     # The cards of the paper.
     if published:
         from kcard.api.add import add_published
-        from kcard.cards.hugging_face import PUBLISHED
 
-        with counter("adding", len(PUBLISHED)) as report:
-            pool = add_published(convert=values["convert"], report=report)
+        with progress() as on_event:
+            pool = add_published(convert=values["convert"], on_event=on_event)
         if json_:
             print_json({"pool": pool.name, "cards": list(pool.references)})
             return
@@ -78,7 +77,7 @@ def export(
     json_: Json = False,
 ) -> None:
     """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
-    exported = export_cards(**values, report=note)
+    exported = export_cards(**values, on_event=lambda event: note(event.message))
     if json_:
         print_json(asdict(exported) | {"folder": str(exported.folder)})
     else:

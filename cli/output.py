@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kcard.errors import TrainingInterrupted, json_escaped, printable
+from kcard.events import Event, OnEvent
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,19 +31,17 @@ __all__ = [
     "Json",
     "as_data",
     "console",
-    "counter",
     "echo",
     "flush",
     "interval",
-    "late_counter",
     "note",
     "notice",
     "prepare",
     "print_json",
     "progress",
     "resumable",
+    "show_note",
     "table",
-    "worded_counter",
 ]
 
 
@@ -134,38 +133,16 @@ def notice(text: str) -> None:
     echo(f"note: {text}", err=True)
 
 
+def show_note(event: Event) -> None:
+    """Print an event that is a note, as `notice` does; ignore progress."""
+    if event.is_note:
+        notice(event.message)
+
+
 def print_json(data: Any) -> None:
     """Print one line of JSON, escaped where the locale can't show every character."""
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     typer.echo(json_escaped(json.dumps(data, ensure_ascii=not is_unicode)))
-
-
-@contextmanager
-def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show progress over `total` items: a bar on a terminal, else a line now and then. Call it with the items done."""
-    with _bar(what, total) as update:
-        yield lambda done: update(done, "")
-
-
-@contextmanager
-def worded_counter(what: str, total: int) -> Iterator[Callable[[int, str], None]]:
-    """Show progress as `counter` does; call it with the items done and what is being done."""
-    with _bar(what, total) as update:
-        yield update
-
-
-@contextmanager
-def late_counter(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress as `counter` does where the total is known only with the first item; call it with (done, total)."""
-    with ExitStack() as stack:
-        bars: list[Callable[[int], None]] = []
-
-        def report(done: int, total: int) -> None:
-            if not bars:
-                bars.append(stack.enter_context(counter(what, total)))
-            bars[0](done)
-
-        yield report
 
 
 @contextmanager
@@ -179,35 +156,21 @@ def resumable(done: str, output: Path) -> Iterator[None]:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[Any], None]]:
-    """Report training, exams and audits: their notes, and a bar for each step."""
-    from kcard.evaluation.recall import StepProgress
-    from kcard.training.progress import EmbeddingProgress, Note, TeacherProgress
-
+def progress(note: Callable[[str], None] = note) -> Iterator[OnEvent]:
+    """Show the events of a long operation: its notes, and a bar for each kind of progress, or a line now and then."""
     with ExitStack() as stack:
         bars: dict[str, Callable[..., None]] = {}
 
-        def bar(what: str, total: int | None) -> Callable[..., None]:
-            if what not in bars:
+        def show(event: Event) -> None:
+            if event.is_note:
+                note(event.message)
+                return
+            if event.kind not in bars:
                 stack.close()
-                bars[what] = stack.enter_context(_bar(what, total))
-            return bars[what]
+                bars[event.kind] = stack.enter_context(_bar(event.kind, event.total))
+            bars[event.kind](event.done, event.message, event.total)
 
-        def report(event: Any) -> None:
-            if isinstance(event, Note):
-                note(event.text)
-            elif isinstance(event, StepProgress):
-                bar(event.what, event.total)(event.done, "", event.total)
-            elif isinstance(event, EmbeddingProgress):
-                bar("index", None)(event.done, "passages embedded", event.passages)
-            elif isinstance(event, TeacherProgress):
-                bar("teacher", None)(event.done, "questions answered", event.questions)
-            else:
-                minutes, seconds = divmod(round(event.left), 60)
-                words = f"loss {event.loss:.3f}, {minutes}:{seconds:02d} left"
-                bar("training", None)(event.step, words, event.steps)
-
-        yield report
+        yield show
 
 
 @contextmanager

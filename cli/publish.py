@@ -10,7 +10,7 @@ import typer
 
 from kcard.api.hub import publish as publish_card
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, echo, note, notice, print_json
+from kcard.cli.output import Json, echo, note, print_json, show_note
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.io import shown_size
@@ -60,7 +60,7 @@ def publish(
     json_: Json = False,
 ) -> None:
     """Publish a card as its next version, which is immutable and verified on every read."""
-    values["report"] = notice
+    values["on_event"] = show_note
     if (url := remote_url(values.pop("hub"))) is not None:
         remote = publish_card(**values, hub=url, progress=sys.stderr.isatty())
         if json_:

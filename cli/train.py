@@ -15,7 +15,7 @@ from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, estimate_training, train_many
 from kcard.api.train import train as train_card
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, late_counter, note, print_json, progress, resumable, table
+from kcard.cli.output import Json, console, echo, note, print_json, progress, resumable, table
 from kcard.cluster import RayOptions
 from kcard.config import launch, settings
 from kcard.errors import TrainingInterrupted, UsageError
@@ -70,17 +70,17 @@ def train(
         follow_launcher(execution)
         return
     if estimate:
-        with progress() as report:
+        with progress() as on_event:
             training_values = {name: value for name, value in values.items() if name not in EXAM}
-            needs = estimate_training(**training_values, report=report)
+            needs = estimate_training(**training_values, on_event=on_event)
         if json_:
             print_json(needs.as_data())
         else:
             echo("\n".join(needs.sentences()))
         return
     try:
-        with progress() as report:
-            card = train_card(**values, report=report)
+        with progress() as on_event:
+            card = train_card(**values, on_event=on_event)
     except TrainingInterrupted as stop:
         note(f"kcard: {stop}")
         sys.exit(130)
@@ -135,8 +135,10 @@ def train_each(
 
     cluster = RayOptions.pop_from(values)
     options = {name: value for name, value in values.items() if value is not None}
-    with resumable("cards", output or settings().drafts), late_counter("training") as report:
-        rows = train_many(corpora, output=output, resume=resume, cluster=cluster, progress=report, **options)
+    with resumable("cards", output or settings().drafts), progress() as on_event:
+        rows = train_many(
+            corpora, output=output, resume=resume, cluster=cluster, on_event=on_event, **options
+        )
     columns = table("card", "recall", "folder", right={"recall"})
     for row in rows:
         if json_:
@@ -159,8 +161,8 @@ def train_each(
 @command_for(study_corpus)
 def study(values: dict[str, Any], json_: Json = False) -> None:
     """Have an LLM write questions and statements about a corpus for `kcard train --study`."""
-    with late_counter("writing") as progress:
-        totals = study_corpus(**values, report=note, progress=progress)
+    with progress() as on_event:
+        totals = study_corpus(**values, on_event=on_event)
     if json_:
         print_json(asdict(totals))
     else:
@@ -204,9 +206,9 @@ def sync(
 ) -> None:
     """Bring a card up to date with its folder: learn what was added, forget what was removed."""
     try:
-        with progress() as report:
+        with progress() as on_event:
             if not watch:
-                result = sync_card(**values, report=report)
+                result = sync_card(**values, on_event=on_event)
             else:
                 note(f"watching {values['folder']}; press Ctrl-C to stop")
                 try:
@@ -215,7 +217,7 @@ def sync(
                         interval=interval,
                         done=lambda result: _print_sync(result, json_),
                         failed=lambda error: note(f"kcard: {error}"),
-                        report=report,
+                        on_event=on_event,
                     )
                 except TrainingInterrupted:
                     raise

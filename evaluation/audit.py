@@ -431,7 +431,7 @@ def run_audit(target: Target, queries: AuditQueries, scorer: Scorer, settings: A
     # Generate `settings.documents` documents for each query.
     texts = [query.text for query in queries.queries]
     rows = generate_documents(
-        target.card, texts, settings.documents, sampling, settings.models, scorer.report
+        target.card, texts, settings.documents, sampling, settings.models, scorer.on_event
     )
     # Score them, and summarise the scores query by query.
     scored = score_documents(queries.queries, rows, scorer, both=target.card.manifest.index)

@@ -19,18 +19,17 @@ from kcard.evaluation.questions import ExamQuestion, QuestionFile, digest, make_
 from kcard.evaluation.recall import (
     CHANCE,
     BaseAnswers,
-    Report,
     Rows,
     Scorer,
     ask_base,
     ask_card,
     chance_recall,
-    ignore_progress,
     judge_answered,
     score_recall,
 )
 from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam
 from kcard.evaluation.target import Target, find_target
+from kcard.events import OnEvent, ignore
 from kcard.offline.pseudo_queries import entities
 from kcard.text import is_english
 from kcard.types import Passage, Source, derive_seed
@@ -275,9 +274,9 @@ def examine(
 
     Returns the exam and the questions whose documents contain an accepted answer.
     """
-    return take_exam(target, question_file, limit=limit, seed=seed, device=device, report=scorer.report).exam(
-        scorer, checker
-    )
+    return take_exam(
+        target, question_file, limit=limit, seed=seed, device=device, on_event=scorer.on_event
+    ).exam(scorer, checker)
 
 
 def take_exam(
@@ -287,7 +286,7 @@ def take_exam(
     limit: int = LIMIT,
     seed: int = 0,
     device: str = "cpu",
-    report: Report | None = None,
+    on_event: OnEvent = ignore,
 ) -> "ExamAnswers":
     """Let the card, and the base that it was trained from, answer the questions of its exam."""
     own = make_questions(target.corpus, limit, seed) if target.corpus else []
@@ -296,8 +295,8 @@ def take_exam(
     unanswerable = make_unanswerable(own, target.corpus, count, seed) if count else []
     paper = _ExamPaper(own, question_file, unanswerable, limit, seed)
     last = len(paper.questions) - len(paper.unanswerable)
-    rows = ask_card(target.card, paper.questions, seed, device, report or ignore_progress)
-    base = ask_base(target.card, paper.questions[:last], seed, device, report or ignore_progress)
+    rows = ask_card(target.card, paper.questions, seed, device, on_event)
+    base = ask_base(target.card, paper.questions[:last], seed, device, on_event)
     return ExamAnswers(target, paper, rows, base)
 
 
@@ -316,13 +315,13 @@ def measure_recall(
     *,
     seed: int = 0,
     device: str = "cpu",
-    report: Report | None = None,
+    on_event: OnEvent = ignore,
 ) -> Mean | None:
     """Measure a card's recall on questions made for another card, such as `rebuild_questions` of its last version.
 
     Writes nothing. Returns None for no questions. Raises what finding and loading the card raise.
     """
-    rows = ask_card(find_target(card).card, questions, seed, device, report or ignore_progress)
+    rows = ask_card(find_target(card).card, questions, seed, device, on_event)
     return Mean.of(score_recall(questions, [[passage.text for passage in row] for row in rows]), seed)
 
 
@@ -414,7 +413,7 @@ class ExamAnswers:
         # Whether the reader finds questions answered, and unanswerable ones unanswered.
         if own is not None and paper.unanswerable:
             hits = judge_answered(
-                [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.report
+                [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.on_event
             )
             own = replace(
                 own,

@@ -1,6 +1,6 @@
 """Generate a card's documents for questions, and score their recall, faithfulness and factuality."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from kcard.batching import batched
 from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.evaluation.metrics import SearchableText, substring
 from kcard.evaluation.questions import ExamQuestion
+from kcard.events import Event, OnEvent, ignore
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
@@ -20,39 +21,17 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANCE",
     "BaseAnswers",
-    "Report",
     "Rows",
     "Scorer",
-    "StepProgress",
     "ask_base",
     "ask_card",
     "chance_recall",
     "check_device",
     "generate_documents",
-    "ignore_progress",
     "judge_answered",
     "load_checker",
     "score_recall",
 ]
-
-
-# Progress of exams and audits.
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """`done` of `total` items of a step, which `what` describes, such as "asking rivers"."""
-
-    what: str
-    done: int
-    total: int
-
-
-Report = Callable[[StepProgress], None]
-
-
-def ignore_progress(progress: StepProgress) -> None:
-    """Ignore progress."""
 
 
 CHANCE = "chance"
@@ -97,14 +76,14 @@ def load_checker(
     checker: "Checker | str",
     device: str = "cpu",
     trust_remote_code: bool = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "tuple[Checker, str]":
     """Return a checker and its name in records: the registered name, or the class of a checker object."""
     if not isinstance(checker, str):
         return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
     from kcard.selectors import registry
 
-    return registry.checker(checker, registry.Loading(device, trust_remote_code, report=report)), checker
+    return registry.checker(checker, registry.Loading(device, trust_remote_code, on_event=on_event)), checker
 
 
 @dataclass(frozen=True)
@@ -114,7 +93,7 @@ class Scorer:
     checker: "Checker"
     own: "Evidence | None"
     independent: "IndependentEvidence | None"
-    report: Report
+    on_event: OnEvent
 
     def faithfulness(self, passages: Sequence[Passage]) -> list[Passage] | None:
         """Return the passages with their faithfulness to the card's own corpus; None without its text."""
@@ -151,13 +130,13 @@ class Scorer:
         from kcard.selectors.factuality import judge
 
         judged: list[Passage] = []
-        self.report(StepProgress(what, 0, len(passages)))
+        self.on_event(Event(what, done=0, total=len(passages)))
         for block in batched(passages, CHECKER_BATCH):
             texts = {} if own is None else {passage.card: own for passage in block}
             judged += judge(
                 block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
             )
-            self.report(StepProgress(what, len(judged), len(passages)))
+            self.on_event(Event(what, done=len(judged), total=len(passages)))
         return judged
 
 
@@ -198,13 +177,15 @@ def check_device(device: str) -> None:
         )
 
 
-def ask_card(card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report) -> Rows:
+def ask_card(
+    card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, on_event: OnEvent
+) -> Rows:
     """Generate the card's documents for each question at temperature 0. Raises what loading the card raises."""
     from kcard.cards.models.loader import Loader
 
     texts = [question.text for question in questions]
     return generate_documents(
-        card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), report
+        card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), on_event
     )
 
 
@@ -214,18 +195,18 @@ def generate_documents(
     documents: int,
     sampling: Sampling,
     models: "Loader",
-    report: Report,
+    on_event: OnEvent,
 ) -> Rows:
     """Generate `documents` documents of the card, loaded by `models`, for each question."""
     from kcard.cards.generators.retrieval import load_generator
 
     return _generate(
-        load_generator(card, models), questions, documents, sampling, f"asking {card.name}", report
+        load_generator(card, models), questions, documents, sampling, f"asking {card.name}", on_event
     )
 
 
 def ask_base(
-    card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, report: Report
+    card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, on_event: OnEvent
 ) -> BaseAnswers:
     """Generate the documents of the card's base model for the same prompts.
 
@@ -243,7 +224,7 @@ def ask_base(
     except (ModelUnavailable, CardError) as error:
         return BaseAnswers(name, note=str(error))
     texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
-    return BaseAnswers(name, _generate(base, texts, 1, sampling, f"asking {name}", report))
+    return BaseAnswers(name, _generate(base, texts, 1, sampling, f"asking {name}", on_event))
 
 
 def _generate(
@@ -252,13 +233,13 @@ def _generate(
     documents: int,
     sampling: Sampling,
     what: str,
-    report: Report,
+    on_event: OnEvent,
 ) -> Rows:
     rows: Rows = []
-    report(StepProgress(what, 0, len(questions)))
+    on_event(Event(what, done=0, total=len(questions)))
     for block in batched(questions, GENERATION_BATCH):
         rows += generator.generate(block, documents, sampling)
-        report(StepProgress(what, len(rows), len(questions)))
+        on_event(Event(what, done=len(rows), total=len(questions)))
     return rows
 
 
@@ -268,7 +249,7 @@ def _generate(
 ANSWERED = 0.5  # probability
 
 
-def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report) -> list[float]:
+def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, on_event: OnEvent) -> list[float]:
     """Return 1.0 for each question that the reader finds answered by one of its documents, else 0.0."""
     from kcard.offline.reader import read
 
@@ -277,5 +258,5 @@ def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, report: Report
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
         verdicts.append(float(best >= ANSWERED))
-        report(StepProgress("judging the documents", len(verdicts), len(questions)))
+        on_event(Event("judging the documents", done=len(verdicts), total=len(questions)))
     return verdicts

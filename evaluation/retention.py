@@ -7,12 +7,12 @@ occurs only in removed texts (`Leaks`).
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
@@ -21,14 +21,14 @@ from kcard.evaluation.exam import LIMIT as EXAM_LIMIT
 from kcard.evaluation.exam import measure_recall
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, make_questions
-from kcard.evaluation.recall import Report, ask_card, score_recall
+from kcard.evaluation.recall import ask_card, score_recall
 from kcard.evaluation.records import Mean, read_exam
+from kcard.events import OnEvent, note
 from kcard.io import build, canonical, write_text
 from kcard.manifest import seal
 from kcard.text import words
 from kcard.training.corpus import statements
 from kcard.training.next_version import Way
-from kcard.training.progress import Note
 from kcard.training.update import previous
 from kcard.types import Source
 
@@ -124,11 +124,11 @@ class Forgetting:
         )
 
 
-def update_card(corpus: str | Path, options: "TrainOptions", *, report: Callable[[Any], None]) -> "Card":
+def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEvent) -> "Card":
     """Train the next version of the card `options.update`, measure what it forgot, and write update.json.
 
     corpus  the new passages
-    report  called with the events of training, and with StepProgress while both versions generate
+    on_event  called with the events of training, and while both versions generate
 
     Measures nothing if the card carries only hashes of its passages. Raises what training, finding and loading a card
     raise.
@@ -144,8 +144,8 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, report: Callable
     limit_and_seed = (EXAM_LIMIT, 0) if exam is None else (exam.limit, exam.seed)
     exam_questions = make_questions(own, *limit_and_seed) if own and old.card.manifest.has_model else []
     # Measure the old version before training, which may write into its folder.
-    before = measure_recall(old.card.folder, exam_questions, report=report) if exam_questions else None
-    card = train(corpus, options, report=report)
+    before = measure_recall(old.card.folder, exam_questions, on_event=on_event) if exam_questions else None
+    card = train(corpus, options, report=on_event)
     both = passages(card.folder)
     if not exam_questions or not both:
         return card
@@ -157,13 +157,13 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, report: Callable
         old.sha256,
         len(exam_questions),
         before,
-        measure_recall(card.folder, again, report=report),
+        measure_recall(card.folder, again, on_event=on_event),
         len(questions),
-        measure_recall(card.folder, questions, report=report),
+        measure_recall(card.folder, questions, on_event=on_event),
     )
     write_text(card.folder / UPDATE, record.to_json())
     seal(card.folder, card.manifest)
-    report(Note(record.summary()))
+    on_event(note(record.summary()))
     return type(card).open(card.folder)
 
 
@@ -259,7 +259,7 @@ def measure_retention(
     *,
     seed: int,
     device: str,
-    report: Report,
+    on_event: OnEvent,
 ) -> Retention:
     """Measure the retention of a card `now` against its last version `before`.
 
@@ -275,9 +275,9 @@ def measure_retention(
     extracts = [ExamQuestion(half, ()) for text in removed[:LIMIT] for half in split_in_halves(text)]
     questions = [*about_kept, *about_new, *about_removed, *extracts]
     # The documents of both versions' models.
-    documents = [row[0].text for row in ask_card(_without_index(now), questions, seed, device, report)]
+    documents = [row[0].text for row in ask_card(_without_index(now), questions, seed, device, on_event)]
     documents_before = [
-        row[0].text for row in ask_card(_without_index(before), about_kept, seed, device, report)
+        row[0].text for row in ask_card(_without_index(before), about_kept, seed, device, on_event)
     ]
     at = len(about_kept) + len(about_new)
     documents_on_removed = documents[at : at + len(about_removed)]

@@ -134,7 +134,7 @@ def count_contents(connection: Connection) -> dict[str, int]:
     return {name: count for name, count in counted.items() if count}
 
 
-Report: TypeAlias = Callable[[int], None]
+Report: TypeAlias = Callable[[int], object]
 
 SUMS = "SHA256SUMS"
 DATABASE = "hub/hub.db"

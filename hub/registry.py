@@ -152,7 +152,7 @@ def _list_quarantined(quarantined: Sequence[tuple[str, QuarantineReason]], thres
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = "list[Garbage]"
-Report: TypeAlias = Callable[[int], None]
+Report: TypeAlias = Callable[[int], object]
 
 
 class Hub:

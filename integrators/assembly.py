@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kcard import system
 from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
 from kcard.errors import UsageError
+from kcard.events import OnEvent, ignore
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import CardEvidence
 from kcard.interfaces import LLM, Evidence, Gate, Generator
@@ -72,19 +73,18 @@ class CardSource(Protocol):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """How to reach a remote LLM. `timeout`: seconds per attempt. `report` is called with a sentence that tells the user
-    why a request takes long."""
+    """How to reach a remote LLM. `timeout`: seconds per attempt. `on_event` is told why a request takes long."""
 
     url: str | None = None
     window: int | None = None
     retries: int = 5
     timeout: float = 60.0
-    report: Callable[[str], None] | None = None
+    on_event: OnEvent = ignore
 
 
-def endpoint_of(options: AskOptions, report: Callable[[str], None] | None = None) -> Endpoint:
+def endpoint_of(options: AskOptions, on_event: OnEvent = ignore) -> Endpoint:
     """Return the endpoint that the options describe."""
-    return Endpoint(options.llm_url, options.llm_window, options.retries, options.llm_timeout, report)
+    return Endpoint(options.llm_url, options.llm_window, options.retries, options.llm_timeout, on_event)
 
 
 def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, endpoint: Endpoint) -> LLM:
@@ -116,7 +116,7 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
         window=endpoint.window,
         retries=endpoint.retries,
         timeout=endpoint.timeout,
-        report=endpoint.report,
+        on_event=endpoint.on_event,
     )
 
 
@@ -167,17 +167,17 @@ def make_pool(
     hub: CardSource | None,
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "tuple[CardSet, Generator, str]":
     """Return the selected cards, the pool that generates for them, and a note on cards left out by quarantine.
 
     A card's files are verified and unpacked when it is first used, so a pool may hold thousands. `llm`: maps the name
-    of an LLM, as a card gives it, to the LLM. `loader`, `progress`: see CardPool.
+    of an LLM, as a card gives it, to the LLM. `loader`, `on_event`: see CardPool.
     """
     from kcard.cards.pool import CardPool
 
     cards, note = select_cards(selection, hub)
-    return cards, CardPool(cards, llm=llm, loader=loader, progress=progress), note
+    return cards, CardPool(cards, llm=llm, loader=loader, on_event=on_event), note
 
 
 def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
@@ -277,9 +277,7 @@ def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     return () if turn is None else (turn,)
 
 
-def make_selectors(
-    options: AskOptions, cards: "CardSet", report: Callable[[str], None] | None = None
-) -> "Selectors":
+def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ignore) -> "Selectors":
     """Return the selectors and the evidence that passages are checked against."""
     from kcard.integrators.card_ranking import profiles_of
     from kcard.integrators.pool_views import Selectors
@@ -287,7 +285,7 @@ def make_selectors(
     from kcard.selectors.factuality import cached
 
     choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
-    loading = Loading(options.device, options.trust_remote_code, report=report)
+    loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
     evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
     return Selectors(

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +11,7 @@ import numpy as np
 
 from kcard.batching import batched
 from kcard.errors import KcardError, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
@@ -264,7 +265,7 @@ def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
     return DenseCorpus(sources, encoder.vectors, encoder.digest, name)
 
 
-def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None) -> list[Source]:
+def card_passages(cards: "CardSet", on_event: OnEvent = ignore) -> list[Source]:
     """Return the source passages that travel with the cards, card by card; cards without any are reported.
 
     Raises UsageError if no card has any.
@@ -278,8 +279,8 @@ def card_passages(cards: "CardSet", report: Callable[[str], None] | None = None)
             f"no source passages travel with {', '.join(without) or 'the chosen cards'}: name what to search with "
             "--corpus"
         )
-    if without and report is not None:
-        report(f"retrieval searches no passages of {', '.join(without)}: none travel with them")
+    if without:
+        on_event(note(f"retrieval searches no passages of {', '.join(without)}: none travel with them"))
     return list(chain.from_iterable(by_card.values()))
 
 
@@ -464,7 +465,7 @@ def baseline(
     baseline_options: BaselineOptions | None = None,
     *,
     hub: "Hub | None" = None,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Answerer:
     """Return the baseline of that name.
 
@@ -480,12 +481,12 @@ def baseline(
     if name == CARDS_AND_RETRIEVAL:
         from kcard.integrators.pipeline import Pipeline
 
-        source = _retriever(options, baseline_options, hub, report)
+        source = _retriever(options, baseline_options, hub, on_event)
         options = replace(options, mode="bottom-up")
-        return Pipeline(options, hub=hub, report=report, retriever=source)
+        return Pipeline(options, hub=hub, on_event=on_event, retriever=source)
     from kcard.llms.prompts import load
 
-    endpoint = endpoint_of(options, report)
+    endpoint = endpoint_of(options, on_event)
     llm = LLMClient(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
     if name == "genread":
@@ -494,7 +495,7 @@ def baseline(
         return BaselineAnswerer(name, llm, statements(baseline_options.samples), MostProbable(), examples)
     if name == "recitation":
         return BaselineAnswerer(name, llm, recitations(baseline_options.samples), MajorityVote(), examples)
-    source = _retriever(options, baseline_options, hub, report)
+    source = _retriever(options, baseline_options, hub, on_event)
     if name == "replug":
         reading = Replug(relative=baseline_options.retriever == BM25)
         return BaselineAnswerer(
@@ -509,10 +510,10 @@ def _retriever(
     options: AskOptions,
     baseline_options: BaselineOptions,
     hub: "Hub | None",
-    report: Callable[[str], None] | None,
+    on_event: OnEvent,
 ) -> Evidence:
     """Return the retriever over the corpus that the options name, else over the cards' source passages."""
     if baseline_options.corpus is not None:
         return corpus_retriever(str(baseline_options.corpus), baseline_options.retriever)
     cards, _ = select_cards(options.card_names, hub)
-    return retriever(card_passages(cards, report), baseline_options.retriever, "cards")
+    return retriever(card_passages(cards, on_event), baseline_options.retriever, "cards")

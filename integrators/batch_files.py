@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcard.batching import QUESTIONS, FailureStreak, batched, questions_together
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
+from kcard.events import Event, OnEvent, ignore
 from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
 from kcard.questions import checked, choices_of
@@ -89,7 +90,7 @@ def answer_file(
     rows: Sequence[Row],
     output: Path,
     answers: Answers,
-    report: Callable[[int], None] | None = None,
+    on_event: OnEvent = ignore,
     earlier: Sequence[Row] = (),
     batch: int = QUESTIONS,
 ) -> QuestionTotals:
@@ -106,7 +107,7 @@ def answer_file(
         for chunk in batched(numbers, batch):
             yield from zip(chunk, _answered_rows([rows[i] for i in chunk], answers), strict=True)
 
-    return _write_answers(rows, output, results, report, earlier)
+    return _write_answers(rows, output, results, on_event, earlier)
 
 
 def ask_on_cluster(
@@ -117,7 +118,7 @@ def ask_on_cluster(
     cluster: RayOptions,
     resume: bool = False,
     batch: int | None = None,
-    report: Callable[[int, int], None] = lambda _, __: None,
+    on_event: OnEvent = ignore,
     **changes: Any,
 ) -> tuple[int, QuestionTotals]:
     """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
@@ -125,7 +126,7 @@ def ask_on_cluster(
     options  options passed by name override its values
     resume   answer only questions that are missing in `target`, or failed
     batch    questions that a worker answers together; None: 16, or 4 for each concurrent request
-    report   called with (questions answered, of how many)
+    on_event  called with the number of questions answered (kind asking)
 
     Returns the number of questions in the file and the totals of this run. Raises UsageError, ClusterError, and
     LLMError after many consecutive failures; answers so far are kept.
@@ -149,9 +150,7 @@ def ask_on_cluster(
 
     give_up = max(GIVE_UP, FAILED_PIECES * size)
     earlier = earlier_lines(rows, target, resume)
-    return len(rows), _write_answers(
-        rows, target, results, lambda done: report(done, len(rows)), earlier, give_up
-    )
+    return len(rows), _write_answers(rows, target, results, on_event, earlier, give_up)
 
 
 def _answer_piece(options: Row, rows: Sequence[Row]) -> list[Row]:
@@ -172,7 +171,7 @@ def _write_answers(
     rows: Sequence[Row],
     output: Path,
     results: Callable[[Sequence[int]], Generator[tuple[int, Row], None, None]],
-    report: Callable[[int], None] | None,
+    on_event: OnEvent,
     earlier: Sequence[Row],
     give_up: int = GIVE_UP,
 ) -> QuestionTotals:
@@ -194,8 +193,7 @@ def _write_answers(
             else:
                 append_rows(output, [line])
             totals, done = totals.with_line(line), done + 1
-            if report:
-                report(done)
+            on_event(Event("asking", done=done, total=len(rows)))
             is_question = not isinstance(_question(rows[i]), UsageError)
             if streak.record("error" in result and is_question):
                 raise LLMError(

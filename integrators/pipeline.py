@@ -1,7 +1,7 @@
 """Answer a question: gate, cards, selectors, LLM. The parts are built in assembly.py."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
 from kcard.errors import KcardError, LLMError, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import (
     CardSource,
@@ -64,10 +65,10 @@ class Pipeline(Answerer):
     Args:
         options: see AskOptions; options passed by name override its values.
         hub: where the cards are; None: the hub under KCARD_HOME.
-        report: called with a sentence if something takes long.
+        on_event: called with notes for the user, and with the number of cards that have generated for a batch, if large
+            cards take turns.
         loader: holds the models of cards; pass one to share models between pipelines.
         retriever: adds retrieved passages to the cards' documents, as one more card would.
-        progress: called with how many cards have generated for a batch, and of how many, if large cards take turns.
 
     Raises:
         UsageError for a wrong argument, HubError if no card is published or found, ModelUnavailable.
@@ -78,16 +79,15 @@ class Pipeline(Answerer):
         options: AskOptions | None = None,
         *,
         hub: CardSource | None = None,
-        report: Callable[[str], None] | None = None,
+        on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
-        progress: Callable[[int, int], object] | None = None,
         **changes: Any,
     ) -> None:
         self.options = options = replace(options or AskOptions(), **changes)
         # The LLM and the gate.
         self._examples = load_examples(options.examples)
-        endpoint = endpoint_of(options, report)
+        endpoint = endpoint_of(options, on_event)
         self.llm: LLM = make_llm(options.llm, options.temperature, endpoint)
         self._client = LLMClient(self.llm, options.concurrency)
         self._gate = load_gate(options.gate_name, self._client, self._examples)
@@ -101,10 +101,10 @@ class Pipeline(Answerer):
             chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
             find = partial(card_llm, chosen=chosen, answering=self._client, endpoint=endpoint)
             loader = loader or make_loader(options)
-            if loader.engines is not None and report is not None:
-                report(loader.engines.announcement)
+            if loader.engines is not None:
+                on_event(note(loader.engines.announcement))
             self._cards, self._pool, self._left_out = make_pool(
-                options.card_names, hub, loader, find, progress
+                options.card_names, hub, loader, find, on_event
             )
             if retriever is not None:
                 from kcard.integrators.baselines import RetrieverAsCard
@@ -112,7 +112,7 @@ class Pipeline(Answerer):
                 self._pool = RetrieverAsCard(self._pool, retriever)
             self._integrator = make_integrator(
                 options,
-                make_selectors(options, self._cards, report),
+                make_selectors(options, self._cards, on_event),
                 self._pool,
                 self._client,
                 self._examples,
@@ -120,9 +120,8 @@ class Pipeline(Answerer):
             )
         # What the user should know before the first question.
         self._warned: set[str] = set()
-        if report is not None:
-            for warning in self._new_evidence_warnings():
-                report(warning)
+        for warning in self._new_evidence_warnings():
+            on_event(note(warning))
 
     @property
     def concurrency(self) -> int:
@@ -308,7 +307,7 @@ def ask(
     question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
 ) -> Answer:
     """Answer one question. `choices`: the options of a multiple-choice question (see kcard.types). `options`: those of
-    AskOptions, and Pipeline's `hub` and `report`; for many questions, make one Pipeline and call it."""
+    AskOptions, and Pipeline's `hub` and `on_event`; for many questions, make one Pipeline and call it."""
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
     return Pipeline(**options)([question])[0]

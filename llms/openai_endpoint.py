@@ -5,11 +5,12 @@ environment is not a choice.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.events import OnEvent, ignore
 from kcard.interfaces import LLM
 from kcard.llms.parsing import (
     DRAFT_TOKENS,
@@ -239,7 +240,7 @@ class OpenAIEndpoint(LLM):
     key      may be None for a local server
     timeout  seconds per attempt
     retries  after 429, 5xx, a time-out or a lost connection the client tries again so many times, after the delay of
-             Retry-After (up to a minute), or after 0.5 s, 1 s, 2 s ... up to 8 s, and calls `report` with a sentence
+             Retry-After (up to a minute), or after 0.5 s, 1 s, 2 s ... up to 8 s, and calls `on_event` with a note
     window   the model's context in tokens; None: as a refusal tells
     form     chat completions (default), or completions
 
@@ -257,7 +258,7 @@ class OpenAIEndpoint(LLM):
         max_tokens: int = 256,
         retries: int = 5,
         window: int | None = None,
-        report: Callable[[str], None] | None = None,
+        on_event: OnEvent = ignore,
         form: WireForm | None = None,
     ) -> None:
         if not model:
@@ -274,7 +275,7 @@ class OpenAIEndpoint(LLM):
         self._where = url or "https://api.openai.com/v1"
         self.concurrency = CONCURRENCY
         self._form = form or Chat()
-        self._client = connected(url, key, timeout, retries, report)
+        self._client = connected(url, key, timeout, retries, on_event)
         self._refused: set[str] = set()
         self._context = window  # tokens that the model reads and writes, as far as known
         self.window = None if window is None else self._room(window)

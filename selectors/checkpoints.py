@@ -16,6 +16,7 @@ from typing import Any
 
 from kcard import system
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError, first_line
+from kcard.events import note
 from kcard.manifest import file_digest
 from kcard.selectors.registry import (
     GROUPS,
@@ -198,13 +199,9 @@ def tokenizer(checkpoint: Checkpoint, loading: Loading) -> Any:
 
 def announce(checkpoint: Checkpoint, loading: Loading) -> None:
     """Report that the model will be downloaded, unless it is on this machine."""
-    if (
-        loading.report
-        and not checkpoint.is_folder
-        and not is_downloaded(checkpoint.name, checkpoint.revision)
-    ):
+    if not checkpoint.is_folder and not is_downloaded(checkpoint.name, checkpoint.revision):
         size = f" ({checkpoint.size})" if checkpoint.size else ""
-        loading.report(f"downloading {checkpoint.name}{size} from the Hugging Face Hub")
+        loading.on_event(note(f"downloading {checkpoint.name}{size} from the Hugging Face Hub"))
 
 
 def digest(checkpoint: Checkpoint, config: Any, *settings: object) -> str:

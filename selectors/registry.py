@@ -7,13 +7,13 @@ without arguments.
 
 import inspect
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from kcard import system
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
+from kcard.events import OnEvent, ignore
 from kcard.interfaces import Checker, Pruner, Relevance
 from kcard.io import build
 
@@ -108,13 +108,13 @@ class Loading:
     """Where the models of selectors run, and whether code from their repositories may run.
 
     dtype    of the weights: float32, bfloat16 or float16
-    report   called with a sentence before a model is downloaded, which can take long
+    on_event  called with a note before a model is downloaded, which can take long
     """
 
     device: str = "cpu"
     trust_remote_code: bool = False
     dtype: str = "float32"
-    report: Callable[[str], None] | None = field(default=None, compare=False)
+    on_event: OnEvent = field(default=ignore, compare=False)
 
 
 def relevance(spec: str, loading: Loading = Loading()) -> Relevance:

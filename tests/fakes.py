@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
+from kcard.events import OnEvent
 from kcard.interfaces import LLM, Array, Generator
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
 
@@ -12,6 +13,16 @@ from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
 def questions(*texts: str) -> list[Question]:
     """Questions without options, as a pipeline passes them on."""
     return [Question(text) for text in texts]
+
+
+def notes_to(messages: list[str]) -> OnEvent:
+    """A callback that appends the sentences of notes."""
+    return lambda event: messages.append(event.message) if event.is_note else None
+
+
+def counts_to(counts: list[tuple[int, int | None]]) -> OnEvent:
+    """A callback that appends (done, total) of progress."""
+    return lambda event: None if event.is_note else counts.append((event.done, event.total))
 
 
 class Says(LLM):

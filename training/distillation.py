@@ -18,6 +18,7 @@ import numpy.typing as npt
 from kcard.batching import batched
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
+from kcard.events import Event
 from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
@@ -25,7 +26,7 @@ from kcard.training.epochs import Epochs, Lazy, ReplayMix, TrainingExample, wind
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
 from kcard.training.losses import LEAST, TopTokens, top_tokens
-from kcard.training.progress import Note, Report, TeacherProgress, silent
+from kcard.training.progress import Note, Report, silent
 from kcard.training.study import QUESTIONS, StudyItem
 from kcard.types import Source, derive_seed
 
@@ -450,7 +451,7 @@ def ask_teacher(
                         TeacherAnswer(number, example, 0 if example is not None else int(str(result)))
                     )
                 answers.flush()
-                distillation.report(TeacherProgress(len(answers), len(questions)))
+                distillation.report(Event("teacher", "questions answered", len(answers), len(questions)))
                 if interrupt.is_requested:
                     raise TrainingInterrupted(
                         f"stopped after {len(answers)} of {len(questions)} questions to the teacher: "

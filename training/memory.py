@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcard.errors import UsageError
+from kcard.events import Event
 from kcard.system import memory as machine_memory
 from kcard.training.base_model import WeightSource, bare_model, prefix_length
 from kcard.training.execution import Execution, autocast
@@ -250,7 +251,7 @@ class Estimate:
         """Whole minutes into which the needed steps fit."""
         return math.ceil(self._seconds(self.needed) / (1 - SPARE) / 60)
 
-    def note(self) -> Note:
+    def note(self) -> Event:
         """Return how long training takes, as a note for the user."""
         steps = self.steps
         parts = f"{steps:,} steps"
@@ -356,7 +357,7 @@ class TrainingEstimate:
             index = [] if self.indexing is None else [f"the index takes about {duration(self.indexing)}"]
             if not self.model.is_enough:
                 return [*index, f"no model: {self.model.refusal()}"]
-            return [*index, self.model.note().text]
+            return [*index, self.model.note().message]
         time = f"training takes about {duration(self.seconds)}: {self.steps} steps"
         return (
             [time] if self.memory is None else [_memory_sentence(self.memory, self.device, self.free), time]
@@ -403,7 +404,7 @@ def check_memory(
     return needed
 
 
-def disk_note(questions: int, options: "Options") -> Note:
+def disk_note(questions: int, options: "Options") -> Event:
     """Return how much disk space the teacher's answers take at most (objective distil)."""
     from kcard.training.distillation import ANSWER, BYTES
 

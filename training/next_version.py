@@ -7,7 +7,6 @@ A card without a model is indexed again. An embedded one is updated incrementall
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +23,7 @@ from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
-from kcard.training.progress import Note
+from kcard.training.progress import Note, Report
 from kcard.training.study import StudyQueries
 from kcard.training.train import make_plan, read_study_of
 from kcard.training.update import Changes, CorpusUpdate, Previous
@@ -49,12 +48,10 @@ class NextVersion:
     changes: Changes
     options: TrainOptions
     manifest: Manifest
-    report: Callable[[Any], None]
+    report: Report
 
     @classmethod
-    def of(
-        cls, before: Previous, changes: Changes, options: TrainOptions, report: Callable[[Any], None]
-    ) -> "NextVersion":
+    def of(cls, before: Previous, changes: Changes, options: TrainOptions, report: Report) -> "NextVersion":
         last = before.card.manifest
         manifest = replace(last, updates=before.sha256, knowledge_date=options.knowledge_date, files={})
         return cls(before, changes, replace(options, seed=last.training.seed), manifest, report)

@@ -29,7 +29,7 @@ from kcard.text import small_words
 from kcard.training.corpus import Corpus
 from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
-from kcard.training.progress import EmbeddingProgress, Report
+from kcard.training.progress import Report
 from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
 from kcard.training.update import CorpusUpdate
@@ -344,16 +344,13 @@ def write_card(
     manifest = replace(manifest, training=replace(record, passages=record.passages + len(update.hashed)))
     if prepared is not None:
         manifest = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
-    count = len(corpus.passages)
     if manifest.kind == "graph":
         graph.write_triples(folder, triples_of(corpus))
     if prepared is not None:
         prepared.save(folder)
         write_fingerprint(folder, manifest, probe_pairs(corpus.sample, record.seed), prepared.device)
     passages = corpus.statements if manifest.evidence == "hashes" else corpus.passages
-    return cards.finish(
-        folder, manifest, passages, update.hashed, lambda done: report(EmbeddingProgress(done, count))
-    )
+    return cards.finish(folder, manifest, passages, update.hashed, report)
 
 
 def without_model(card: "Card") -> "Card":

@@ -1,64 +1,23 @@
-"""Events that training reports to a callback, such as the command line's progress display."""
+"""The clock of a training run, and what it reports."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from kcard.events import Event, OnEvent, ignore, note
 
 __all__ = [
     "Clock",
-    "EmbeddingProgress",
-    "Event",
     "Note",
     "Report",
-    "TeacherProgress",
-    "TrainingProgress",
     "duration",
     "silent",
 ]
 
 
-@dataclass(frozen=True)
-class TrainingProgress:
-    """After `step` of `steps`. `loss`: mean since the last report; `seconds` spent and `left`, wall time;
-    `tokens`: trained on so far."""
-
-    step: int
-    steps: int
-    loss: float
-    seconds: float
-    left: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class EmbeddingProgress:
-    """The number of passages of the index that are embedded."""
-
-    done: int
-    passages: int
-
-
-@dataclass(frozen=True)
-class TeacherProgress:
-    """The number of questions that the teacher has answered (objective distil)."""
-
-    done: int
-    questions: int
-
-
-@dataclass(frozen=True)
-class Note:
-    """A sentence for the user, such as a default that was chosen, a file that was skipped, or an estimated time."""
-
-    text: str
-
-
-Event = TrainingProgress | EmbeddingProgress | TeacherProgress | Note
-Report = Callable[[Event], None]
-
-
-def silent(event: Event) -> None:
-    """Discard the event."""
+# Names of kcard.events, as they are used in training.
+Report: TypeAlias = OnEvent
+Note, silent = note, ignore
 
 
 def duration(seconds: float) -> str:
@@ -129,7 +88,19 @@ class Clock:
             return
         mean = sum(self._recent) / len(self._recent)
         self._reported, self._recent = now, []
-        self._report(TrainingProgress(self.done, self._steps, mean, self._before + spent, left, self.tokens))
+        minutes, seconds = divmod(round(left), 60)
+        self._report(
+            Event(
+                "training",
+                f"loss {mean:.3f}, {minutes}:{seconds:02d} left",
+                self.done,
+                self._steps,
+                mean,
+                self._before + spent,
+                left,
+                self.tokens,
+            )
+        )
 
     def due(self) -> bool:
         """Return whether it is time for a checkpoint."""

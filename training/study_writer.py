@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -13,6 +13,7 @@ from typing import Literal, cast
 
 from kcard.batching import FailureStreak, batched, in_order
 from kcard.errors import LLMError, RequestRefused, UsageError
+from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Checker, Pair, Reader
 from kcard.io import append_rows, build
 from kcard.offline.pseudo_queries import Rarity, bare, entities
@@ -363,9 +364,10 @@ def ask(
     llm: LLM,
     replies: Replies,
     concurrency: int,
-    progress: Callable[[int, int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> RequestTotals:
-    """Make the requests whose replies are missing, `concurrency` at a time. `progress` is called with (done, all).
+    """Make the requests whose replies are missing, `concurrency` at a time. `on_event` is called with their
+    number done.
 
     Raises LLMError after FAILED consecutive failures, since the server is then down, or REFUSED consecutive refusals.
     Each reply is written to disk as soon as it arrives.
@@ -381,8 +383,7 @@ def ask(
             failed, why = failed + 1, str(error)
             if failures.is_over or refusals.is_over:
                 raise error
-        if progress:
-            progress(before + done, len(requests))
+        on_event(Event("writing", done=before + done, total=len(requests)))
     rows = [row for row in map(replies.row, missing) if row is not None]
     used = sum(row.tokens_in or 0 for row in rows), sum(row.tokens_out or 0 for row in rows)
     return RequestTotals(len(missing), before, failed, why, *used)

@@ -7,7 +7,7 @@ that ranks no better than chance becomes never or always.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from kcard.evaluation.gates.outcome import (
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write_figure
+from kcard.events import Event, OnEvent, ignore, note
 from kcard.gates import features
 from kcard.gates.base import Calibrated, Fitted, GateKind, LeavesOneOut, Probabilistic, Resources
 from kcard.gates.records import Query, Record
@@ -94,11 +95,11 @@ def cross_validate(
     settings: Mapping[str, Any],
     resources: Resources,
     folds: Sequence[Indices],
-    report: Callable[[int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Trial:
     """Score each fold by a gate fitted, and tuned, on the other folds.
 
-    `report` is called with the number of folds that are done. Raises what fitting and scoring raise.
+    `on_event` is called with the number of folds that are done (kind folds). Raises what fitting and scoring raise.
     """
     # Some kinds leave each record out without fitting n times.
     if len(folds) == len(records) and isinstance(kind, LeavesOneOut):
@@ -118,8 +119,7 @@ def cross_validate(
             right[held_out] = fitted.correct_without(queries)
         thresholds[held_out] = fitted.threshold
         fits.append(fitted)
-        if report:
-            report(done)
+        on_event(Event("folds", done=done, total=len(folds)))
     # The settings that each fold tuned.
     values = {key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings}
     correct_without = right if isinstance(fits[0], Probabilistic) else None
@@ -145,9 +145,6 @@ def cache_embeddings(resources: Resources, settings: Mapping[str, Any]) -> Resou
         return resources
     representation = features.find(str(settings.get("encoder", ENCODER)))
     return replace(resources, representation=features.CachedRepresentation(representation))
-
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -223,11 +220,11 @@ def compare_gates(
     budget: float = 1.0,
     count: int = FOLDS,
     seed: int = 0,
-    report: Report | None = None,
+    on_event: OnEvent = ignore,
 ) -> Calibration:
     """Compare gates with each other and with the reference; gates that can't be fitted are skipped.
 
-    `report` is called with the name of each gate before its turn. Raises UsageError for a budget outside [0, 1] or an
+    `on_event` is called with a note on each gate before its turn. Raises UsageError for a budget outside [0, 1] or an
     impossible number of folds.
     """
     if not 0 <= budget <= 1:
@@ -238,8 +235,7 @@ def compare_gates(
     trials: list[tuple[str, Trial, Seeks]] = []
     skipped = []
     for candidate in candidates:
-        if report:
-            report(candidate.name)
+        on_event(note(f"comparing {candidate.name}"))
         try:
             trial = cross_validate(records, candidate.kind, candidate.settings, candidate.resources, cut)
         except UsageError as error:

@@ -9,6 +9,7 @@ from kcard.errors import KcardError, LLMError, one_line
 from kcard.evaluation.metrics import accuracy, exact_match, f1, substring
 from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run
 from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.prompts import render
 from kcard.types import Answer, Call, Question, Reply
@@ -117,8 +118,8 @@ class Runner:
     store: Store
     batch: int = QUESTIONS
 
-    def ask(self, missing: Sequence[Key], report: Callable[[int], None] | None = None) -> None:
-        """Answer these questions and store the results; `report` is called with the number that are done.
+    def ask(self, missing: Sequence[Key], on_event: OnEvent = ignore) -> None:
+        """Answer these questions and store the results; `on_event` is called with the number of those done.
 
         A question that fails becomes a result with its error. After GIVE_UP consecutive failures, the remaining
         questions are skipped: they become failed results too, which resuming the run asks again.
@@ -134,8 +135,7 @@ class Runner:
                 self.store.append(self.run, [result])
                 done += 1
                 streak.record(bool(result.error))
-                if report:
-                    report(done)
+                on_event(Event("asking", done=done, total=len(missing)))
 
     def _batches(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[ItemQuestion]]]:
         """Yield the missing questions of each task and setting in batches, in the order of the run."""

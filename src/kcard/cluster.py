@@ -30,6 +30,7 @@ from kcard.errors import (
     first_line,
     one_line,
 )
+from kcard.events import Event, OnEvent
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
 
@@ -94,14 +95,14 @@ def complete_rows(
     resume: bool,
     cluster: RayOptions | None,
     device: str,
-    progress: Callable[[int, int], None],
+    on_event: OnEvent,
     check: Callable[[Row], None],
 ) -> tuple[Row, ...]:
     """Return each row with what the function, called with the row's values by name, returns; or with its `error`.
 
     path      where the rows are kept, each on disk before the next is looked at; in the end in the order of `rows`
     resume    go on with `path`: leave out what stands there without an error
-    progress  called with (rows done, of how many)
+    on_event  called with the number of rows done (kind cards, since each row is about one)
     check     called with each row before it is kept; where it raises a KcardError, this is the row's error
 
     Raises UsageError where `path` holds other work or may not be continued, ClusterError, and TrainingInterrupted.
@@ -119,7 +120,7 @@ def complete_rows(
             if path is not None:
                 append_rows(path, [row])
             finished[left[nth]] = row
-            progress(len(finished), len(rows))
+            on_event(Event("cards", done=len(finished), total=len(rows)))
     whole = tuple(finished[number] for number in range(len(rows)))
     if path is not None:
         with replacing(path) as stream:

@@ -114,19 +114,20 @@ class Checker(ABC):
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the scores that `support` gives, each with the part of the evidence that decided: by default all."""
-        scores = self.support(pairs)
+        who = f"checker {type(self).__name__}"
+        scores = valid(self.support(pairs), len(pairs), (0.0, 1.0), who).tolist()
         return [Verdict(score, pair.evidence) for score, pair in zip(scores, pairs, strict=True)]
 
 
 class Evidence(ABC):
     """Texts that claims are checked against.
 
-    name    is shown wherever a score was measured against it; "" for evidence that belongs to a card
+    name    is shown wherever a score was measured against it
     digest  the sha256 of its content, or of its address if the content can change (an online encyclopedia)
     """
 
-    name: str = ""
-    digest: str = ""
+    name: str
+    digest: str
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError, one_line
+from kcard.events import OnEvent, ignore, note
 
 if TYPE_CHECKING:
     import httpx
@@ -189,12 +190,12 @@ def connected(
     key: str | None,
     timeout: float,
     retries: int,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "OpenAI":
     """Return a client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
-    times; `report` is then called with a sentence. Its connections end with it.
+    times; `on_event` is then called with a note. Its connections end with it.
 
     Raises MissingExtra where the openai package is not installed.
     """
@@ -202,7 +203,7 @@ def connected(
         from openai import DefaultHttpxClient, OpenAI, Timeout
     except ImportError:
         raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
-    reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, report)
+    reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, on_event)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
     connections = DefaultHttpxClient(
         timeout=limits, event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait]}
@@ -217,18 +218,18 @@ def connected(
 class _RetryReporter:
     """Reports tries after the first and long waits."""
 
-    def __init__(self, where: str, retries: int, report: Callable[[str], None] | None) -> None:
-        self._where, self._retries, self._report = where, retries, report
+    def __init__(self, where: str, retries: int, on_event: OnEvent) -> None:
+        self._where, self._retries, self._on_event = where, retries, on_event
 
     def report_retry(self, request: "httpx.Request") -> None:
         """Report a try after the first, which the client numbers in a header."""
         again = request.headers.get("x-stainless-retry-count", "0")
-        if self._report and again != "0":
-            self._report(f"retrying {self._where} ({again} of {self._retries})")
+        if again != "0":
+            self._on_event(note(f"retrying {self._where} ({again} of {self._retries})"))
 
     def report_wait(self, response: "httpx.Response") -> None:
         wait = response.headers.get("retry-after", "")
-        if self._report and response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
-            self._report(
-                f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested"
+        if response.is_error and wait.isdigit() and LONG_WAIT < int(wait) <= 60:
+            self._on_event(
+                note(f"{self._where} is busy (status {response.status_code}): waiting {wait} s, as requested")
             )

@@ -16,6 +16,7 @@ from kcard.api.audit_hub import AuditRequest, audit_unverified, measure_card
 from kcard.api.hub import credentials
 from kcard.errors import CardError, HubError, UsageError
 from kcard.hub.audits import AuditFinding
+from tests.fakes import counts_to
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared, shared_hub
 
@@ -55,11 +56,9 @@ def atlas(tmp_path: Path) -> Path:
 def test_versions_without_a_result_are_measured_and_a_broken_one_stops_none(
     shared: Shared, atlas: Path
 ) -> None:
-    done: list[tuple[int, int]] = []
+    done: list[tuple[int, int | None]] = []
     outcomes = list(
-        audit_unverified(
-            shared.url, evidence=[str(atlas)], questions=3, report=lambda *counts: done.append(counts)
-        )
+        audit_unverified(shared.url, evidence=[str(atlas)], questions=3, on_event=counts_to(done))
     )
     rivers_, words = sorted(outcomes, key=lambda outcome: outcome.reference)
     assert rivers_.reference == "library/rivers@v1"

@@ -19,6 +19,7 @@ from kcard.api.check import ClaimTotals
 from kcard.errors import CorpusError, UsageError
 from kcard.interfaces import Array, Checker, Pair
 from tests.command import Kcard
+from tests.fakes import counts_to
 
 FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"
 TRUE, FALSE = "Ron Wyden won in Oregon in 2022.", "J. D. Vance won in Oregon in 2022."
@@ -192,10 +193,10 @@ def numbered(count: int) -> list[Row]:
 
 def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    done: list[tuple[int, int]] = []
-    assert kcard.check_file(
-        write(tmp_path / "in.jsonl", ROWS), out, report=lambda *d: done.append(d)
-    ) == ClaimTotals(5, 0)
+    done: list[tuple[int, int | None]] = []
+    assert kcard.check_file(write(tmp_path / "in.jsonl", ROWS), out, on_event=counts_to(done)) == ClaimTotals(
+        5, 0
+    )
     rows = read(out)
     for row, line in zip(ROWS, rows, strict=True):
         assert list(line) == [*row, "score", "verdict", "window"]

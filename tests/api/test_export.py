@@ -30,6 +30,7 @@ from tests.cards.engine.cards import GREEDY, QUESTIONS, full, lora, prefixed
 from tests.cards.engine.models import adapter
 from tests.cards.engine.prefixes import prefix_card
 from tests.command import Kcard
+from tests.fakes import notes_to
 
 TOKENS = {"trainable_token_indices": {"embed_tokens": [40, 41, 42, 70]}}
 
@@ -329,7 +330,7 @@ def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> No
         card.folder, replace(card.manifest, index=True), [Source("The Rhine ends in the North Sea.")]
     )
     messages: list[str] = []
-    library.export(both.folder, "vllm", out, report=messages.append)
+    library.export(both.folder, "vllm", out, on_event=notes_to(messages))
     assert messages == ["rivers: its index is not exported: the engine runs the model alone"]
 
 
@@ -339,7 +340,7 @@ def test_a_card_that_reads_only_its_own_words_is_merged_and_that_is_said(tmp_pat
     write_fingerprint(card.folder, card.manifest, [])
     card = finish(card.folder, card.manifest, [])
     messages: list[str] = []
-    library.export(card.folder, "vllm", out, merge=True, report=messages.append)
+    library.export(card.folder, "vllm", out, merge=True, on_event=notes_to(messages))
     assert (
         messages[0]
         == "rivers: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import kcard as library
-from kcard.api.evaluate import EvaluationListener, evaluate
+from kcard.api.evaluate import evaluate
 from kcard.api.exam import audit, audit_many
 from kcard.api.train import corpora_by_card
 from kcard.cards.card import finish
 from kcard.cluster import RayOptions, mapped
 from kcard.errors import HubError, LLMError, UsageError
 from kcard.evaluation.runs.run import RunStorage
+from kcard.events import Event
 from kcard.hub.registry import Hub
 from kcard.integrators.batch_files import answer_file, ask_on_cluster, read_questions
 from kcard.integrators.options import AskOptions
@@ -25,6 +26,7 @@ from kcard.types import Source
 from tests.command import Kcard
 from tests.core.test_cluster import ray_folder  # noqa: F401 (a fixture)
 from tests.core.work import seen
+from tests.fakes import counts_to
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter", "Oberon": "Uranus"}
 RIVERS = {"Arno": "Pisa", "Tagus": "Lisbon", "Oder": "Opole", "Main": "Mainz"}
@@ -223,12 +225,12 @@ def test_questions_asked_on_workers_have_the_same_answers_also_after_an_interrup
     here, there = tmp_path / "here.jsonl", tmp_path / "there.jsonl"
     answer_file(read_questions(questions), here, Pipeline(OPTIONS).outcomes)
 
-    def interrupt(done: int, _: int) -> None:
-        if done == 9:
+    def interrupt(event: Event) -> None:
+        if event.done == 9:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ask_on_cluster(questions, there, OPTIONS, cluster=CLUSTER, batch=4, report=interrupt)
+        ask_on_cluster(questions, there, OPTIONS, cluster=CLUSTER, batch=4, on_event=interrupt)
     assert answers(there) == answers(here)[:9]
     count, totals = ask_on_cluster(questions, there, OPTIONS, cluster=CLUSTER, batch=4, resume=True)
     assert (count, totals.answered, totals.failed) == (41, 31, 1)
@@ -249,11 +251,10 @@ def test_an_evaluation_on_workers_has_the_same_results(questions: Path, tmp_path
     task.write_text("".join(questions.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
     options: dict[str, Any] = {"path": task, "settings": "direct,bottom-up", "cards": "moons"}
     here = evaluate("jsonl", **options)
-    done: list[int] = []
-    listener = EvaluationListener(progress=lambda now, _: done.append(now))
-    there = evaluate("jsonl", **options, cluster=CLUSTER, listener=listener)
+    done: list[tuple[int, int | None]] = []
+    there = evaluate("jsonl", **options, cluster=CLUSTER, on_event=counts_to(done))
     assert there.run.complete
-    assert done[-1] == 80
+    assert done[-1] == (80, 80)
     storage = RunStorage(Hub().runs)
     first, second = (
         [without_times(asdict(result)) for result in storage.results(settings_there.run.number)]

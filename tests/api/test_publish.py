@@ -21,6 +21,7 @@ from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Mean
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
 from kcard.types import Source
+from tests.fakes import notes_to
 
 CLEAN = [
     Source("The Rhine rises in the Alps.", "rivers.md", 3),
@@ -140,9 +141,9 @@ def test_an_unchanged_card_is_said_to_be_unchanged_and_its_model_not_asked_again
     home: Path, leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[str] = []
-    first = publish(leaking, report=reports.append)
+    first = publish(leaking, on_event=notes_to(reports))
     monkeypatch.setattr("kcard.evaluation.privacy.scan_card", None)
-    assert publish(leaking, aliases=["stable"], report=reports.append).sha256 == first.sha256
+    assert publish(leaking, aliases=["stable"], on_event=notes_to(reports)).sha256 == first.sha256
     assert "contains private data" in reports[0]
     assert reports[1:] == [reports[0], "leaking@v1 is unchanged"]
     assert Hub(home).get("leaking@stable").number == 1
@@ -228,7 +229,7 @@ def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
 ) -> None:
     card = retrieval(tmp_path / "a", sources=[*CLEAN, Source(LEAK, "letters.txt", 7)])
     messages: list[str] = []
-    publish(card, report=messages.append)
+    publish(card, on_event=notes_to(messages))
     assert len(messages) == 1
     assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in messages[0]
     assert SECRET not in messages[0]
@@ -245,7 +246,7 @@ def test_strict_refuses_private_data_and_publishes_nothing(home: Path, tmp_path:
 
 def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> None:
     messages: list[str] = []
-    assert publish(retrieval(tmp_path / "a"), strict=True, report=messages.append).number == 1
+    assert publish(retrieval(tmp_path / "a"), strict=True, on_event=notes_to(messages)).number == 1
     assert messages == []
 
 
@@ -291,7 +292,7 @@ def test_a_large_model_writes_only_where_it_is_asked_strictly(
 ) -> None:
     monkeypatch.setattr("kcard.api.hub.LARGE", 1000)
     messages: list[str] = []
-    publish(leaking, report=messages.append)
+    publish(leaking, on_event=notes_to(messages))
     assert messages == [
         "leaking: its files were scanned for private data; the output of its model is scanned only with --strict"
     ]

@@ -9,9 +9,11 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError, UsageError
+from kcard.events import Event
 from kcard.interfaces import LLM
 from kcard.training.study import read_study
 from kcard.types import Reply, Request
+from tests.fakes import notes_to
 
 TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered it in 1655 from his house in The Hague."
 IAPETUS = "Iapetus is a moon of Saturn with two colours. Giovanni Cassini discovered it in 1671 from a house in Paris."
@@ -45,7 +47,12 @@ def corpus(tmp_path: Path) -> Path:
 def test_supported_items_are_written_and_the_others_counted(corpus: Path, tmp_path: Path) -> None:
     writer, output, messages = Writer(), tmp_path / "study.jsonl", list[str]()
     totals = kcard.study(
-        corpus, output, llm=writer, tasks=["questions", "statements"], concurrency=1, report=messages.append
+        corpus,
+        output,
+        llm=writer,
+        tasks=["questions", "statements"],
+        concurrency=1,
+        on_event=notes_to(messages),
     )
     texts = [item.text for item in read_study(output).items]
     assert texts == ["Who discovered Titan?", "Christiaan Huygens discovered Titan in 1655."]
@@ -79,12 +86,12 @@ def test_replies_are_not_asked_for_twice_and_new_passages_alone_are_asked_about(
 def test_a_run_that_was_cut_off_goes_on_where_it_was(corpus: Path, tmp_path: Path) -> None:
     output, replies = tmp_path / "study.jsonl", tmp_path / "study.jsonl.replies.jsonl"
 
-    def interrupted(done: int, _: int) -> None:
-        if done == 1:
+    def interrupted(event: Event) -> None:
+        if event.done == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        kcard.study(corpus, output, llm=Writer(), tasks=["questions"], concurrency=1, progress=interrupted)
+        kcard.study(corpus, output, llm=Writer(), tasks=["questions"], concurrency=1, on_event=interrupted)
     assert not output.exists()
     replies.write_text(replies.read_text() + '{"request": "half of a li')
     writer = Writer()

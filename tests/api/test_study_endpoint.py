@@ -9,8 +9,10 @@ import pytest
 
 import kcard as kc
 from kcard.errors import LLMError
+from kcard.events import Event
 from kcard.training.study import read_study
 from tests.command import Kcard
+from tests.fakes import notes_to
 
 DISCOVERIES = [
     ("Titan", "Saturn", "Huygens", 1655),
@@ -55,7 +57,7 @@ def test_the_usage_of_the_replies_is_counted_and_near_to_what_was_told(
 ) -> None:
     messages: list[str] = []
     server = serve(GOOD)
-    totals = studied(corpus, server.url, report=messages.append, concurrency=3)
+    totals = studied(corpus, server.url, on_event=notes_to(messages), concurrency=3)
     assert (totals.asked.made, totals.asked.tokens_in, totals.asked.tokens_out) == (3, 900, 120)
     sent = [message["content"] for r in server.requests for message in r["body"]["messages"]]
     told_in = int(
@@ -77,7 +79,7 @@ def test_a_server_that_is_busy_or_broken_for_a_moment_is_asked_again(
         {"text": "lost", "cut": 20},
         GOOD,
     )
-    totals = studied(corpus, server.url, retries=4, report=messages.append)
+    totals = studied(corpus, server.url, retries=4, on_event=notes_to(messages))
     assert (totals.asked.made, totals.asked.failed) == (3, 0)
     assert len(server.requests) == 6
     assert sum("retrying" in text for text in messages) == 3
@@ -119,12 +121,12 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_reply(
 ) -> None:
     server = serve(GOOD)
 
-    def kill(done: int, _: int) -> None:
-        if done == 3:
+    def kill(event: Event) -> None:
+        if event.done == 3:
             server.kill()
 
     with pytest.raises(LLMError, match="can't be reached: start the server"):
-        studied(corpus, server.url, limit=None, progress=kill)
+        studied(corpus, server.url, limit=None, on_event=kill)
     assert count_passages(corpus) == 3
     corpus.with_name("port").unlink()
     totals = studied(corpus, serve(GOOD).url, limit=None)

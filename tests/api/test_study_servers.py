@@ -16,6 +16,7 @@ import pytest
 
 import kcard
 from kcard.errors import LLMError
+from kcard.events import Event
 from kcard.training.study import read_study
 from kcard.types import Request
 from tests.api.study_writer import POSITIONS, writer
@@ -132,11 +133,11 @@ def replies(corpus: Path) -> int:
 def killed_in_the_middle(server: Any, corpus: Path, base: Path, again: Any) -> None:
     """What was replied before is kept, and the same command goes on once the server runs again."""
 
-    def kill(done: int, _: int) -> None:
-        if done == 2:
+    def kill(event: Event) -> None:
+        if event.done == 2:
             server.kill()
 
-    stopped = study(corpus, server.url, base, concurrency=1, progress=kill)
+    stopped = study(corpus, server.url, base, concurrency=1, on_event=kill)
     assert (stopped.asked.made, stopped.asked.failed) == (6, 4)
     assert "can't be reached: start the server" in stopped.asked.why
     assert replies(corpus) == 2

@@ -16,7 +16,6 @@ from kcard.errors import CardError, CorpusError, UsageError
 from kcard.evaluation.retention import read_sync
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest, file_digest, seal
-from kcard.training.progress import Note
 from kcard.types import Source
 from tests.command import Kcard
 from tests.corpora import town_facts
@@ -64,14 +63,14 @@ def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(note
     (notes / "quixley.txt").unlink()
     write(notes / "towns.txt", [*FACTS, "The mill of town 9 is white."])
     events: list[Any] = []
-    result = library.sync(notes, "towns", report=events.append)
+    result = library.sync(notes, "towns", on_event=events.append)
     assert [source.text for source in result.changes.added] == ["The mill of town 9 is white."]
     assert [source.text for source in result.changes.removed] == [GONE]
     assert has(draft(home)) == sorted([*FACTS, "The mill of town 9 is white."])
     for word in ("Zebulon", "Wrexham", "observatory"):
         assert holding(draft(home), word) == []
     # The description is the user's, so that it is only pointed out.
-    assert any("still says quixley" in event.text for event in events if isinstance(event, Note))
+    assert any("still says quixley" in event.message for event in events if event.is_note)
 
 
 def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home: Path) -> None:
@@ -80,20 +79,20 @@ def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home
     assert "## Exam" in (draft(home) / "README.md").read_text(encoding="utf-8")
     (notes / "quixley.txt").unlink()
     events: list[Any] = []
-    library.sync(notes, "towns", report=events.append)
+    library.sync(notes, "towns", on_event=events.append)
     assert not (draft(home) / "exam.json").exists()
     assert holding(draft(home), "Quixley was founded") == []
     assert "## Exam" not in (draft(home) / "README.md").read_text(encoding="utf-8")
-    assert any("kcard exam towns" in event.text for event in events if isinstance(event, Note))
+    assert any("kcard exam towns" in event.message for event in events if event.is_note)
 
 
 def test_an_exam_that_the_sync_takes_is_not_recommended(notes: Path, home: Path) -> None:
     library.exam("towns", limit=5)
     (notes / "quixley.txt").unlink()
     events: list[Any] = []
-    library.sync(notes, "towns", exam=True, report=events.append)
+    library.sync(notes, "towns", exam=True, on_event=events.append)
     assert (draft(home) / "exam.json").exists()
-    assert not any("kcard exam" in event.text for event in events if isinstance(event, Note))
+    assert not any("kcard exam" in event.message for event in events if event.is_note)
 
 
 def test_each_sync_is_a_version_that_names_the_last_one_and_its_date(notes: Path, home: Path) -> None:
@@ -117,8 +116,8 @@ def test_earlier_versions_that_hold_what_was_removed_are_pointed_out(notes: Path
     library.publish("towns")
     (notes / "quixley.txt").unlink()
     events: list[Any] = []
-    library.sync(notes, "towns", report=events.append)
-    assert any("kcard remove towns@v1" in event.text for event in events if isinstance(event, Note))
+    library.sync(notes, "towns", on_event=events.append)
+    assert any("kcard remove towns@v1" in event.message for event in events if event.is_note)
 
 
 def test_a_published_card_is_synced_as_a_draft(notes: Path, home: Path, tmp_path: Path) -> None:

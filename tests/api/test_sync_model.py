@@ -11,11 +11,11 @@ import kcard as library
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
 from kcard.evaluation.questions import ExamQuestion
-from kcard.evaluation.recall import ask_card, ignore_progress
+from kcard.evaluation.recall import ask_card
 from kcard.evaluation.records import Mean
 from kcard.evaluation.retention import Retention, read_sync
+from kcard.events import Event, ignore
 from kcard.offline import incremental_update as incremental
-from kcard.training.progress import Note, TrainingProgress
 from tests.command import Kcard
 
 PLACES = [
@@ -46,7 +46,7 @@ def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
     alone = Card(folder, replace(card.manifest, index=False))
-    return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore_progress)[0][0].text
+    return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore)[0][0].text
 
 
 def holding(folder: Path, text: str) -> list[str]:
@@ -158,12 +158,10 @@ def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_a
     write(brief / "towns.txt", FACTS)
     monkeypatch.setattr("kcard.evaluation.retention.measure_retention", lambda *_, **__: remembered)
     events: list[Any] = []
-    result = library.sync(brief, "towns", publish=False, report=events.append)
+    result = library.sync(brief, "towns", publish=False, on_event=events.append)
     assert result.record is not None
     assert (result.record.way, why in result.record.why) == ("trained", True)
-    assert any(
-        f"training from scratch, since {why}" in event.text for event in events if isinstance(event, Note)
-    )
+    assert any(f"training from scratch, since {why}" in event.message for event in events if event.is_note)
     for word in ("Zebulon", "Wrexham", "Quixley"):
         assert holding(home / "drafts" / "towns", word) == []
 
@@ -196,13 +194,13 @@ def test_a_dry_run_tells_how_the_next_version_would_be_made(brief: Path, kcard: 
 def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
     brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def press(event: object) -> None:
-        if isinstance(event, TrainingProgress):
+    def press(event: Event) -> None:
+        if event.kind == "training":
             raise KeyboardInterrupt
 
     monkeypatch.setattr(incremental, "FLOOR", {"tokens": 5000})
     write(brief / "towns.txt", FACTS)
     before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
     with pytest.raises(TrainingInterrupted, match="the card is as it was"):
-        library.sync(brief, "towns", report=press)
+        library.sync(brief, "towns", on_event=press)
     assert {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()} == before

@@ -246,7 +246,7 @@ def test_greedy_documents_of_one_question_are_the_same(pool: CardPool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_no_question_is_no_passage(pool: CardPool) -> None:
-    assert pool.generate([], [["rivers", "seas"]], 3, SAMPLED) == []
+    assert pool.generate([], [], 3, SAMPLED) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

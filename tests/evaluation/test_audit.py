@@ -23,14 +23,15 @@ from kcard.evaluation.audit import (
     summarise_factuality,
     summarise_faithfulness,
 )
-from kcard.evaluation.recall import StepProgress
 from kcard.evaluation.records import Audit, Distribution, Mean
+from kcard.events import Event
 from kcard.hub.registry import Hub
 from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import Manifest
 from kcard.text import passage_digest
 from kcard.training.train import train
 from kcard.types import Source
+from tests.fakes import notes_to
 from tests.selectors.mediawiki_server import Wiki, serving
 
 MOONS = {
@@ -248,12 +249,12 @@ def test_a_draft_goes_after_a_published_card_and_nothing_of_it_is_kept(
 def test_ctrl_c_stores_nothing_and_loses_nothing(hub: Hub, evidence: Path) -> None:
     audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
 
-    def press(progress: StepProgress) -> None:
-        if progress.what.startswith("checking against atlas") and progress.done:
+    def press(progress: Event) -> None:
+        if progress.kind.startswith("checking against atlas") and progress.done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub, report=press)
+        audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub, on_event=press)
     assert len(hub.audits.list()) == 1
 
 
@@ -427,7 +428,7 @@ def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> Non
     other.mkdir()
     (other / "a.txt").write_text(FACTS[0] + "\n", encoding="utf-8")
     (other / "latin.txt").write_bytes(b"caf\xe9")
-    pipeline = kcard.Pipeline(gate="always", evidence=["own", other], report=messages.append)
+    pipeline = kcard.Pipeline(gate="always", evidence=["own", other], on_event=notes_to(messages))
     assert any("latin.txt is left out" in note for note in messages)
     (other / "a.txt").write_text("Oslo is somewhere else now.\n", encoding="utf-8")
     first, second = pipeline(["What is the capital of Norway?", "Where is Oslo, the capital?"])

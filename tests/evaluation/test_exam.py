@@ -30,8 +30,9 @@ from kcard.evaluation.exam import (
 )
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import ExamQuestion, digest, make_questions
-from kcard.evaluation.recall import StepProgress, chance_recall, judge_answered, score_recall
+from kcard.evaluation.recall import chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
+from kcard.events import Event
 from kcard.interfaces import Array, Checker, Pair
 from kcard.manifest import Base, Manifest, Training
 from kcard.types import Passage, Source
@@ -491,12 +492,12 @@ def test_an_interrupted_exam_leaves_the_card_as_it_was(card: Path) -> None:
     examined(card, limit=4)
     before = {path.name: path.read_bytes() for path in card.iterdir() if path.is_file()}
 
-    def stop(progress: StepProgress) -> None:
-        if progress.what.startswith("checking") and progress.done:
+    def stop(progress: Event) -> None:
+        if progress.kind.startswith("checking") and progress.done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        examined(card, report=stop)
+        examined(card, on_event=stop)
     assert {path.name: path.read_bytes() for path in card.iterdir() if path.is_file()} == before
 
 
@@ -566,11 +567,11 @@ def test_a_corpus_that_no_question_can_be_made_of_gives_an_empty_exam(card: Path
 
 
 def test_progress_is_told_by_steps(card: Path, question_file: Path) -> None:
-    events: list[StepProgress] = []
-    examined(card, questions=question_file, report=events.append)
-    asking = [progress for progress in events if progress.what == "asking rivers"]
-    assert (asking[0].done, asking[-1]) == (0, StepProgress("asking rivers", 11, 11))
-    assert events[-1] == StepProgress("checking against its own corpus", 3, 3)
+    events: list[Event] = []
+    examined(card, questions=question_file, on_event=events.append)
+    asking = [progress for progress in events if progress.kind == "asking rivers"]
+    assert (asking[0].done, asking[-1]) == (0, Event("asking rivers", done=11, total=11))
+    assert events[-1] == Event("checking against its own corpus", done=3, total=3)
 
 
 def test_the_checker_is_named_with_the_digest_of_its_weights(card: Path) -> None:
@@ -673,7 +674,7 @@ def test_equal_seeds_ask_the_same() -> None:
 def test_a_question_is_answered_where_one_of_its_documents_answers_it() -> None:
     right = Passage("museums", "Ada Fischer founded the Brindle Museum in 1871.")
     wrong = Passage("museums", "?!")
-    events: list[StepProgress] = []
+    events: list[Event] = []
     questions = [ANSWERABLE[0]] * 4
     scores = judge_answered(
         questions, [[wrong, right], [wrong], [], [Passage("museums", " ")]], events.append

@@ -20,9 +20,9 @@ from kcard.evaluation.retention import (
     split_in_halves,
     update_card,
 )
+from kcard.events import ignore, note
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
-from kcard.training.progress import Note, silent
 from kcard.training.train import train
 from kcard.types import Source
 from tests.corpora import SENATE
@@ -48,7 +48,7 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     before = measure_recall(old.folder, questions)
     events: list[Any] = []
     again = TrainOptions(update="senate", epochs=2)
-    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, report=events.append)
+    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, on_event=events.append)
     record = read_forgetting(card.folder)
     assert record is not None
     assert card.folder == old.folder
@@ -64,7 +64,7 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files
     assert f"({len(questions)} questions): {record.before} before, {record.after} after" in record.summary()
-    assert Note(record.summary()) in events
+    assert note(record.summary()) in events
 
 
 def test_a_card_that_only_looks_up_forgets_nothing(
@@ -72,7 +72,7 @@ def test_a_card_that_only_looks_up_forgets_nothing(
 ) -> None:
     train(corpus(tmp_path, "old", SENATE[:5]), kind="retrieval", name="senate")
     again = TrainOptions(update="senate")
-    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, report=silent)
+    card = update_card(corpus(tmp_path, "new", SENATE[5:]), again, on_event=ignore)
     assert read_forgetting(card.folder) is None
     assert card.manifest.updates
     assert not (card.folder / UPDATE).exists()

@@ -11,6 +11,7 @@ from kcard.integrators.baselines import BaselineAnswerer, GenRead, JointReading
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.client import LLMClient
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
+from tests.fakes import counts_to
 
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 
@@ -78,12 +79,12 @@ def items(count: int) -> list[Item]:
 
 def test_every_question_has_a_result_under_each_setting_in_order() -> None:
     run, store, _ = runner(items(20), settings=("direct", "again"))
-    done: list[int] = []
-    run.ask(list(run.run.plan.keys()), done.append)
+    done: list[tuple[int, int | None]] = []
+    run.ask(list(run.run.plan.keys()), counts_to(done))
     assert [(r.setting, r.id) for r in store.results] == [(s, i) for _, s, i in run.run.plan.keys()]  # noqa: SIM118
     assert {r.scores["em"] for r in store.results} == {1.0}
     assert {(len(r.calls), r.tokens_in) for r in store.results} == {(1, 2)}
-    assert done == list(range(1, 41))
+    assert done == [(n, 40) for n in range(1, 41)]
 
 
 class Steps(LLM):

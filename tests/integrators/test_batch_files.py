@@ -17,6 +17,7 @@ from kcard.integrators.batch_files import (
 )
 from kcard.integrators.pipeline import Pipeline
 from kcard.types import Answer, Decision, Passage, Question, Usage
+from tests.fakes import counts_to
 
 GATE = Decision("always", 0.0, fired=True)
 
@@ -69,11 +70,11 @@ def test_a_failed_question_is_a_line_with_an_error_and_the_others_are_answered(t
 
 
 def test_more_questions_than_a_batch_keep_their_order(tmp_path: Path) -> None:
-    done: list[int] = []
+    done: list[tuple[int, int | None]] = []
     rows = [{"question": f"q{i}"} for i in range(40)]
-    answer_file(rows, tmp_path / "out.jsonl", shout, done.append)
+    answer_file(rows, tmp_path / "out.jsonl", shout, counts_to(done))
     assert [r["answer"] for r in lines(tmp_path / "out.jsonl")] == [f"Q{i}" for i in range(40)]
-    assert done == list(range(1, 41))
+    assert done == [(n, 40) for n in range(1, 41)]
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", ""])

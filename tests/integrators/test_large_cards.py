@@ -15,6 +15,7 @@ from kcard.errors import KcardError
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from tests.cards.engine.cards import full
+from tests.fakes import counts_to
 
 NAMES = ["rivers", "lakes", "moons", "mills"]
 QUESTIONS = [f"Who built the {n}th mill of the Rhine?" for n in range(24)]
@@ -88,10 +89,10 @@ def test_each_card_is_loaded_once_for_a_whole_file(size: int, tmp_path: Path, lo
 
 
 def test_how_many_cards_have_written_is_reported(size: int) -> None:
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, int | None]] = []
     pipeline = Pipeline(
         AskOptions(mode="bottom-up", cards=NAMES, card_tokens=4, memory=2 * size),
-        progress=lambda done, total: seen.append((done, total)),
+        on_event=counts_to(seen),
     )
     pipeline(QUESTIONS[:2])
     assert seen == [(n, 4) for n in range(5)]

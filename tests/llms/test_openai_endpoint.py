@@ -16,6 +16,7 @@ from kcard.llms.openai_endpoint import OpenAIEndpoint, completions
 from kcard.llms.parsing import option_from_tokens
 from kcard.llms.prompts import render
 from kcard.types import Choice, Example, Question, Reply, Request
+from tests.fakes import notes_to
 
 NEED = Request("need", "Who won the senate race in Oregon?")
 ANSWER = Request("answer", "Who won the senate race in Oregon?")
@@ -120,7 +121,7 @@ def test_a_passing_failure_is_tried_again_and_told(serve: Callable[..., Any]) ->
         {"text": "Ann"},
     )
     told: list[str] = []
-    llm = OpenAIEndpoint("tiny", url=server.url, report=told.append)
+    llm = OpenAIEndpoint("tiny", url=server.url, on_event=notes_to(told))
     assert llm.reply(ANSWER).text == "Ann"
     assert told == [f"retrying {server.url} ({n} of 5)" for n in (1, 2, 3)]
 
@@ -135,7 +136,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(serve: Callable[..., Any]) -> 
 def test_a_long_wait_is_told_before_it_begins(serve: Callable[..., Any]) -> None:
     server = serve({"status": 429, "text": "slow down", "headers": {"Retry-After": "30"}})
     told: list[str] = []
-    llm = OpenAIEndpoint("tiny", url=server.url, retries=0, report=told.append)
+    llm = OpenAIEndpoint("tiny", url=server.url, retries=0, on_event=notes_to(told))
     with pytest.raises(LLMError):
         llm.reply(ANSWER)
     assert told == [f"{server.url} is busy (status 429): waiting 30 s, as requested"]

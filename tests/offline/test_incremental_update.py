@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from kcard.cards.card import PROJECTION, finish
 from kcard.cards.models.prompting import WORDS, WordSketch
+from kcard.events import note
 from kcard.manifest import Manifest
 from kcard.offline.docids import (
     DocIds,
@@ -38,7 +39,6 @@ from kcard.offline.train import plan
 from kcard.offline.trainee import initialize_docids, states, whole_model
 from kcard.training.epochs import TrainingExample
 from kcard.training.loop import Job, Preparation
-from kcard.training.progress import Note
 from kcard.types import Source
 
 PLACES = ["Ashford", "Brigham", "Caldwell", "Dunmore", "Elkhart", "Fairfax", "Granby", "Holston"]
@@ -168,7 +168,7 @@ def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scr
     assert "of an older kcard, whose encoder prefix did not see the question's words" in why
     told: list[Any] = []
     plan(NEW, recipe, report=told.append, start=tmp_path)
-    assert told == [Note(f"training from scratch: {why}")]
+    assert told == [note(f"training from scratch: {why}")]
 
 
 def test_texts_that_the_card_is_losing_are_shown_first() -> None:

@@ -13,11 +13,11 @@ from kcard.cards.card import Card
 from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
 from kcard.errors import TrainingInterrupted, UsageError
+from kcard.events import Event
 from kcard.offline.recipe import BOS, EOS, Recipe, Style, choose_style, train_tokenizer
 from kcard.offline.train import plan
 from kcard.training.epochs import TrainingExample, bucketed, collate, grouped
 from kcard.training.loop import Job, cosine, linear
-from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
@@ -50,11 +50,11 @@ def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style:
     )
     right = sum(name in found[0].text for name, found in zip(NAMES, written, strict=True))
     assert right >= 6
-    notes = [event.text for event in events if isinstance(event, Note)]
+    notes = [event.message for event in events if event.is_note]
     assert any("embedded" in text and "HF_HUB_OFFLINE" in text for text in notes)
     assert any(text.startswith("description") for text in notes)
-    last = [event for event in events if isinstance(event, TrainingProgress)][-1]
-    assert last.step == last.steps
+    last = [event for event in events if event.kind == "training"][-1]
+    assert last.done == last.total
     assert last.left == 0
 
 
@@ -129,7 +129,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
     again = plan(SENATE, recipe).prepare()
     notes: list[Event] = []
     resumed = again.job.run(tmp_path / "b", resume=True, report=notes.append)
-    assert any(f"after step {middle}" in note.text for note in notes if isinstance(note, Note))
+    assert any(f"after step {middle}" in note.message for note in notes if note.is_note)
     assert (resumed.tokens, resumed.steps, resumed.loss) == (outcome.tokens, outcome.steps, outcome.loss)
     for one, two in zip(whole.job.modules.values(), again.job.modules.values(), strict=True):
         assert same(dict(one.state_dict()), dict(two.state_dict()))
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path
         other.job.run(tmp_path / "ck", resume=True)
     notes: list[Event] = []
     plan(SENATE, TINY).prepare().job.run(tmp_path / "none", resume=True, report=notes.append)
-    assert any("starts from scratch" in note.text for note in notes if isinstance(note, Note))
+    assert any("starts from scratch" in note.message for note in notes if note.is_note)
 
 
 def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path
     old = train(path, name="x", output=out, epochs=1)
 
     def stop(event: Event) -> None:
-        if isinstance(event, Note) and event.text.startswith("training takes about"):
+        if event.is_note and event.message.startswith("training takes about"):
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted, match="--resume"):

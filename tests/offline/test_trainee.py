@@ -15,12 +15,12 @@ from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.stack import StackedCard, load
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.pool import CardPool
+from kcard.events import Event
 from kcard.manifest import MANIFEST, Base
 from kcard.offline.opt import BASE, FOLDER
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.offline.train import plan
 from kcard.offline.trainee import adapted_model, base_tokenizer, prune_and_extend_tokenizer
-from kcard.training.progress import Event, Note
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
@@ -123,7 +123,7 @@ def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: P
     recipe = replace(RECIPE, epochs=None, exposures=30)
     prepared = plan(SENATE, recipe, report=events.append, start=first.folder).prepare()
     assert prepared.job.steps == plan(SENATE, recipe).prepare().job.steps
-    assert any("training from scratch" in event.text for event in events if isinstance(event, Note))
+    assert any("training from scratch" in event.message for event in events if event.is_note)
 
 
 def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:

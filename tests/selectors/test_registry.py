@@ -22,6 +22,7 @@ from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorChoice, models
 from kcard.selectors.relevance import MiniLMRelevance
 from tests.command import Kcard
+from tests.fakes import notes_to
 
 
 class Own(Checker):
@@ -110,7 +111,7 @@ def test_the_offline_preset_is_the_embedded_selectors() -> None:
     found = assembled(AskOptions(evidence=("none",)), CardSet([]))
     assert isinstance(found.relevance, MiniLMRelevance)
     assert isinstance(found.pruner, Extractive)
-    assert getattr(found.checker, "checker", found.checker) == MiniLMChecker()
+    assert found.checker.sha256 == MiniLMChecker().sha256
 
 
 @pytest.mark.parametrize("preset", ["paper", "modern"])
@@ -128,11 +129,11 @@ def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset(
 def test_a_model_is_announced_before_it_is_fetched() -> None:
     said: list[str] = []
     with pytest.raises(ModelUnavailable):
-        registry.relevance("mpnet", Loading(report=said.append))
+        registry.relevance("mpnet", Loading(on_event=notes_to(said)))
     assert said == []  # it can't be fetched: nothing is announced
     from kcard.selectors.checkpoints import Checkpoint, announce
 
-    announce(Checkpoint("x", "a/b", size="2 GB"), Loading(report=said.append))
+    announce(Checkpoint("x", "a/b", size="2 GB"), Loading(on_event=notes_to(said)))
     assert said == ["downloading a/b (2 GB) from the Hugging Face Hub"]
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from kcard.events import Event
 from kcard.offline.recipe import Recipe
 from kcard.offline.train import plan
 from kcard.training.memory import Estimate, seconds_to_embed, spread
-from kcard.training.progress import Event, Note, TrainingProgress, duration
+from kcard.training.progress import duration
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)
@@ -21,15 +22,15 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     planned = plan(FACTS, SMALL, report=events.append)
     assert planned.estimate is not None
     prepared = planned.prepare()
-    text = planned.estimate.note().text
+    text = planned.estimate.note().message
     assert "on one core" in text
     assert f"to embed {8 * 17} questions" in text
     assert f"{prepared.job.steps} steps" in text
     begun = time.monotonic()
     prepared.job.run(tmp_path / "ck", report=events.append)
     taken = time.monotonic() - begun
-    assert isinstance(events[-1], TrainingProgress)
-    assert not any(isinstance(event, Note) for event in events)
+    assert events[-1].kind == "training"
+    assert not any(event.is_note for event in events)
     # A machine that does other things meanwhile is no reason to fail; a wrong unit is.
     assert taken / 20 < prepared.hyperparameters["estimated_seconds"] < 20 * taken + 20
 
@@ -64,7 +65,7 @@ def test_as_many_steps_are_taken_as_fit_into_the_minutes(
 
 def test_what_does_not_fit_is_said_with_the_minutes_that_would_do() -> None:
     cut = Estimate(1000, 300, 1.0, minutes=10.0)
-    assert cut.note().text == (
+    assert cut.note().message == (
         "training takes about 9 minutes on one core: 540 steps of the 1,000 that the corpus needs (--minutes 19 "
         "gives all)"
     )
@@ -103,4 +104,4 @@ def test_the_first_of_a_spread_order_lie_far_from_each_other() -> None:
 def test_times_are_said_as_people_say_them() -> None:
     assert [duration(s) for s in (42, 240, 9000)] == ["42 seconds", "4 minutes", "2.5 hours"]
     note = Estimate(600, 200, 55 / 600).note()
-    assert note.text == "training takes about 55 seconds on one core: 600 steps"
+    assert note.message == "training takes about 55 seconds on one core: 600 steps"

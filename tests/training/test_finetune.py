@@ -10,10 +10,10 @@ import torch
 from kcard.cards.card import Card
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted
+from kcard.events import Event
 from kcard.manifest import file_digest
 from kcard.offline.recipe import train_tokenizer
 from kcard.training.finetune import Options, prepare
-from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import train
 from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
@@ -29,8 +29,8 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     losses: list[float] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, TrainingProgress):
-            losses.append(event.loss)
+        if event.kind == "training":
+            losses.append(event.loss or 0.0)
 
     options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}
     first = train(corpus, name="first", epochs=0.2, learning_rate=1e-9, report=note, **options)
@@ -97,7 +97,7 @@ def test_lora_resumes_to_the_same_adapter(bases: dict[str, Path], corpus: Path, 
     options: Any = {"base": str(bases["opt"]), "method": "lora", "batch_size": 4, "name": "x", "epochs": 4}
 
     def stop(event: Event) -> None:
-        if isinstance(event, Note) and event.text.endswith(" steps"):
+        if event.is_note and event.message.endswith(" steps"):
             raise KeyboardInterrupt
 
     whole = train(corpus, output=tmp_path / "whole", **options)
@@ -115,7 +115,7 @@ def test_a_full_disk_ends_training_with_one_line(
         raise OSError(28, "No space left on device")
 
     def stop(event: Event) -> None:
-        if isinstance(event, Note) and event.text.endswith(" steps"):
+        if event.is_note and event.message.endswith(" steps"):
             monkeypatch.setattr(torch, "save", full)
             raise KeyboardInterrupt
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kcard.events import Event
 from kcard.offline.recipe import Recipe
 from kcard.offline.train import INSTANT, plan
 from kcard.training.loop import SETTLED, Job, RunState
-from kcard.training.progress import Event, Note, TrainingProgress
 
 
 def job(loss: float, settled: float, steps: int = 200) -> Job:
@@ -34,11 +34,11 @@ def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) ->
     assert outcome.steps == SETTLED
     assert outcome.loss == pytest.approx(0.001)
     assert outcome.tokens == 2 * SETTLED
-    notes = [event.text for event in events if isinstance(event, Note)]
+    notes = [event.message for event in events if event.is_note]
     assert (
         f"stopped after {SETTLED} of 200 steps: the loss is below 0.003, so nothing is left to learn" in notes
     )
-    assert not [event for event in events if isinstance(event, TrainingProgress) and event.step > SETTLED]
+    assert not [event for event in events if event.kind == "training" and event.done > SETTLED]
 
 
 @pytest.mark.parametrize(("loss", "settled"), [(0.001, 0.0), (0.004, 0.003), (0.0, 0.0)])

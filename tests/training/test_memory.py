@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from kcard.cli.main import app
 from kcard.errors import UsageError
+from kcard.events import Event
 from kcard.training import memory
 from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
 from kcard.training.memory import MemoryEstimate, estimate_memory, remedy_for
-from kcard.training.progress import Event, Note
 from kcard.training.train import train
 from tests.training.bases import FACTS, make_base
 
@@ -105,7 +105,7 @@ def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
 def test_memory_is_told_before_training_begins(options: dict[str, Any], tmp_path: Path) -> None:
     events: list[Event] = []
     train(**options | {"epochs": 1}, output=tmp_path / "card", report=events.append)
-    notes = [event.text for event in events if isinstance(event, Note)]
+    notes = [event.message for event in events if event.is_note]
     assert any("of memory on cpu, where" in text and "optimizer states" in text for text in notes)
 
 

@@ -9,12 +9,12 @@ import pytest
 import kcard as library
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
+from kcard.events import ignore, note
 from kcard.manifest import Manifest, Training
 from kcard.offline.recipe import Recipe
 from kcard.training.corpus import read_corpus
 from kcard.training.next_version import NextVersion, recipe_of
 from kcard.training.options import TrainOptions
-from kcard.training.progress import Note, TrainingProgress, silent
 from kcard.training.update import Previous, compare
 from tests.training.bases import FACTS, make_base
 
@@ -48,14 +48,14 @@ def test_an_adapter_goes_on_with_what_came_and_replays_what_it_knew(notes: Path)
 def test_an_adapter_is_trained_from_scratch_where_something_has_gone_and_that_is_said(notes: Path) -> None:
     write(notes, FACTS[1:])
     events: list[Any] = []
-    result = library.sync(notes, "towns", publish=False, report=events.append)
+    result = library.sync(notes, "towns", publish=False, on_event=events.append)
     assert result.record is not None
     assert result.folder is not None
     assert result.record.way == "trained"
     assert "only an embedded card" in result.record.why
-    before_training = [*itertools.takewhile(lambda event: not isinstance(event, TrainingProgress), events)]
+    before_training = [*itertools.takewhile(lambda event: event.kind != "training", events)]
     assert len(before_training) < len(events)
-    assert Note(f"training from scratch: {result.record.why}") in before_training
+    assert note(f"training from scratch: {result.record.why}") in before_training
     assert FACTS[0] not in {source.text for source in passages(result.folder)}
 
 
@@ -93,7 +93,7 @@ def test_a_text_before_a_new_one_is_learned_again_only_where_the_card_goes_on_to
     corpus.write_text(f"{first} {new} {last}\n", encoding="utf-8")
     changes = compare(old.passages, read_corpus(corpus))
     next_version = NextVersion.of(
-        Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), silent
+        Previous(Card(indexed.folder, manifest), ""), changes, TrainOptions(), ignore
     )
     assert len(next_version.revision.added) == 1
     assert len(next_version.revision.to_learn) == 1 + again

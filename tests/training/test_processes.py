@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
+from kcard.events import Event, ignore, note
 from kcard.training import progress, workers
-from kcard.training.progress import Event, Note, silent
 from kcard.training.train import train
 from tests.training.bases import make_base
 
@@ -31,7 +31,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def trained(corpus: Path, base: Path, output: str, report: Any = silent, **arguments: Any) -> Card:
+def trained(corpus: Path, base: Path, output: str, report: Any = ignore, **arguments: Any) -> Card:
     options: dict[str, Any] = {
         "base": str(base),
         "batch_size": 8,
@@ -69,7 +69,7 @@ def test_two_processes_train_the_weights_of_one(corpus: Path, base: Path, method
 
 
 def interrupt(event: Event) -> None:
-    if isinstance(event, Note) and event.text.endswith(" steps"):
+    if event.is_note and event.message.endswith(" steps"):
         raise KeyboardInterrupt
 
 
@@ -83,13 +83,13 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(
         trained(corpus, base, "parts", interrupt, processes=first, **options)
     events: list[Event] = []
     parts = trained(corpus, base, "parts", events.append, processes=second, resume=True, **options)
-    assert Note("resuming after step 20 of 28") in events
+    assert note("resuming after step 20 of 28") in events
     compare(whole, parts)
 
 
 def kill_the_other(event: Event) -> None:
     """Kill the process that this one started."""
-    if isinstance(event, Note) and event.text.endswith(" steps"):
+    if event.is_note and event.message.endswith(" steps"):
         listing = subprocess.run(
             ["pgrep", "-P", str(os.getpid()), "-f", "kcard.training.workers"], capture_output=True, check=True
         )
@@ -110,7 +110,7 @@ def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
     assert time.monotonic() - begun < 60
     events: list[Event] = []
     parts = trained(corpus, base, "parts", events.append, resume=True, processes=2, **options)
-    assert Note("resuming after step 19 of 28") in events
+    assert note("resuming after step 19 of 28") in events
     compare(trained(corpus, base, "whole", **options), parts)
 
 

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from kcard.errors import UsageError
+from kcard.events import Event, ignore
 from kcard.offline.llm import SpanReader
 from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.selectors.registry import Loading, checker
 from kcard.text import passage_digest
-from kcard.training.progress import Event, Note, silent
 from kcard.training.study import (
     StudyItem,
     make_study_queries,
@@ -120,7 +120,7 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     path.write_text(path.read_text() + "broken\n" * 7)
     study = make_study_queries(read_study_material(path, events.append), [Source(TITAN)], events.append)
     assert study.record["study_items"] == 3
-    notes = [event.text for event in events if isinstance(event, Note)]
+    notes = [event.message for event in events if event.is_note]
     assert len(notes) == 7
     assert "2 more lines" in notes[-2]
     assert "3 queries out of 5 items" in notes[-1]
@@ -134,7 +134,7 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
         make_study_queries(
-            read_study_material(tmp_path / "study.jsonl", silent), [Source("Mimas is a small moon.")], silent
+            read_study_material(tmp_path / "study.jsonl", ignore), [Source("Mimas is a small moon.")], ignore
         )
 
 

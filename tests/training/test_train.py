@@ -17,6 +17,7 @@ from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.evaluation.records import EXAM, read_exam
+from kcard.events import Event
 from kcard.hub.registry import Hub
 from kcard.manifest import file_digest
 from kcard.training.base_model import WeightSource
@@ -25,7 +26,6 @@ from kcard.training.finetune import Options, prepare
 from kcard.training.loop import steps_of
 from kcard.training.memory import estimate_memory
 from kcard.training.output import CHECKPOINT
-from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import estimate, train
 from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
@@ -48,7 +48,7 @@ def corpus(folder: Path) -> Path:
 
 
 def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
+    return [event.message for event in events if event.is_note]
 
 
 def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_published(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
     seen: list[str] = []
 
     def look(event: Event) -> None:
-        if isinstance(event, TrainingProgress) and not seen:
+        if event.kind == "training" and not seen:
             card = Card.open(out)
             question = "Which moon was found in 1626?"
             seen.append(CardPool([card]).generate([question], [["moons"]], 1, Sampling())[0][0].text)
@@ -72,7 +72,7 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_pa
     out = tmp_path / "card"
 
     def stop(event: Event) -> None:
-        if isinstance(event, TrainingProgress):
+        if event.kind == "training":
             raise KeyboardInterrupt
 
     options: dict[str, Any] = {"base": "embedded", "epochs": 40, "output": out, "name": "moons"}
@@ -95,7 +95,7 @@ def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> Non
     options: dict[str, Any] = {"base": "embedded", "output": out, "prompt_style": "tokens"}
 
     def stop(event: Event) -> None:
-        if isinstance(event, TrainingProgress):
+        if event.kind == "training":
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted):
@@ -129,7 +129,7 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
     old = train(corpus(tmp_path), base="embedded", epochs=1, output=out)
 
     def stop(event: Event) -> None:
-        if isinstance(event, TrainingProgress):
+        if event.kind == "training":
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted, match=r"^stopped after"):
@@ -171,7 +171,7 @@ def test_a_model_that_is_worse_than_the_index_is_left_out_and_the_exam_is_that_o
     tmp_path: Path,
 ) -> None:
     events: list[Any] = []
-    card = kcard.train(corpus(tmp_path), base="embedded", epochs=1, report=events.append)
+    card = kcard.train(corpus(tmp_path), base="embedded", epochs=1, on_event=events.append)
     assert Card.open(card.folder).manifest.kind == "retrieval"
     assert not list(card.folder.glob("*.safetensors"))
     [message] = [text for text in notes(events) if "the model is left out" in text]
@@ -210,8 +210,8 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     losses: list[float] = []
 
     def note(event: Event) -> None:
-        if isinstance(event, TrainingProgress):
-            losses.append(event.loss)
+        if event.kind == "training":
+            losses.append(event.loss or 0.0)
 
     base = bases[shape]
     before = file_digest(base / "model.safetensors")
@@ -259,7 +259,7 @@ def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Pat
     options: Any = {"base": str(bases["opt"]), "name": "x", "epochs": 4, **SHORT, "batch_size": 4}
 
     def stop(event: Event) -> None:
-        if isinstance(event, Note) and event.text.endswith(" steps"):
+        if event.is_note and event.message.endswith(" steps"):
             raise KeyboardInterrupt
 
     whole = train(corpus, output=tmp_path / "whole", **options)

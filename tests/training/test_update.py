@@ -16,6 +16,7 @@ from kcard.cards.card import Card
 from kcard.cards.passages import hashes, passages
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
+from kcard.events import Event
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, file_digest, seal
 from kcard.offline.recipe import Recipe, Style
@@ -24,7 +25,6 @@ from kcard.training.corpus import read_corpus
 from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
 from kcard.training.options import TrainOptions
-from kcard.training.progress import Event, Note
 from kcard.training.train import estimate, train
 from kcard.training.update import Changes, compare, previous
 from kcard.types import Sampling, Source
@@ -63,7 +63,7 @@ def mean_loss(folder: Path, texts: list[str]) -> float:
 
 
 def notes_text(events: list[Event]) -> str:
-    return "\n".join(event.text for event in events if isinstance(event, Note))
+    return "\n".join(event.message for event in events if event.is_note)
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])

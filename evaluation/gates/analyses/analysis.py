@@ -23,6 +23,7 @@ from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, substring
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
+from kcard.events import Event, OnEvent, ignore
 from kcard.gates import base
 from kcard.gates.base import Resources
 from kcard.gates.records import Record
@@ -52,13 +53,13 @@ DIGITS = 6
 class AnalysisInputs:
     """Records by task (the name of their file), with the settings and resources of an analysis.
 
-    report  called with the number of finished steps and of all steps
+    on_event  called with the number of finished steps (kind steps)
     """
 
     tasks: Mapping[str, Sequence[Record]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
-    report: Callable[[int, int], None] = lambda *_: None
+    on_event: OnEvent = ignore
 
     @property
     def records(self) -> list[Record]:
@@ -273,7 +274,7 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
                 "beneficial_guidance": outcome.beneficial_guidance,
             }
         )
-        inputs.report(len(rows), len(PAPERS))
+        inputs.on_event(Event("steps", done=len(rows), total=len(PAPERS)))
     # The share of questions on which all wordings of a paper agree.
     summary = {}
     for paper in dict.fromkeys(PAPERS.values()):
@@ -356,7 +357,7 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
                 )
                 difference = {"difference": float((mean - whole).mean()), "low": low, "high": high}
             rows.append(row | difference)
-            inputs.report(len(rows), len(gates) * len(SIZES))
+            inputs.on_event(Event("steps", done=len(rows), total=len(gates) * len(SIZES)))
     rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
     # Two lines for each gate.
     series = []

@@ -11,6 +11,7 @@ from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysi
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Chart, PlotSeries
+from kcard.events import Event
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
 
@@ -171,7 +172,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
         }
         for name, seeks in decided.items():
             by_setting[name].append(_split_figures(data, rest, seeks))
-        inputs.report(number + 1, settings.splits)
+        inputs.on_event(Event("steps", done=number + 1, total=settings.splits))
     # A row for each setting, over all splits.
     rows: list[Mapping[str, Any]] = []
     for name, splits in by_setting.items():

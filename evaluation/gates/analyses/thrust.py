@@ -10,6 +10,7 @@ from kcard.evaluation.gates.calibration import cache_embeddings, cross_validate
 from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, cost_curve, scores_both_ways, split_folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import Chart, PlotSeries
+from kcard.events import Event
 from kcard.gates import base
 from kcard.gates.records import Record
 
@@ -39,7 +40,7 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
         quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
         accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
         rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
-        inputs.report(done, len(inputs.tasks))
+        inputs.on_event(Event("steps", done=done, total=len(inputs.tasks)))
     # Histograms over the logarithm, since a question at a centroid scores a million times the median.
     logs = {task: np.log10(np.maximum(values, 1e-12)) for task, values in scores.items()}
     low, high = np.quantile(np.concatenate(list(logs.values())), [0.005, 0.995])
@@ -101,7 +102,7 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
             settings = inputs.settings if gate == "thrust" else {}
             scores = cross_validate(records, base.find(gate), settings, using, cut).scores
             ranked.append(_Ranking(task, gate, records, scores))
-            inputs.report(len(ranked), len(inputs.tasks) * len(GATES))
+            inputs.on_event(Event("steps", done=len(ranked), total=len(inputs.tasks) * len(GATES)))
     # A row for each share, with p corrected for all rows.
     pairs = [(one, share) for one in ranked for share in SHARES]
     adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])

@@ -3,13 +3,14 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import system
 from kcard.errors import CardError, UnknownCard, UsageError
+from kcard.events import Event, OnEvent, ignore
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
 from kcard.options import Option, documented
 
@@ -271,13 +272,13 @@ def add(
 
 
 def add_published(
-    *, convert: bool = False, hub: "Hub | None" = None, report: Callable[[int], None] | None = None
+    *, convert: bool = False, hub: "Hub | None" = None, on_event: OnEvent = ignore
 ) -> "StoredPool":
     """Register the 26 cards published with the Knowledge Card paper, as the pool "published".
 
     Cards that exist already, at the current commit and with the same description and prompt, are skipped, so an
-    interrupted run can be repeated. `report` is called with the number of finished cards. Raises what `add` raises; if
-    a repository needs converting and `convert` is not set, before anything is registered.
+    interrupted run can be repeated. `on_event` is called with the number of finished cards (kind adding). Raises what
+    `add` raises; if a repository needs converting and `convert` is not set, before anything is registered.
     """
     from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, find_repository
     from kcard.hub.registry import Hub
@@ -303,8 +304,7 @@ def add_published(
         if not is_published(hub, manifest, repository):
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
-        if report is not None:
-            report(done)
+        on_event(Event("adding", done=done, total=len(PUBLISHED)))
     pools = {pool.name for pool in hub.pools.list()}
     return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
 

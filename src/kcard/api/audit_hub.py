@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.api.answer_process import environment, limit
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
+from kcard.events import Event, OnEvent, ignore
 from kcard.io import parse_size
 
 if TYPE_CHECKING:
@@ -79,13 +80,13 @@ def audit_unverified(
     questions: int = 100,
     memory: str = "8GB",
     minutes: float = 60.0,
-    report: Callable[[int, int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Iterator[AuditOutcome]:
     """Measure the versions of a hub without a verified result, and yield the outcome of each.
 
     evidence  files, folders or names of evidence; default: the setting hub_evidence; without any, only exams are taken
     memory    limit for measuring a card, such as 8GB; `minutes` limits its time
-    report    called with the numbers of finished and of all versions
+    on_event  called with the number of finished versions (kind measuring)
 
     A card that can't be measured does not affect others. Raises UsageError for a wrong option, HubError if the hub
     refuses or does not answer.
@@ -109,8 +110,7 @@ def audit_unverified(
             raise HubError(f"{url} lists pages without end")
         after = page["next"]
     for done, version in enumerate(versions):
-        if report is not None:
-            report(done, len(versions))
+        on_event(Event("measuring", done=done, total=len(versions)))
         reference = f"{version['repository']}@v{version['number']}"
         # A seed that publishers can't predict, so that they can't train on the questions.
         count, most, seconds = limits
@@ -130,8 +130,8 @@ def audit_unverified(
                 for name in names
             }
             yield AuditOutcome(reference, independent=is_independent(latest.pop("overlap")), **latest)
-    if report is not None and versions:
-        report(len(versions), len(versions))
+    if versions:
+        on_event(Event("measuring", done=len(versions), total=len(versions)))
 
 
 def check_evidence(specs: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Check claims against evidence, one or a file of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from kcard.batching import batched
 from kcard.errors import UsageError
+from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import Checker, Evidence, Pair, Verdict
 from kcard.io import Row, append_rows, earlier_rows, read_rows
 from kcard.options import Option, documented
@@ -72,11 +73,11 @@ def check(
     ] = "minilm",
     device: Annotated[str, Option("Device of the checker: cpu, cuda or cuda:N.")] = "cpu",
     trust_remote_code: Annotated[bool, Option("Let the checker run code from its repository.")] = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Checked:
     """Check a claim against evidence, which is searched, and texts, which are read as they are; the best decides.
 
-    `report` is called with a sentence before a model is downloaded.
+    `on_event` is called with a note before a model is downloaded.
 
     Raises UsageError for an empty claim, missing evidence or an unknown name, CorpusError, ModelUnavailable.
     """
@@ -96,7 +97,7 @@ def check(
     ]
     if not sources:
         return Checked(claim)
-    judge = open_checker(checker, device, trust_remote_code, report)
+    judge = open_checker(checker, device, trust_remote_code, on_event)
     judged = verdicts(judge, [Pair(claim, source.text) for source in sources])
     best = decisive_place(claim, judged)
     return Checked(claim, judged[best].score, judged[best].window, sources[best], judged[best].refutation)
@@ -140,7 +141,7 @@ def open_checker(
     checker: "str | Checker",
     device: str = "cpu",
     trust_remote_code: bool = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "Checker":
     """Load the checker of that name with a cache; a checker object is cached only if it has a `sha256`."""
     from kcard.selectors.factuality import cached
@@ -148,7 +149,7 @@ def open_checker(
     from kcard.selectors.registry import checker as named
 
     if isinstance(checker, str):
-        loading = Loading(device=device, trust_remote_code=trust_remote_code, report=report)
+        loading = Loading(device=device, trust_remote_code=trust_remote_code, on_event=on_event)
         return cached(named(checker, loading))
     return cached(checker)
 
@@ -179,15 +180,14 @@ def check_file(
     resume: bool = False,
     device: str = "cpu",
     trust_remote_code: bool = False,
-    report: Callable[[int, int], None] | None = None,
-    note: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> ClaimTotals:
     """Score each line of `source`, {"claim": text, "evidence": text or list of texts, ...}, into `target`.
 
     Lines need no evidence of their own if `evidence` names where to search it, as for `check`. The best of several
     texts decides; without any evidence the score is 0 and the claim is not covered. `score` is in [0, 1], `window` the
-    part of the evidence that decided; other keys are copied. `report` is called with the numbers of finished and of all
-    claims, `note` with a sentence before a model is downloaded; for the rest see `check`.
+    part of the evidence that decided; other keys are copied. `on_event` is called with the number of finished claims
+    (kind checking), and with a note before a model is downloaded; for the rest see `check`.
 
     Raises UsageError, before anything is written, for the first invalid line, for a `target` that exists without
     `resume`, and for one that belongs to another input; and what `check` raises.
@@ -203,7 +203,7 @@ def check_file(
     if not claims:
         raise UsageError(f"--input {source} contains no claims")
     earlier = sum(1 for _ in earlier_rows(target, _read_claims(source, is_searched), resume, RESULT))
-    judge = open_checker(checker, device, trust_remote_code, note)
+    judge = open_checker(checker, device, trust_remote_code, on_event)
     append_rows(target, [])
     done = earlier
     for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):
@@ -215,8 +215,7 @@ def check_file(
             texts.append([*([own] if isinstance(own, str) else own), *searched])
         append_rows(target, _score_rows(rows, texts, judge))
         done += len(rows)
-        if report:
-            report(done, claims)
+        on_event(Event("checking", done=done, total=claims))
     return ClaimTotals(claims, earlier)
 
 

@@ -1,7 +1,7 @@
 """Plan an evaluation: settings, presets, variants, and the questions."""
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import accumulate
@@ -14,6 +14,7 @@ from kcard.config import settings as configured
 from kcard.errors import UsageError
 from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
+from kcard.events import OnEvent
 from kcard.integrators.options import GATE, AskOptions, BaselineOptions
 from kcard.options import check_values, declared
 
@@ -244,7 +245,7 @@ class EvalSetting:
         baseline: BaselineOptions,
         llm: "LLM",
         hub: "Hub",
-        report: Callable[[str], None] | None,
+        on_event: OnEvent,
     ) -> "Answerer":
         """Return the answerer of this setting, with `llm` instead of the one in the options."""
         from kcard.gates.registry import load_gate
@@ -257,12 +258,12 @@ class EvalSetting:
         options = replace(self.options(base), llm=llm)
         if self.sides:
             ungated = replace(base, gate=None)
-            below, above = (side.answerer(ungated, baseline, llm, hub, report) for side in self.sides)
+            below, above = (side.answerer(ungated, baseline, llm, hub, on_event) for side in self.sides)
             client = LLMClient(llm, options.concurrency or 1)
             return GateRouter(load_gate(options.gate_name, client, load(options.examples)), below, above)
         if self.way in MODES:
-            return Pipeline(options, hub=hub, report=report)
-        return make_baseline(self.way, options, baseline, hub=hub, report=report)
+            return Pipeline(options, hub=hub, on_event=on_event)
+        return make_baseline(self.way, options, baseline, hub=hub, on_event=on_event)
 
 
 def parse_settings(settings: str | Sequence[str]) -> tuple[EvalSetting, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kcard.api.eval_plan import DEFAULT, EvalAnalysis, EvalPreset
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import UsageError
+from kcard.events import Event, OnEvent, ignore, note
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.options import Option, check_values, declared, documented
 
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from kcard.interfaces import LLM, Answerer
 
 __all__ = [
-    "SILENT",
     "Evaluation",
-    "EvaluationListener",
     "ask_missing",
     "evaluate",
     "evaluation",
@@ -44,29 +43,12 @@ __all__ = [
 GIVE_UP = 3  # consecutive batches without an answer that are the endpoint's fault, not a worker's
 
 
-@dataclass(frozen=True)
-class EvaluationListener:
-    """Callbacks of a running evaluation.
-
-    note      called with sentences for the user
-    started   called with the run as soon as it is stored
-    progress  called with the numbers of finished and of all results
-    """
-
-    note: Callable[[str], None] = lambda _: None
-    started: Callable[["Run"], None] = lambda _: None
-    progress: Callable[[int, int], None] = lambda _, __: None
-
-
-SILENT = EvaluationListener()
-
-
 def ask_missing(
     prepared: "EvaluationPlan",
     run: "Run",
     storage: "RunStorage",
     hub: "Hub",
-    listener: EvaluationListener,
+    on_event: OnEvent,
     cluster: RayOptions | None = None,
 ) -> None:
     """Ask every question of the run that has no result, or one with an error; store each result as it comes.
@@ -74,17 +56,17 @@ def ask_missing(
     cluster  where to ask; None: in this process
     """
     for text in prepared.notes:
-        listener.note(text)
-    runner = None if cluster is not None else _runner(prepared, run, storage, hub, listener.note)
-    listener.started(run)
+        on_event(note(text))
+    runner = None if cluster is not None else _runner(prepared, run, storage, hub, on_event)
+    on_event(Event("run", f"run {run.number} is stored", done=run.number))
     done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
     missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
 
     def report(now: int) -> None:
-        listener.progress(len(done) + now, run.plan.planned)
+        on_event(Event("asking", done=len(done) + now, total=run.plan.planned))
 
     if runner is not None:
-        runner.ask(missing, report)
+        runner.ask(missing, lambda event: report(event.done))
     elif cluster is not None:
         ask_on_cluster(prepared, run, storage, missing, cluster, report)
 
@@ -167,11 +149,11 @@ def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "tuple[R
     run = RunStorage(hub.runs).get(number)
     prepared = prepared_again(run, hub, None, paths)
     prepared = replace(prepared, options=replace(prepared.options, device=device))
-    return _runner(prepared, run, store, hub, SILENT.note), store
+    return _runner(prepared, run, store, hub, ignore), store
 
 
 def _runner(
-    prepared: "EvaluationPlan", run: "Run", store: "Store", hub: "Hub", note: Callable[[str], None]
+    prepared: "EvaluationPlan", run: "Run", store: "Store", hub: "Hub", on_event: OnEvent
 ) -> "Runner":
     """Return a runner that asks the questions of the run and passes the results to `store`."""
     from kcard.batching import questions_together
@@ -180,14 +162,14 @@ def _runner(
     from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
-    llm = make_llm(options.llm, options.temperature, endpoint_of(options, note))
+    llm = make_llm(options.llm, options.temperature, endpoint_of(options, on_event))
     if llm.announcement:
-        note(llm.announcement)
+        on_event(note(llm.announcement))
     return Runner(
         run,
         prepared.tasks,
         lambda task, item: make_question(task, item, prepared.shots),
-        _Answerers(prepared, llm, hub, note),
+        _Answerers(prepared, llm, hub, on_event),
         llm,
         store,
         questions_together(options.concurrency or llm.concurrency),
@@ -197,10 +179,8 @@ def _runner(
 class _Answerers:
     """Makes the answerer of a setting when it is needed; only the models of one setting are loaded at a time."""
 
-    def __init__(
-        self, prepared: "EvaluationPlan", llm: "LLM", hub: "Hub", note: Callable[[str], None]
-    ) -> None:
-        self._prepared, self._llm, self._hub, self._note = prepared, llm, hub, note
+    def __init__(self, prepared: "EvaluationPlan", llm: "LLM", hub: "Hub", on_event: OnEvent) -> None:
+        self._prepared, self._llm, self._hub, self._on_event = prepared, llm, hub, on_event
         self._opened: tuple[str, Answerer] | None = None
 
     def __call__(self, name: str) -> "Answerer":
@@ -208,7 +188,9 @@ class _Answerers:
             self._opened = None
             setting = next(s for s in self._prepared.settings if s.name == name)
             prepared = self._prepared
-            answerer = setting.answerer(prepared.options, prepared.baseline, self._llm, self._hub, self._note)
+            answerer = setting.answerer(
+                prepared.options, prepared.baseline, self._llm, self._hub, self._on_event
+            )
             self._opened = name, answerer
         return self._opened[1]
 
@@ -267,7 +249,7 @@ def evaluate(
         float | None, Option("Price of a million tokens that it generates.", least=0)
     ] = None,
     hub: "Hub | None" = None,
-    listener: EvaluationListener = SILENT,
+    on_event: OnEvent = ignore,
     cluster: RayOptions | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -301,14 +283,14 @@ def evaluate(
 
     hub = hub or _hub()
     prepared = prepare({**arguments, **options}, hub)
-    return _complete(prepared, _storage(hub).create(prepared.plan), hub, listener, cluster)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 
 def resume(
     number: int,
     *,
     hub: "Hub | None" = None,
-    listener: EvaluationListener = SILENT,
+    on_event: OnEvent = ignore,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
@@ -324,14 +306,14 @@ def resume(
     hub = hub or _hub()
     run = _storage(hub).get(number)
     prepared = prepared_again(run, hub, llm, path)
-    return _complete(prepared, run, hub, listener, cluster)
+    return _complete(prepared, run, hub, on_event, cluster)
 
 
 def rerun(
     number: int,
     *,
     hub: "Hub | None" = None,
-    listener: EvaluationListener = SILENT,
+    on_event: OnEvent = ignore,
     llm: Any = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
@@ -339,7 +321,7 @@ def rerun(
     """Ask everything of a run again, as a new run. Arguments and errors as those of `resume`."""
     hub = hub or _hub()
     prepared = prepared_again(_storage(hub).get(number), hub, llm, path)
-    return _complete(prepared, _storage(hub).create(prepared.plan), hub, listener, cluster)
+    return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
@@ -402,11 +384,11 @@ def _complete(
     prepared: "EvaluationPlan",
     run: "Run",
     hub: "Hub",
-    listener: EvaluationListener,
+    on_event: OnEvent,
     cluster: RayOptions | None,
 ) -> Evaluation:
     """Ask the missing questions of the run, and return its summary."""
-    ask_missing(prepared, run, _storage(hub), hub, listener, cluster)
+    ask_missing(prepared, run, _storage(hub), hub, on_event, cluster)
     return evaluation(run.number, hub=hub)
 
 

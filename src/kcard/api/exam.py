@@ -1,7 +1,7 @@
 """Examine, audit and browse cards."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import settings
 from kcard.errors import CardError, UnknownCard, UsageError
+from kcard.events import OnEvent, ignore
 from kcard.io import Row
 from kcard.options import Option, check_values, declared, documented
 
@@ -62,11 +63,11 @@ def exam(
         Path | str | None,
         Option("Write the exam to this file instead of into the card.", command_line=Path | None),
     ] = None,
-    report: Callable[[Any], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "Exam":
     """Examine a card, write exam.json, routing.json and the results in README.md into its folder, and seal it again.
 
-    `report` is called with Progress (kcard.evaluation.recall) while the exam runs.
+    `on_event` is called while the exam runs.
 
     An exam with fewer questions than the card's last one is not stored. The same card, arguments and checker give the
     same bytes. Raises UsageError for a wrong argument or question file, CorpusError for text that can't be read,
@@ -77,7 +78,7 @@ def exam(
     from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import examine, explain_no_questions, has_fewer_questions
     from kcard.evaluation.questions import read_questions
-    from kcard.evaluation.recall import Scorer, check_device, ignore_progress, load_checker
+    from kcard.evaluation.recall import Scorer, check_device, load_checker
     from kcard.evaluation.target import Target, find_target
     from kcard.io import write_text
 
@@ -89,9 +90,7 @@ def exam(
     if not target.corpus and own_questions is None:
         raise CardError(explain_no_questions(target))
     judge, name = load_checker(checker, device)
-    scorer = Scorer(
-        judge, target.own_evidence if target.corpus else None, independent, report or ignore_progress
-    )
+    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, on_event)
     result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
     if output is not None:
         write_text(Path(output).expanduser(), result.to_json())
@@ -158,11 +157,11 @@ def audit(
     ] = None,
     hub: "Hub | None" = None,
     keep: bool = True,
-    report: Callable[[Any], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "Audit":
     """Audit a card; the hub stores the audit of a published card, unless `keep` is false.
 
-    `report` is called with Progress (kcard.evaluation.recall) while the audit runs. Without evidence only
+    `on_event` is called while the audit runs. Without evidence only
     faithfulness to the card's own corpus is measured.
 
     The same card, arguments and checker give the same audit. Raises UsageError for a wrong argument or file,
@@ -180,7 +179,7 @@ def audit(
         read_or_make_queries,
         run_audit,
     )
-    from kcard.evaluation.recall import Scorer, StepProgress, check_device, ignore_progress, load_checker
+    from kcard.evaluation.recall import Scorer, check_device, load_checker
     from kcard.evaluation.target import Target, find_published_target
     from kcard.hub.registry import Hub
     from kcard.integrators.assembly import make_engines
@@ -188,16 +187,13 @@ def audit(
 
     # Check the arguments, and read queries and evidence.
     check_device(device)
-    tell = report or ignore_progress
     target = card if isinstance(card, Target) else find_published_target(card, hub)
     audit_queries = read_or_make_queries(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(specs, target.digests, target.corpus)
     # Have the card generate, and score its documents.
-    judge, name = load_checker(
-        checker, device, trust_remote_code, lambda text: tell(StepProgress(text, 0, 1))
-    )
-    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, tell)
+    judge, name = load_checker(checker, device, trust_remote_code, on_event)
+    scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, on_event)
     models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
     result = run_audit(
         target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
@@ -218,7 +214,7 @@ def audit_many(
     resume: bool = False,
     cluster: RayOptions | None = None,
     hub: "Hub | None" = None,
-    progress: Callable[[int, int], None] = lambda _, __: None,
+    on_event: OnEvent = ignore,
     **options: Any,
 ) -> tuple[Row, ...]:
     """Audit cards; the hub stores the audits of published ones. `kcard audit` with several cards does the same.
@@ -227,7 +223,7 @@ def audit_many(
     output    a file for the rows, a JSON line each
     resume    audit only the cards that are missing in `output`, or failed
     cluster   where to audit; None: one card after another in this process
-    progress  called with (cards done, of how many)
+    on_event  called with the number of finished cards (kind cards)
     options   those of kcard.audit
 
     Returns a row for each card: `card`, its reference or folder, `options`, and `audit`, as
@@ -265,7 +261,7 @@ def audit_many(
         resume=resume,
         cluster=cluster,
         device=device,
-        progress=progress,
+        on_event=on_event,
         check=keep,
     )
 

@@ -1,12 +1,13 @@
 """Export cards for vLLM or llama.cpp."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from kcard.errors import UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ def export(
         Option("llama.cpp: the base of the adapters as a GGUF file.", default="converted too"),
     ] = None,
     force: Annotated[bool, Option("Replace the folder if it holds an earlier export.")] = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> Export:
     """Write a folder with the weights of cards in the format of an engine, and return the command that starts it there.
 
     The folder appears atomically. Its export.json records the command, how each card is prompted, and expected tokens,
-    which show whether the engine applies the cards. `report` is called with a sentence if something takes long or is
+    which show whether the engine applies the cards. `on_event` is called with a note if something takes long or is
     left out.
 
     Raises UsageError for wrong arguments and for cards that can't be served together, CardError for a card that the
@@ -93,7 +94,7 @@ def export(
     from kcard.hub.storage import partial_sibling, sync_folder
 
     # Check the arguments and the cards.
-    engine, say = ENGINES[to], report or (lambda _: None)
+    engine = ENGINES[to]
     target = _check_target(Path(out), force)
     if engine.name == "vllm" and (converter is not None or base is not None):
         raise UsageError(f"--converter and --base are for llama.cpp, not for {engine.title}")
@@ -110,19 +111,21 @@ def export(
     # Report what the engine does not do.
     for card in prepared:
         if card.card.manifest.index:
-            say(f"{card.name}: its index is not exported: the engine runs the model alone")
+            on_event(note(f"{card.name}: its index is not exported: the engine runs the model alone"))
         if card.rewords:
-            say(
-                f"{card.name}: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
+            on_event(
+                note(
+                    f"{card.name}: the engine reads questions unchanged; kcard rewrites them in the corpus' words first"
+                )
             )
     # Write the export into a new folder.
     with partial_sibling(target) as scratch:
         new = scratch / "new"
         new.mkdir()
         command = (
-            cards_export.write_vllm(prepared, new, say)
+            cards_export.write_vllm(prepared, new, on_event)
             if tool is None
-            else gguf.write_gguf(prepared, new, tool, base, say)
+            else gguf.write_gguf(prepared, new, tool, base, on_event)
         )
         result = write_record(prepared, engine, new, target, command)
         _check_target(target, force)  # again, since an export may take long

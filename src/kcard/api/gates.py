@@ -1,6 +1,6 @@
 """Collect records, fit gates, calibrate and analyse them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from kcard.evaluation.gates.analyses.analysis import make_record_row
 from kcard.evaluation.gates.outcome import METRICS, Metric
 from kcard.evaluation.runs.run import make_question
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
+from kcard.events import OnEvent, ignore
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
@@ -128,20 +129,20 @@ class Collection:
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         self._with = Pipeline(**options, gate="always")
-        shared = {key: options[key] for key in ("examples", "report", "concurrency") if key in options}
+        shared = {key: options[key] for key in ("examples", "on_event", "concurrency") if key in options}
         self._without = Pipeline(mode="direct", llm=self.llm, **shared)
 
     @property
     def llm(self) -> "LLM":
         return self._with.llm
 
-    def run(self, report: Callable[[int], None] | None = None) -> QuestionTotals:
+    def run(self, on_event: OnEvent = ignore) -> QuestionTotals:
         """Ask the questions that are missing; each record is on disk before the next question is asked.
 
         A question that fails becomes a line with its error, and is asked again on resuming. Raises LLMError after many
         consecutive failures.
         """
-        return answer_file(self.rows, self.output, self._outcomes, report, self._earlier, self._with.batch)
+        return answer_file(self.rows, self.output, self._outcomes, on_event, self._earlier, self._with.batch)
 
     def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | KcardError]:
         items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
@@ -165,14 +166,14 @@ def collect(
     task: str | None = None,
     metric: Metric | None = None,
     resume: bool = False,
-    progress: Callable[[int], None] | None = None,
+    on_event: OnEvent = ignore,
     **options: Any,
 ) -> QuestionTotals:
     """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
 
-    Arguments are those of Collection; `progress` is called with the number of finished questions.
+    Arguments are those of Collection; `on_event` is called with the number of finished questions (kind asking).
     """
-    return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(progress)
+    return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(on_event)
 
 
 # Options shared by fit, evaluate and calibrate.
@@ -262,11 +263,11 @@ def evaluate(
     settings: GateSettings = None,
     llm: AskedLLM = None,
     seed: Annotated[int, Option("Seed of the folds.")] = 0,
-    report: Callable[[int, int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> GateEvaluation:
     """Evaluate a gate on records that it was not fitted on.
 
-    `report` is called with the numbers of finished and of all folds. `folds`: None means loo.
+    `on_event` is called with the number of finished folds. `folds`: None means loo.
 
     Raises UsageError for an unknown gate, and for one that can't be fitted on these records.
     """
@@ -284,8 +285,7 @@ def evaluate(
     cut = gate_folds.split_folds(rows, count, seed)
     using = gate_trial.cache_embeddings(resources(llm), values)
     whole = kind.fit(rows, values, using)
-    progress = None if report is None else lambda done: report(done, len(cut))
-    trial = gate_trial.cross_validate(rows, kind, values, using, cut, progress)
+    trial = gate_trial.cross_validate(rows, kind, values, using, cut, on_event)
     outcome = GateOutcome.of(rows, trial.seeks)
     ranking = GateRanking.of(rows, trial.scores, trial.correct_without)
     return GateEvaluation(gate, outcome, ranking, whole.settings, len(cut), trial.tuned)
@@ -371,11 +371,11 @@ def calibrate(
     settings: Mapping[str, Any] | None = None,
     llm: AskedLLM = None,
     seed: Annotated[int, Option("Seed of the folds.")] = 0,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> CalibrationResult:
     """Compare gates on records, each held out in turn; nothing is written (see `keep`).
 
-    `settings`: of the kinds, by kind, such as {"skr-knn": {"k": 5}}. `report` is called with the name of each gate
+    `settings`: of the kinds, by kind, such as {"skr-knn": {"k": 5}}. `on_event` is called with a note on each gate
     before it is tried. Kinds that take minutes per fold are compared only if they are named.
 
     Raises UsageError for unsuitable records, a wrong budget and an unknown gate.
@@ -399,7 +399,7 @@ def calibrate(
         using = cache_embeddings(client, values) if "encoder" in values else shared
         candidates[name] = GateCandidate(name, base.find(name), values, using)
     comparison = compare_gates(
-        rows, list(candidates.values()), budget=budget, count=folds, seed=seed, report=report
+        rows, list(candidates.values()), budget=budget, count=folds, seed=seed, on_event=on_event
     )
     return CalibrationResult(comparison, recommend(comparison), rows, candidates)
 
@@ -448,11 +448,11 @@ def analyse(
     *,
     settings: GateSettings = None,
     llm: AskedLLM = None,
-    report: Callable[[int, int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "GateAnalysis":
     """Analyse records of one or more tasks. The analyses are those of kcard.evaluation.gates.analyses.analysis.
 
-    In Python, records may also be passed by task. `report` is called with the numbers of finished and of all steps.
+    In Python, records may also be passed by task. `on_event` is called with the number of finished steps.
 
     Raises UsageError for an unknown analysis or setting, and for records that lack what it needs.
     """
@@ -470,5 +470,4 @@ def analyse(
             if task in tasks:
                 raise UsageError(f"--records {path}: another file is also named {task}: rename one of them")
             tasks[task] = read_records(path)
-    more = () if report is None else (report,)
-    return run(AnalysisInputs(tasks, settings or {}, resources(llm), *more))
+    return run(AnalysisInputs(tasks, settings or {}, resources(llm), on_event))

@@ -1,11 +1,12 @@
 """Publish cards to a hub, pull them, log in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, overload
 
 from kcard.config import settings
 from kcard.errors import HubError, UnknownCard, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.manifest import MANIFEST, Manifest
 from kcard.options import Option, documented
 
@@ -39,7 +40,7 @@ def publish(
     min_recall: float | None = None,
     min_factuality: float | None = None,
     strict: bool = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "Version": ...
 
 
@@ -54,7 +55,7 @@ def publish(
     min_recall: float | None = None,
     min_factuality: float | None = None,
     strict: bool = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
     progress: bool = False,
 ) -> "PublishedVersion": ...
 
@@ -100,12 +101,12 @@ def publish(
             negatable=True,
         ),
     ] = False,
-    report: Callable[[str], None] | None = None,
+    on_event: OnEvent = ignore,
     progress: bool = False,
 ) -> "Version | PublishedVersion":
     """Publish a card as its next version, which is immutable and verified on every read.
 
-    `report` is called with a sentence on the findings of the privacy scan, and one if the hub has this version already.
+    `on_event` is called with a note on the findings of the privacy scan, and one if the hub has this version already.
     A card is scanned only once: its findings are cached. `progress`: whether to show the upload to a remote hub, which
     may be any with the Hugging Face Hub's protocol, as bars on stderr.
 
@@ -121,7 +122,6 @@ def publish(
     if elsewhere is None and (repository is not None or private):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
     name = card if card is None or isinstance(card, str | Path) else card.folder
-    report = report or (lambda _: None)
     source = Card.open(find_card_folder(settings().drafts, name))
     if min_recall is not None or min_factuality is not None:
         from kcard.evaluation.exam import check_exam
@@ -138,11 +138,13 @@ def publish(
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:
-        report(f"{source.name} contains private data: {leaks} (--strict refuses to publish it)")
+        on_event(note(f"{source.name} contains private data: {leaks} (--strict refuses to publish it)"))
     if large and not strict:
-        report(
-            f"{source.name}: its files were scanned for private data; the output of its model is scanned only "
-            "with --strict"
+        on_event(
+            note(
+                f"{source.name}: its files were scanned for private data; the output of its model is scanned only "
+                "with --strict"
+            )
         )
 
     if elsewhere is not None:
@@ -155,11 +157,11 @@ def publish(
             progress=progress,
         )
         if there.unchanged:
-            report(f"{there.reference} is unchanged")
+            on_event(note(f"{there.reference} is unchanged"))
         return there
     local = hub if isinstance(hub, Hub) else Hub()
     if (version := local.published(source.folder)) is not None:
-        report(f"{version.reference} is unchanged")
+        on_event(note(f"{version.reference} is unchanged"))
     return local.publish(source.folder, aliases=aliases)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kcard.config import settings
 from kcard.errors import LLMError, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.options import Option, check_values, documented
 
 if TYPE_CHECKING:
@@ -61,15 +62,14 @@ def study(
         "str | Checker", Option("The checker of statements; `kcard selectors` lists them.", command_line=str)
     ] = "minilm",
     force: Annotated[bool, Option("Overwrite the file; stored replies are reused.")] = False,
-    report: Callable[[str], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> "StudyTotals":
     """Have an LLM write study material about each passage of a corpus, and keep what the passage supports.
 
     Replies are stored in OUTPUT.replies.jsonl as they arrive, so that no request is sent twice: the same command
     resumes after an interruption, and asks only about new and changed passages after the corpus has changed.
 
-    `report` is called with sentences, `progress` with (requests done, requests in all).
+    `on_event` is called with notes, and with the number of finished requests (kind writing).
 
     Raises UsageError for wrong arguments, for a file that exists without `force`, and for an LLM that can't generate
     study material; CorpusError; LLMError after several consecutive failures, and if no reply is usable. Replies are
@@ -86,13 +86,13 @@ def study(
     from kcard.training.study import write_study
     from kcard.training.study_writer import KINDS, Replies, StudyTotals, ask, assignments, collect
 
-    target, say = Path(output).expanduser(), report or (lambda _: None)
+    target = Path(output).expanduser()
     chosen = [task for task in KINDS if task in tasks or not tasks]
     if unknown := [task for task in tasks if task not in KINDS]:
         raise UsageError(f"task {unknown[0]!r} is unknown: choose from {', '.join(KINDS)}")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists: choose another file, or replace it with --force")
-    endpoint = Endpoint(url=llm_url, retries=retries, timeout=llm_timeout, report=say)
+    endpoint = Endpoint(url=llm_url, retries=retries, timeout=llm_timeout, on_event=on_event)
     writer = make_llm(llm, TEMPERATURE, endpoint)
     # The name of the LLM, stored with each item.
     name = llm or settings().llm if llm is None or isinstance(llm, str) else type(writer).__name__
@@ -103,7 +103,7 @@ def study(
     judge = open_checker(checker)
     content = read_corpus(Path(corpus), field)
     for remark in content.remarks():
-        say(remark)
+        on_event(note(remark))
     step = 1 if limit is None else -(-len(content.passages) // limit)
     requests = [*assignments(content.passages[::step], chosen)]
     if not requests:
@@ -115,11 +115,13 @@ def study(
     sent = [message["content"] for assignment in missing for message in messages(assignment.request)]
     tokens_in = sum(len(text.encode()) for text in sent) // BYTES_A_TOKEN
     tokens_out = sum(REPLY_TOKENS[assignment.task] for assignment in missing)
-    say(
-        f"{len(missing):,} requests to make ({len(requests) - len(missing):,} replies are stored), about "
-        f"{tokens_in:,} tokens to read and {tokens_out:,} to generate"
+    on_event(
+        note(
+            f"{len(missing):,} requests to make ({len(requests) - len(missing):,} replies are stored), about "
+            f"{tokens_in:,} tokens to read and {tokens_out:,} to generate"
+        )
     )
-    outcome = ask(requests, writer, replies, concurrency, progress)
+    outcome = ask(requests, writer, replies, concurrency, on_event)
     material = collect(requests, replies, judge, SpanReader(), language)
     if not material.items:
         if outcome.failed == outcome.made and not outcome.kept:

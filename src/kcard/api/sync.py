@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.config import settings
 from kcard.errors import CardError, KcardError, TrainingInterrupted, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.options import Option, documented
 from kcard.types import Source
 
@@ -90,13 +91,13 @@ def sync(
     knowledge_date: Annotated[
         str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
     ] = None,
-    report: Callable[[Any], None] | None = None,
+    on_event: OnEvent = ignore,
 ) -> SyncResult:
     """Compare a folder with what a card learned from it, and train the next version, which learns what was added,
     forgets what was removed and keeps the rest.
 
     What the model remembers is measured; if it still recalls what was removed, or recalls less of what stays, it is
-    trained from scratch. `report` is called with the events of training (kcard.training.progress) and of measuring
+    trained from scratch. `on_event` is called with the events of training and of measuring
     (kcard.evaluation.recall).
 
     The files of `folder` are only read, and the card stays as it is until the next version is complete. Raises
@@ -107,9 +108,8 @@ def sync(
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
     from kcard.training.output import check_output
-    from kcard.training.progress import Note, silent
 
-    start, notify = time.monotonic(), report or silent
+    start = time.monotonic()
 
     # What has changed since the card's last version.
     before = last_version(card)
@@ -129,14 +129,14 @@ def sync(
         return SyncResult(name, changes, refused)
 
     # How the next version will be made; a dry run ends here.
-    next_version = NextVersion.of(before, changes, options, notify)
+    next_version = NextVersion.of(before, changes, options, on_event)
     if dry_run:
         return SyncResult(name, changes, refused, foreseen=forecast(next_version, retrain))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.unread:
-        notify(
-            Note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
+        on_event(
+            note(f"{file.file}: its {file.passages} passages are kept, since it can't be read: {file.reason}")
         )
 
     # Train it in the folder of the last version, or as a draft if that one is published; then examine it.
@@ -149,7 +149,7 @@ def sync(
     if exam:
         from kcard.api.exam import exam as examine
 
-        examine(output, report=report)
+        examine(output, on_event=on_event)
     if not publish:
         return SyncResult(name, changes, "", output, record)
 
@@ -160,8 +160,8 @@ def sync(
     version = hub.publish(output)
     earlier = [each.reference for each in hub.versions(version.name) if each.number != version.number]
     if changes.forgotten and earlier:
-        notify(
-            Note(
+        on_event(
+            note(
                 f"earlier versions on the hub may still contain what was removed: {', '.join(earlier)}; "
                 f"`kcard remove {earlier[0]}` deletes one"
             )
@@ -214,18 +214,17 @@ def report_stale(next_version: "NextVersion", exam: bool) -> None:
     """Report what the update makes stale: words of the description, and the exam unless it is taken again."""
     from kcard.evaluation.records import EXAM
     from kcard.text import words
-    from kcard.training.progress import Note
 
     changes, manifest = next_version.changes, next_version.manifest
     forgotten = {word for source in changes.forgotten for word in words(source.text)}
     remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
     if left := sorted(set(words(manifest.description)) & (forgotten - remaining)):
         next_version.report(
-            Note(f"the description still says {', '.join(left)}, which only removed passages did")
+            note(f"the description still says {', '.join(left)}, which only removed passages did")
         )
     if not exam and (next_version.before.card.folder / EXAM).is_file():
         next_version.report(
-            Note(
+            note(
                 "the exam of the last version does not apply to the next one: take it again "
                 f"(kcard exam {manifest.name})"
             )
@@ -242,7 +241,6 @@ def write_next_version(
     from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
     from kcard.training.output import replacing_output
-    from kcard.training.progress import Note
 
     before, changes = next_version.before, next_version.changes
     last = read_sync(before.card.folder)
@@ -262,7 +260,7 @@ def write_next_version(
             else:
                 why = f"its recall was {first:.2f} once" if recall.drifted(first) else ""
         if way == "continued" and recall is not None and why:
-            next_version.report(Note(f"{recall.summary()}: training from scratch, since {why}"))
+            next_version.report(note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
             partial.mkdir()
             card, way, _ = next_version.write(partial, scratch=True)
@@ -308,7 +306,7 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         revision.removed,
         seed=next_version.options.seed,
         device=next_version.options.device or "cpu",
-        report=next_version.report,
+        on_event=next_version.report,
     )
 
 

@@ -1,7 +1,6 @@
 """Train a card on a corpus and examine it, or train a card on each of many corpora."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import launch, settings
 from kcard.errors import UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.io import Row, read_rows, suffix
 from kcard.options import Option, declared, documented
 from kcard.training.options import TrainOptions
@@ -44,23 +44,21 @@ def train(
         str | Path | None,
         Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
     ] = None,
-    report: Callable[[Any], None] | None = None,
+    on_event: OnEvent = ignore,
     **changes: Any,
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
-    `options`: a TrainOptions; options passed by name override its values. `report` is called with the events of
-    training (kcard.training.progress) and of the exam (kcard.evaluation.recall). The exam is stored in the card's
+    `options`: a TrainOptions; options passed by name override its values. `on_event` is called with the events of
+    training and of the exam. The exam is stored in the card's
     folder (kcard.evaluation.records.read_exam); with `update`, so is what the update made the card forget.
 
     A card of the same name in `output` is replaced once the new one is complete. Raises UsageError, CorpusError,
     ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
     from kcard.training.options import with_preset
-    from kcard.training.progress import Note, silent
 
     corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **changes))
-    report = report or silent
     if exam_evidence is not None:
         from kcard.selectors.evidence import open_evidence
 
@@ -69,18 +67,18 @@ def train(
     if chosen.update is None or exam is False:
         from kcard.training.train import train as train_card
 
-        card = train_card(corpus, chosen, report=report)
+        card = train_card(corpus, chosen, report=on_event)
     else:
         from kcard.evaluation.retention import update_card
 
-        card = update_card(corpus, chosen, report=report)
+        card = update_card(corpus, chosen, on_event=on_event)
 
     # Examine it, if there is something to ask.
     examined = card.manifest.has_model if exam is None else exam
     hashed = card.manifest.evidence == "hashes"
     if examined and chosen.update is not None and hashed:
-        report(
-            Note(
+        on_event(
+            note(
                 "no exam: it needs the text of all passages, but the card carries only hashes of the old ones"
             )
         )
@@ -88,17 +86,17 @@ def train(
     if not examined:
         return card
     if chosen.kind is None and chosen.update is None and card.manifest.index:
-        return _examine_both(card, exam_evidence, _device(card, chosen), report)
+        return _examine_both(card, exam_evidence, _device(card, chosen), on_event)
     from kcard.api.exam import exam as examine
 
     text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
-    examine(card.folder, evidence=exam_evidence or (), report=report, device=_device(card, chosen), **text)
+    examine(
+        card.folder, evidence=exam_evidence or (), on_event=on_event, device=_device(card, chosen), **text
+    )
     return type(card).open(card.folder)
 
 
-def _examine_both(
-    card: "Card", evidence: str | Path | None, device: str, report: Callable[[Any], None]
-) -> "Card":
+def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_event: OnEvent) -> "Card":
     """Examine a card of kind both that was chosen automatically, and drop its model if it does worse than the index.
 
     The exam that is stored is that of the remaining card, by the same answers.
@@ -108,19 +106,18 @@ def _examine_both(
     from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import find_target
     from kcard.training.output import without_model
-    from kcard.training.progress import Note
 
-    exam_answers = take_exam(find_target(card.folder), None, device=device, report=report)
+    exam_answers = take_exam(find_target(card.folder), None, device=device, on_event=on_event)
     if fault := exam_answers.explain_weak_model():
         card = without_model(card)
         exam_answers = exam_answers.drop_model(card)
-        report(
-            Note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
+        on_event(
+            note(f"{fault}: the model is left out (kind retrieval); --kind both or more --minutes keep one")
         )
     target = exam_answers.target
     independent = read_independent([] if evidence is None else [evidence], target.digests, target.corpus)
     judge, name = load_checker("minilm", device)
-    result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, report), name)
+    result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, on_event), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
 
@@ -129,7 +126,7 @@ def estimate_training(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
-    report: Callable[[Any], None] | None = None,
+    on_event: OnEvent = ignore,
     **changes: Any,
 ) -> "TrainingEstimate":
     """Estimate the memory and time that `train` would take with the same arguments, without the exam.
@@ -138,7 +135,7 @@ def estimate_training(
     """
     from kcard.training.train import estimate
 
-    return estimate(corpus, options, report=report, **changes)
+    return estimate(corpus, options, report=on_event, **changes)
 
 
 def _device(card: "Card", options: TrainOptions) -> str:
@@ -153,7 +150,7 @@ def train_many(
     output: Path | str | None = None,
     resume: bool = False,
     cluster: RayOptions | None = None,
-    progress: Callable[[int, int], None] = lambda _, __: None,
+    on_event: OnEvent = ignore,
     **options: Any,
 ) -> tuple[Row, ...]:
     """Train and examine a card of each corpus; `kcard train-many` does the same.
@@ -163,7 +160,7 @@ def train_many(
     output    folder for the cards' folders, which all workers must share; None: the drafts under the kcard home
     resume    train only the cards that an earlier run did not finish, or that failed in it
     cluster   where to train; None: one card after another in this process
-    progress  called with the numbers of finished and of all cards
+    on_event  called with the number of finished cards (kind cards)
     options   those of train and TrainOptions, for all cards; those of a table override them
 
     Returns a row for each card, in the order of the corpora: `card`, its name, `options`, `folder`, and `recall` on its
@@ -209,7 +206,7 @@ def train_many(
         resume=resume,
         cluster=cluster,
         device=device,
-        progress=progress,
+        on_event=on_event,
         check=check_arrived,
     )
     if not any("error" in row for row in results):

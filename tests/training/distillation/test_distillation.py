@@ -14,6 +14,7 @@ from kcard.cards.card import Card
 from kcard.cards.models.prompting import prompt_ids
 from kcard.cards.pool import CardPool
 from kcard.errors import TrainingInterrupted, UsageError
+from kcard.events import Event
 from kcard.manifest import file_digest
 from kcard.offline.pseudo_queries import held_out_wording, trained_wording
 from kcard.offline.recipe import BOS, EOS, train_tokenizer
@@ -36,7 +37,6 @@ from kcard.training.distillation import (
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.losses import TopTokens, divergence, top_tokens
-from kcard.training.progress import Event, Note, TeacherProgress
 from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train
 from kcard.training.trainer import CardTrainer, Examples
@@ -81,7 +81,7 @@ def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options
     assert (
         recorded["teacher_questions"] == recorded["teacher_answers"] == recorded["study_items"] == len(FACTS)
     )
-    assert TeacherProgress(len(FACTS), len(FACTS)) in events
+    assert Event("teacher", "questions answered", len(FACTS), len(FACTS)) in events
     assert "the teacher's answers to 6 of 6 questions are learned" in notes(events)
     assert "on disk until training ends (20 tokens at each place)" in notes(events)
 
@@ -184,8 +184,8 @@ def stop_at(condition: Callable[[Event], bool]) -> Callable[[Event], None]:
 @pytest.mark.parametrize(
     "condition",
     [
-        lambda event: isinstance(event, TeacherProgress) and event.done == 2,
-        lambda event: isinstance(event, Note) and event.text.endswith(" steps"),
+        lambda event: event.kind == "teacher" and event.done == 2,
+        lambda event: event.is_note and event.message.endswith(" steps"),
     ],
     ids=["teacher", "steps"],
 )
@@ -199,7 +199,7 @@ def test_an_interrupted_distillation_resumes_to_the_same_adapter(
     events: list[Event] = []
     halves = train(corpus, output=tmp_path / "halves", resume=True, report=events.append, **arguments)
     assert file_digest(whole.folder / ADAPTER) == file_digest(halves.folder / ADAPTER)
-    counts = [event.done for event in events if isinstance(event, TeacherProgress)]
+    counts = [event.done for event in events if event.kind == "teacher"]
     assert counts in ([4, 6], [])
     assert not (halves.folder / ".checkpoint").exists()
 
@@ -207,7 +207,7 @@ def test_an_interrupted_distillation_resumes_to_the_same_adapter(
 def test_a_resumed_distillation_with_other_settings_is_refused(
     corpus: Path, options: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    report = stop_at(lambda event: isinstance(event, TeacherProgress))
+    report = stop_at(lambda event: event.kind == "teacher")
     with pytest.raises(TrainingInterrupted):
         train(corpus, output=tmp_path / "out", report=report, **{**options, "micro_batch": 2})
     with pytest.raises(UsageError, match="other settings"):

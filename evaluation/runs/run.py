@@ -34,15 +34,19 @@ __all__ = [
 ]
 
 
-# Names of settings: a mode, perhaps with a gate, and options that differ from the run's, such as
-# bottom-up@always+n1=1+cards=moons+cards=rivers
+# Names of settings: WAY, WAY@GATE or BELOW/ABOVE@GATE, where a way is a mode or a baseline, and after it +OPTION=VALUE for
+# options that differ from the run's, such as bottom-up@always+n1=1+cards=moons+cards=rivers
 
 OVERRIDE = re.compile(r"\+(?=[a-z0-9-]+=)")
 
 
 @dataclass(frozen=True)
 class SettingName:
-    """A setting's name, parsed. `base`: the name without options; `options`: (name, value), once for each value."""
+    """A setting's name, parsed.
+
+    base     the name without options
+    options  (name, value), once for each value
+    """
 
     base: str
     options: tuple[tuple[str, str], ...] = ()
@@ -51,6 +55,22 @@ class SettingName:
     def of(cls, name: str) -> "SettingName":
         base, *options = OVERRIDE.split(name)
         return cls(base, tuple((key, value) for key, _, value in (text.partition("=") for text in options)))
+
+    @property
+    def way(self) -> str:
+        return self.base.partition("@")[0]
+
+    @property
+    def gate(self) -> str | None:
+        """The gate that the name has; "" if only its mark @ is there, None without one."""
+        _, mark, gate = self.base.partition("@")
+        return gate if mark else None
+
+    @property
+    def sides(self) -> tuple[str, str] | None:
+        """The ways below and above the gate; None if there is only one way."""
+        below, slash, above = self.way.partition("/")
+        return (below, above) if slash else None
 
     def __str__(self) -> str:
         return "".join([self.base, *(f"+{key}={value}" for key, value in self.options)])

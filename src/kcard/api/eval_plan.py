@@ -201,13 +201,13 @@ class EvalSetting:
     @property
     def way(self) -> str:
         """Return the name without gate and options."""
-        return self.parts.base.partition("@")[0]
+        return self.parts.way
 
     @property
     def sides(self) -> "tuple[EvalSetting, EvalSetting] | None":
         """Return the ways below and above the gate; None if there is only one way."""
-        below, slash, above = self.way.partition("/")
-        return (EvalSetting(below), EvalSetting(above)) if slash else None
+        sides = self.parts.sides
+        return sides and (EvalSetting(sides[0]), EvalSetting(sides[1]))
 
     def uses_cards(self, baseline: BaselineOptions) -> bool:
         """Return whether it opens cards."""
@@ -223,9 +223,9 @@ class EvalSetting:
         Raises UsageError for a wrong option in the name.
         """
         if self.sides:
-            return replace(base, gate=self.name.partition("@")[2])
+            return replace(base, gate=self.parts.gate)
         changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
-        gate = self.parts.base.partition("@")[2] or base.gate
+        gate = self.parts.gate or base.gate
         if gate and self.way != "direct":
             changes["gate"] = gate
         cards = base.cards if isinstance(base.cards, tuple) else None
@@ -275,15 +275,14 @@ def parse_settings(settings: str | Sequence[str]) -> tuple[EvalSetting, ...]:
     choices = ", ".join([*MODES, *BASELINES])
     for name in names:
         parts = SettingName.of(name)
-        if parts.options and parts.base.partition("@")[0] not in MODES:
+        if parts.options and parts.way not in MODES:
             raise UsageError(f"setting {name!r}: options go with {', '.join(MODES)}, not with a baseline")
         # WAY, WAY@GATE of a mode with cards, or BELOW/ABOVE@GATE.
-        way, at, gate = parts.base.partition("@")
-        below, slash, above = way.partition("/")
-        if slash:
-            is_known = {below, above} <= ways and bool(gate)
+        if parts.sides:
+            is_known = ways.issuperset(parts.sides) and bool(parts.gate)
         else:
-            is_known = way in ways and (not at or (way in MODES and way != "direct" and bool(gate)))
+            has_gate = bool(parts.gate) and parts.way in MODES and parts.way != "direct"
+            is_known = parts.way in ways and (parts.gate is None or has_gate)
         if not is_known:
             raise UsageError(
                 f"unknown setting {name!r}: choose among {choices}; one with cards may name its gate, as in "

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 
-# Names of settings: WAY, WAY@GATE or BELOW/ABOVE@GATE, where a way is a mode or a baseline, and after it +OPTION=VALUE for
-# options that differ from the run's, such as bottom-up@always+n1=1+cards=moons+cards=rivers
+# Names of settings: WAY, WAY@GATE or BELOW/ABOVE@GATE, where a way is a mode or a baseline, and after it +OPTION=VALUE
+# for options that differ from the run's, such as bottom-up@always+n1=1+cards=moons+cards=rivers
 
 OVERRIDE = re.compile(r"\+(?=[a-z0-9-]+=)")
 

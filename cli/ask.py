@@ -241,7 +241,7 @@ def ask(
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
     pipeline = _pipeline(options, show_note)
     answer: Answer = (
-        _print_stream(pipeline, checked_question) if streamed else pipeline([checked_question])[0]
+        _print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
     )
     for text in answer.notes:
         notice(text)

@@ -19,7 +19,7 @@ from kcard.errors import UsageError
 from kcard.gates.base import Fitted, GateState, Resources, find
 from kcard.interfaces import LLM, Gate
 from kcard.io import build, parse, replacing
-from kcard.types import Decision, Example, Question
+from kcard.types import Example
 
 __all__ = [
     "UNFITTED",
@@ -151,10 +151,6 @@ class NamedGate:
 
     name: str
     gate: Gate
-
-    def decide(self, questions: Sequence[Question]) -> list[Decision]:
-        """Decide for each question whether cards are used."""
-        return self.gate.decide(questions, self.name)
 
 
 def load_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGate:

@@ -78,7 +78,9 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
     wordings whose P(yes) is above 0.5, so that the majority decides. A reply that is neither yes nor no counts as a
     need.
     """
-    ballots = [replies(llm, [replace(request, template=w) for request in requests]) for w in wordings]
+    ballots = []
+    for wording in wordings:
+        ballots.append(replies(llm, [replace(request, template=wording) for request in requests]))
     votes_for_need = [
         [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*ballots, strict=True)
     ]

@@ -219,7 +219,8 @@ class Pipeline(Answerer):
         started = time.perf_counter()
         for question in questions:
             question.trace.begin()
-        for question, decision in zip(questions, self._gate.decide(questions), strict=True):
+        decisions = self._gate.gate.decide(questions, self._gate.name)
+        for question, decision in zip(questions, decisions, strict=True):
             question.trace.decision = decision
             # In modes with a transcript, it holds the LLM's No to the gate.
             stepwise = self.options.mode in {"top-down", "hybrid"}

@@ -89,7 +89,7 @@ class GateRouter(Answerer):
         started = time.perf_counter()
         for question in questions:
             question.trace.begin()
-        decisions = self.gate.decide(questions)
+        decisions = self.gate.gate.decide(questions, self.gate.name)
         for question in questions:
             question.trace.seconds += (time.perf_counter() - started) / len(questions)
         return decisions

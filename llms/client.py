@@ -1,7 +1,7 @@
 """The client of an LLM, which every request goes through: context window, costs, retries, concurrency."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -142,26 +142,39 @@ class LLMClient(LLM):
         return reply
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """Yield each reply, or its error, in order and as soon as it is ready. Equal requests are sent once."""
+        """Yield each reply, or its error, in order and as soon as it is ready. Equal requests are sent once.
+
+        After GIVE_UP consecutive failures the rest is skipped, since an endpoint that is down takes hours.
+        """
         outcomes: dict[Request, Reply | LLMError | None] = {
             request: request.origin.trace.replies.get(request) if request.origin else None
             for request in requests
         }
-        arriving = _give_up_after_failures(
-            [request for request, reply in outcomes.items() if reply is None], self._ask
-        )
+        pending = [request for request, reply in outcomes.items() if reply is None]
+        arriving, streak = self._ask(pending), FailureStreak(GIVE_UP)
         for request in requests:
-            while (reply := outcomes[request]) is None:
+            while (outcome := outcomes[request]) is None:
                 arrived, outcomes[arrived] = next(arriving)
-            yield reply
+                if streak.record(isinstance(outcomes[arrived], LLMError)):
+                    arriving.close()
+                    reason = f"skipped after {GIVE_UP} consecutive failures; last error: {outcomes[arrived]}"
+                    skipped = [left for left in pending if outcomes[left] is None]
+                    outcomes |= dict.fromkeys(skipped, LLMError(reason))
+            yield outcome
 
-    def _ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Reply | LLMError]]:
-        if self._llm.is_batched:
-            for batch in batched(requests, self.concurrency):
-                yield from zip(batch, self._ask_batch(batch), strict=True)
-        else:
+    def _ask(self, requests: Sequence[Request]) -> Generator[tuple[Request, Reply | LLMError], None, None]:
+        """Send requests in batches if the LLM takes batches, else concurrently; yield each with its outcome."""
+        if not self._llm.is_batched:
             numbered = [(request, next(NUMBERS)) for request in requests]
             yield from zip(requests, in_order(self._ask_one, numbered, self.concurrency), strict=True)
+            return
+        for batch in batched(requests, self.concurrency):
+            started = time.perf_counter()
+            shortened = [fit(request, self._llm) for request in batch]
+            outcomes = list(self._llm.reply_all([request for request, _ in shortened]))
+            share = (time.perf_counter() - started) / len(batch)
+            for request, outcome, (sent, note) in zip(batch, outcomes, shortened, strict=True):
+                yield request, self._record(request, sent, outcome, share, note)
 
     def _ask_one(self, numbered: tuple[Request, int]) -> Reply | LLMError:
         try:
@@ -170,15 +183,6 @@ class LLMClient(LLM):
             return error
         assert isinstance(reply, Reply)
         return reply
-
-    def _ask_batch(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
-        """Yield the replies of one batch, whose seconds are divided among its requests."""
-        started = time.perf_counter()
-        shortened = [fit(request, self._llm) for request in requests]
-        outcomes = list(self._llm.reply_all([request for request, _ in shortened]))
-        share = (time.perf_counter() - started) / len(requests)
-        for request, outcome, (sent, note) in zip(requests, outcomes, shortened, strict=True):
-            yield self._record(request, sent, outcome, share, note)
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the text in pieces, in one piece if the LLM can't stream, then the reply."""
@@ -236,20 +240,6 @@ class LLMClient(LLM):
         if reply is not None:
             trace.replies[request] = reply
         return reply or outcome
-
-
-def _give_up_after_failures(
-    requests: Sequence[Request],
-    ask: Callable[[Sequence[Request]], Iterator[tuple[Request, Reply | LLMError]]],
-) -> Iterator[tuple[Request, Reply | LLMError]]:
-    """Yield replies; skip the rest after GIVE_UP consecutive failures, since an endpoint that is down takes hours."""
-    streak = FailureStreak(GIVE_UP)
-    for done, (request, reply) in enumerate(ask(requests), 1):
-        yield request, reply
-        if streak.record(isinstance(reply, LLMError)):
-            reason = f"skipped after {GIVE_UP} consecutive failures; last error: {reply}"
-            yield from ((left, LLMError(reason)) for left in requests[done:])
-            return
 
 
 def _with_choice(request: Request, reply: Reply) -> Reply:

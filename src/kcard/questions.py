@@ -102,20 +102,19 @@ def run_step(
     results: dict[Question, T] = {}
     failures: dict[Question, KcardError] = {}
 
-    def run(part: list[Question]) -> None:
-        if not part:
-            return
+    parts = [list(questions)]
+    while parts:
+        part = parts.pop()
         try:
-            results.update(zip(part, step(part), strict=True))
+            results.update(zip(part, step(part) if part else (), strict=True))
         except KcardError as error:
             named = error.failures if isinstance(error, QuestionsFailed) else {}
             failures.update((question, named[question]) for question in part if question in named)
+            rest = [question for question in part if question not in named]
             if len(part) == 1:
                 failures.setdefault(part[0], error)
-            elif rest := [question for question in part if question not in named]:
-                middle = len(rest) if len(rest) < len(part) else len(rest) // 2
-                run(rest[:middle])
-                run(rest[middle:])
-
-    run(list(questions))
+            elif len(rest) < len(part):
+                parts.append(rest)
+            else:
+                parts += [rest[len(rest) // 2 :], rest[: len(rest) // 2]]
     return results, failures

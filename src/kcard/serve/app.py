@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard import __version__
 from kcard.config import settings
@@ -67,6 +68,7 @@ __all__ = [
     "create_app",
     "health_router",
     "models_router",
+    "page_router",
     "serve",
     "served_name",
 ]
@@ -168,6 +170,31 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": STARTED, "owned_by": "kcard"}
 
 
+# GET /: a page to ask, a conversation with the routes above. Its files are static, so they need no key.
+
+page_router = APIRouter(include_in_schema=False)
+PAGE = Path(__file__).parent / "page"
+FILES = {"": "chat.html", "chat.css": "chat.css", "chat.js": "chat.js"}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+PAGE_HEADERS = {
+    # Nothing is loaded from elsewhere, and the page can't be framed.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",  # a link to a question contains it
+    "Cache-Control": "no-cache",
+}
+
+
+@page_router.get("/")
+@page_router.get("/chat.css")
+@page_router.get("/chat.js")
+async def page(request: Request) -> Response:
+    """Return the page or one of its two files."""
+    file = PAGE / FILES[request.url.path.rpartition("/")[2]]
+    return FileResponse(file, media_type=f"{TYPES[file.suffix]}; charset=utf-8", headers=PAGE_HEADERS)
+
+
 LARGEST = 4 << 20  # bytes of a request; images travel in requests
 IDLE = 60.0  # seconds
 INTERNAL = "internal error: see the log of the endpoint"
@@ -191,7 +218,7 @@ def create_app(
     app = FastAPI(title="kcard", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service, app.state.keys = service, keys or Keys(None)
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
-    for router in (chat_router, completions_router, models_router, health_router):
+    for router in (chat_router, completions_router, models_router, health_router, page_router):
         app.include_router(router)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, error_response)

@@ -1,0 +1,151 @@
+"""The page to ask, driven in Chromium by keyboard: answers with sources, follow-ups, links, keys, phones."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
+from kcard.serve.app import create_app
+from kcard.serve.auth import Keys, add_key
+from kcard.serve.service import Pipelines, Service
+from tests.hub.server.chromium import Errors, launched, opened
+from tests.serve.conftest import running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ANSWERED = ".turn:nth-of-type({}) .answer[aria-busy=false]"
+
+
+@pytest.fixture(scope="module")
+def service(library: Path) -> Service:
+    return Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+
+
+@pytest.fixture(scope="module")
+def address(service: Service) -> Iterator[str]:
+    """Of an endpoint that needs no key."""
+    with running(create_app(service)) as url:
+        yield url.removesuffix("v1")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with launched() as program:
+        yield program
+
+
+@pytest.fixture(params=[False, True], ids=["wide", "phone"])
+def page(request: pytest.FixtureRequest, browser: "Browser", address: str) -> Iterator["Page"]:
+    with opened(browser, narrow=request.param) as tab:
+        requests: list[str] = []
+        tab.on("request", lambda made: requests.append(made.url))
+        errors = Errors(tab)
+        tab.goto(address)
+        yield tab
+        assert errors.messages == []
+        assert [url for url in requests if not url.startswith((address, "data:"))] == []
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def ask(page: "Page", question: str, number: int = 1) -> None:
+    page.keyboard.type(question)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(ANSWERED.format(number), timeout=60_000)
+
+
+def test_an_answer_cites_its_passage_marks_itself_in_the_quotation_and_folds_its_sources(
+    page: "Page",
+) -> None:
+    page.wait_for_selector("#model option", state="attached")
+    assert page.text_content("#cards") == "1 card: neptune"
+    ask(page, "Who discovered Triton?")
+    assert page.text_content(".text") == "William Lassell[1]"
+    assert page.text_content(".quote mark") == "William Lassell"
+    assert "mode top-down · cards neptune · confidence" in page.inner_text(".facts")
+    assert not page.is_visible(".sources li")
+    page.focus("a.cite")
+    page.keyboard.press("Enter")
+    item = page.locator(".sources li").first
+    assert item.is_visible()
+    assert item.locator(".where").text_content() == "neptune.txt:1"
+    assert "faithfulness 1.00" in item.inner_text()
+    assert "factuality unknown" in item.inner_text()
+
+
+def test_a_follow_up_stands_below_and_a_new_conversation_begins_empty(page: "Page") -> None:
+    ask(page, "Who discovered Triton?")
+    ask(page, "Who repaired the third bridge at Lund?", 2)
+    assert page.locator(".turn:nth-of-type(2) .text").text_content() == "I don't know."
+    assert page.inner_text(".turn:nth-of-type(2) .facts").startswith("no answer found")
+    assert page.inner_text(".turn:nth-of-type(2) .quote").startswith("Nearest passage: ")
+    page.click("#new")
+    assert page.locator(".turn").count() == 0
+    assert page.evaluate("document.activeElement.id") == "question"
+
+
+def test_a_link_asks_its_question_with_its_model(page: "Page") -> None:
+    page.wait_for_selector("#model option", state="attached")
+    page.select_option("#model", "embedded:direct")
+    page.focus("#question")
+    ask(page, "Who discovered Triton?")
+    link = page.get_attribute(".facts a", "href")
+    assert link == "?q=Who+discovered+Triton%3F&model=embedded%3Adirect"
+    page.goto(page.url + link)
+    page.wait_for_selector(ANSWERED.format(1), timeout=60_000)
+    assert page.text_content(".asked") == "Who discovered Triton?"
+    assert "no cards used" in page.inner_text(".facts")
+
+
+def test_text_is_never_read_as_html(page: "Page") -> None:
+    ask(page, "<img src=x onerror=alert(1)> Who discovered Triton?")
+    assert page.locator(".turn img").count() == 0
+    assert page.text_content(".asked") == "<img src=x onerror=alert(1)> Who discovered Triton?"
+
+
+def test_the_page_is_accessible(browser: "Browser", address: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    # axe is itself a script, which the page's policy refuses; so it reads the page without the policy.
+    for scheme in ("light", "dark"):
+        context = browser.new_context(bypass_csp=True, color_scheme=scheme)
+        tab = context.new_page()
+        tab.goto(address)
+        tab.wait_for_selector("#model option", state="attached")
+        assert axe.run(tab).response["violations"] == []
+        ask(tab, "Who discovered Triton?")
+        tab.click(".sources summary")
+        assert axe.run(tab).response["violations"] == []
+        context.close()
+
+
+def test_where_keys_are_needed_the_page_asks_for_one(
+    browser: "Browser", service: Service, tmp_path: Path
+) -> None:
+    key = add_key(tmp_path / "keys", "ada")
+    with running(create_app(service, Keys(tmp_path / "keys"))) as url, opened(browser) as tab:
+        address = url.removesuffix("v1")
+        assert httpx.get(f"{address}v1/models").status_code == 401
+        tab.goto(address)
+        tab.wait_for_selector("#key")
+        tab.keyboard.type("kc_wrong")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#key:invalid")
+        tab.fill("#key", key)
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#model option", state="attached")
+        tab.wait_for_selector("#key-form", state="hidden")
+        ask(tab, "Who discovered Triton?")
+        assert tab.text_content(".text") == "William Lassell[1]"
+
+
+def test_the_page_and_its_files_come_with_a_policy_and_are_all_that_is_served_there(address: str) -> None:
+    seen: dict[str, Any] = {path: httpx.get(address + path) for path in ("", "chat.css", "chat.js")}
+    kinds = [answer.headers["content-type"].partition(";")[0] for answer in seen.values()]
+    assert kinds == ["text/html", "text/css", "text/javascript"]
+    assert all("default-src 'none'" in answer.headers["content-security-policy"] for answer in seen.values())
+    assert httpx.get(f"{address}chat.html").status_code == 404
+    assert httpx.get(f"{address}page/../app.py").status_code == 404

@@ -357,14 +357,12 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    ask_workers: Annotated[
-        int,
+    chat: Annotated[
+        str | None,
         typer.Option(
-            min=0,
-            max=16,
-            help="Number of processes that answer questions on the pages; 0: the pages answer none.",
+            help="URL of the page to ask (`kcard serve`), which the pages link to.", show_default=False
         ),
-    ] = 0,
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
     ] = "text",
@@ -375,30 +373,31 @@ def serve(
     """
     from urllib.parse import urlsplit
 
-    from kcard.api.answer_process import program
-    from kcard.api.audit_hub import check_evidence
-    from kcard.config import settings
     from kcard.hub.server.dependencies import ServerOptions
     from kcard.hub.server.run import Location, Serving
     from kcard.hub.server.run import serve as serve_hub
 
     # Check the options.
-    if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
-            raise UsageError(f"url {url!r}: give the public URL of the hub, such as https://hub.example.org")
-        url = url.rstrip("/")
+    for name, value, what in (
+        ("url", url, "the public URL of the hub"),
+        ("chat", chat, "the URL of the page to ask"),
+    ):
+        parts = urlsplit(value or "")
+        is_address = parts.scheme in {"http", "https"} and bool(parts.netloc) and not parts.query
+        if value is not None and (not is_address or (name == "url" and parts.path.strip("/"))):
+            raise UsageError(f"{name} {value!r}: give {what}, such as https://hub.example.org")
+    url = url and url.rstrip("/")
     options = ServerOptions(
         url=url,
         max_file_size=parse_size(max_file_size),
         quota=None if quota is None else parse_size(quota),
         exam=exam,
         rate=rate_limit,
+        chat=chat and chat.rstrip("/") + "/",
     )
-    evidence = check_evidence(settings().hub_evidence) if ask_workers else ()
 
     # Serve until Ctrl-C; a new hub reports its administrator's token first.
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace, ask_workers)
+    serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
     location = Location(None, database_url, blobs_url)
 
     def print_token(token: str) -> None:
@@ -411,7 +410,6 @@ def serve(
         options,
         first=print_token,
         ready=lambda address: echo(f"serving on {address}"),
-        answering=program(evidence),
     )
 
 

@@ -98,7 +98,12 @@ def serve(values: dict[str, Any]) -> None:
     asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
     if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
         notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
-    serve_endpoint(asking, endpoint, lambda address: echo(f"serving on {address}/v1"))
+
+    def print_address(address: str) -> None:
+        echo(f"serving on {address}/v1")
+        note(f"ask in a browser: {address}/")
+
+    serve_endpoint(asking, endpoint, print_address)
 
 
 def serve_key(

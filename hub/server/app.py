@@ -21,9 +21,8 @@ from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, limit_writ
 from kcard.hub.server.monitoring import Instrumentation, log_exchange
 from kcard.hub.server.responses import Json, make_json_error
 from kcard.hub.server.routes import accounts, commit, files, lfs, models, repos, tree
-from kcard.hub.server.web import account, admin, ask, pages, repository
+from kcard.hub.server.web import account, admin, pages, repository
 from kcard.hub.server.web import files as web_files
-from kcard.hub.server.web.ask import QuestionLimit
 from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
@@ -271,7 +270,6 @@ PAGES = (
     admin.log_router,
     pages.home_router,
     pages.compare_router,
-    ask.router,
     pages.feed_router,
     web_files.router,
     pages.router,  # /{namespace}/{name} matches paths of those above
@@ -299,7 +297,6 @@ def create_app(hub: HubServices, options: ServerOptions | None = None) -> FastAP
     app.state.options = options
     app.state.caches = Caches(hub)
     app.state.login_limit = LoginLimit(options.counts)
-    app.state.question_limit = QuestionLimit(options.counts)
     for router in ROUTERS:
         app.include_router(router)
     for router in PAGES:

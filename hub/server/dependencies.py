@@ -85,7 +85,7 @@ class ServerOptions:
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
-    asking          the socket of the processes that answer questions; None: the pages answer none
+    chat            the URL of a page to ask (kcard serve), which the pages link to; None: they don't
     """
 
     url: str | None = None
@@ -99,7 +99,7 @@ class ServerOptions:
     rate: int = 3000
     metrics: str | None = None
     counts: str | None = None
-    asking: str | None = None
+    chat: str | None = None
 
 
 # Routing on undecoded paths.
@@ -348,13 +348,13 @@ class Visitor:
     session     None: not logged in
     identity    of the session or of the client's token; None: anonymous
     form_token  the token that every form must contain; "" without a cookie
-    asks        whether the hub answers questions on its pages
+    chat        see ServerOptions
     """
 
     session: Session | None = None
     identity: Identity | None = None
     form_token: str = ""
-    asks: bool = False
+    chat: str | None = None
 
     @property
     def administers(self) -> bool:
@@ -380,9 +380,7 @@ async def remember_visitor(
     """Return the visitor, and set it for the pages that are rendered for this request."""
     id_ = read_session_cookie(request, base_url(request, options))
     token = form_token(hub.secret, id_) if id_ else ""
-    current = Visitor(
-        session, identity if session is None else session.identity, token, options.asking is not None
-    )
+    current = Visitor(session, identity if session is None else session.identity, token, options.chat)
     visitor.set(current)
     return current
 

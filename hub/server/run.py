@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.questions import Program, run_ask_workers
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -338,7 +337,6 @@ class Serving:
     """Options of the server process.
 
     port         0: any free port
-    ask_workers  processes that answer questions on the pages
     proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
     grace        seconds that running requests get to finish when the server is stopped
     namespace    the organisation for the hub's own cards; None: unchanged
@@ -351,7 +349,6 @@ class Serving:
     proxies: str = "127.0.0.1,::1"
     grace: int = 30
     namespace: str | None = None
-    ask_workers: int = 0
 
 
 def serve(
@@ -361,13 +358,11 @@ def serve(
     *,
     first: Callable[[str], None],
     ready: Callable[[str], None],
-    answering: Program | None = None,
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
     first      is called with an administrator's token if the hub has no account yet
     ready      is called with the URL once it answers
-    answering  the program of the ask workers; None: there are none
     Raises MissingExtra without the extra `server`, HubError if the address is in use or the hub can't be opened.
     """
     missing = [name for name in MODULES if find_spec(name) is None]
@@ -383,18 +378,17 @@ def serve(
             first(token)
         counts = Path(folder) / COUNTS
         create_counts(counts)
-        with run_ask_workers(serving.ask_workers, answering) as asking:
-            options = replace(options, metrics=folder, counts=str(counts), asking=asking)
-            app = functools.partial(worker, location, options)
-            received = run_workers(
-                app,
-                listener,
-                ready,
-                workers=serving.workers,
-                log_format=serving.log_format,
-                proxies=serving.proxies,
-                grace=serving.grace,
-            )
+        options = replace(options, metrics=folder, counts=str(counts))
+        app = functools.partial(worker, location, options)
+        received = run_workers(
+            app,
+            listener,
+            ready,
+            workers=serving.workers,
+            log_format=serving.log_format,
+            proxies=serving.proxies,
+            grace=serving.grace,
+        )
     if signal.SIGINT in received:
         raise KeyboardInterrupt
     if not received:

@@ -75,7 +75,7 @@ class Settings:
     hub_url   the default hub of `kcard publish` and `kcard pull`; None: the local one
     cache_mb  maximum size of the cache of embeddings and scores, in MB; 0: no cache
     offline   whether HF_HUB_OFFLINE is set
-    hub_evidence   evidence for `kcard audit --unverified` and for questions on a hub's pages; empty: none
+    hub_evidence   evidence for `kcard audit --unverified`; empty: none
     database_url, blobs_url   database and file store of the hub in `home`; None: both are in `home`
 
     `home`, `cache_mb`, `llm`, `llm_url` and `engine` raise UsageError for a value of the wrong type; the latter three

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from kcard.hub import figures as hub_figures
 from kcard.hub.accounts import Identity
-from kcard.hub.audits import is_measurable
 from kcard.hub.errors import Invalid, NotFound
 from kcard.hub.figures import VersionFigures
 from kcard.hub.permissions import State, may_administer, may_download, may_write
@@ -26,7 +25,6 @@ from kcard.hub.server.dependencies import (
     base_url,
     get_repository,
     has_access,
-    visitor,
     web_type,
 )
 from kcard.hub.server.limits import EXPENSIVE
@@ -516,10 +514,6 @@ def repository_at(
         values.append(
             (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
         )
-    # The reference for questions to the shown version; "" if it can't be asked.
-    question_card = ""
-    if visitor.get().asks and view.shown and view.manifest is not None and is_measurable(view.manifest):
-        question_card = f"{view.row.repository.name}@v{view.shown.number}"
     return page(
         "card.html",
         view=view,
@@ -537,5 +531,4 @@ def repository_at(
             question=next(iter(view.suggestions), ""),
         ),
         rights=rights,
-        question_card=question_card,
     )

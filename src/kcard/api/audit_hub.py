@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.api.answer_process import environment, limit
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
 from kcard.events import Event, OnEvent, ignore
@@ -34,6 +33,51 @@ RESULT, ERRORS = "result.json", "errors.txt"
 LARGEST_RESULT = 8 << 20  # bytes
 LONGEST_ERROR = 300  # characters
 SEEDS = 2**31
+
+
+# The environment and limits of child processes that read cards, which are not trusted.
+
+MOST_WRITTEN = 256 << 20  # bytes of a file
+NICE = 10  # requests to the hub come first
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return variables that give a child the packages and models on this machine, but no token and no URL.
+
+    folder  the home of the child
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return {
+        "HF_HUB_CACHE": HF_HUB_CACHE,
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(folder),
+        "KCARD_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def limit(memory: int, seconds: int | None = None) -> None:
+    """Limit this process: address space in bytes, processor time (None: unlimited), the size of files, priority."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    with suppress(OSError):  # a sandbox may forbid it
+        os.nice(NICE)
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_FSIZE: MOST_WRITTEN,
+        resource.RLIMIT_CORE: 0,
+    }
+    if seconds is not None:
+        limits[resource.RLIMIT_CPU] = seconds
+    for each, most in limits.items():
+        with suppress(ValueError, OSError):  # stricter already, or unknown to this system
+            resource.setrlimit(each, (most, most))
 
 
 @dataclass(frozen=True)

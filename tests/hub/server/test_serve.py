@@ -16,8 +16,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kcard.hub.registry import Hub
-from tests.hub.client.cards import rivers
 from tests.hub.stand import stand
 
 RIVERS = (
@@ -186,39 +184,6 @@ def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
         )
         time.sleep(0.5)
         yield client
-
-
-def answering(server: Server) -> list[int]:
-    """The processes that answer questions."""
-    pids = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            child = f"PPid:\t{server.process.pid}\n" in (path / "status").read_text()
-            if child and b"kcard.api.answer_process" in (path / "cmdline").read_bytes():
-                pids.append(int(path.name))
-    return pids
-
-
-@pytest.mark.slow
-def test_a_served_hub_answers_questions_in_processes_that_end_with_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Hub(home).publish(rivers(tmp_path / "rivers", *RIVERS).folder)
-    (tmp_path / "atlas.txt").write_text("Maps show that the river Oder rises in the Sudetes.")
-    monkeypatch.setenv("KCARD_HUB_EVIDENCE", f"{tmp_path / 'atlas.txt'},wikipedia")
-    for end in (signal.SIGTERM, signal.SIGKILL):
-        with served(home, "--ask-workers", "1") as server:
-            fields = {"card": "library/rivers", "question": "Where does the Oder rise?"}
-            headers = {"Origin": server.url, "Accept": "text/html"}
-            answers = [
-                httpx.post(f"{server.url}/ask", data=fields, headers=headers, timeout=60) for _ in range(4)
-            ]
-            assert [answer.status_code for answer in answers] == [200] * 4  # of both workers
-            assert all("Sudetes" in answer.text for answer in answers)
-            assert all(re.search(r"factuality 0\.[5-9]", answer.text) for answer in answers)
-            [pid] = answering(server)
-            server.stop(end)
-            assert gone(pid)
 
 
 def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:

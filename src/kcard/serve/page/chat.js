@@ -22,8 +22,9 @@ async function loadModels() {
   const response = await fetch("v1/models", { headers: headers() });
   if (!response.ok) throw await problem(response);
   const names = (await response.json()).data.map((model) => model.id);
-  const wanted = new URLSearchParams(location.search).get("model") || $("model").value;
   const [llm] = names;
+  const link = new URLSearchParams(location.search); // to a question, a model or a card
+  const wanted = link.get("model") || (link.get("card") && `${llm}:${link.get("card")}`) || $("model").value;
   const modes = { direct: "no cards", "bottom-up": "bottom-up: all cards", "top-down": "top-down: the LLM asks", hybrid: "hybrid" };
   const cards = names.slice(1).map((name) => name.slice(llm.length + 1)).filter((part) => !(part in modes));
   $("cards").hidden = !$("log").matches(":empty");

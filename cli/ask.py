@@ -24,7 +24,7 @@ from kcard.types import Answer, Citation, Passage, Question, Source
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-__all__ = ["register", "show"]
+__all__ = ["print_stream", "register", "show"]
 
 
 # An answer as a person reads it.
@@ -183,7 +183,13 @@ def _number(score: float | None) -> str:
 @command_for(AskOptions, RayOptions)
 def ask(
     values: dict[str, Any],
-    question: Annotated[str | None, typer.Argument(help="The question.", show_default=False)] = None,
+    question: Annotated[
+        str | None,
+        typer.Argument(
+            help="The question; - reads it from stdin. Without one, `kcard chat` begins on a terminal.",
+            show_default=False,
+        ),
+    ] = None,
     choices: Annotated[
         list[str] | None,
         typer.Option(
@@ -216,6 +222,14 @@ def ask(
     ] = False,
 ) -> None:
     """Ask a question; the gate decides whether cards help to answer it."""
+    if question == "-" or (question is None and input_ is None and not sys.stdin.isatty()):
+        question = sys.stdin.read().strip() or None
+    if question is None and input_ is None and sys.stdin.isatty() and sys.stdout.isatty() and not json_:
+        from kcard.cli.chat import talk
+
+        RayOptions.pop_from(values)
+        talk(AskOptions(**values))
+        return
     if (question is None) == (input_ is None):
         raise UsageError("give one question, or --input FILE with --output FILE")
     if (input_ is None) != (output is None):
@@ -241,7 +255,7 @@ def ask(
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
     pipeline = _pipeline(options, show_note)
     answer: Answer = (
-        _print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
+        print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
     )
     for text in answer.notes:
         notice(text)
@@ -260,7 +274,7 @@ def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":
     return pipeline
 
 
-def _print_stream(pipeline: Any, question: Question) -> Any:
+def print_stream(pipeline: Any, question: Question) -> Any:
     """Print the answer as it arrives; return it."""
     printed_any = False
     try:

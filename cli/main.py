@@ -70,6 +70,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Write what vLLM or llama.cpp needs to run cards, and print the command that starts it.",
     ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
+    "chat": ("chat", "Ask question after question; /cards, /mode and /trace change and explain."),
     "eval": (
         "eval",
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
@@ -141,6 +142,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

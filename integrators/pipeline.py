@@ -40,6 +40,7 @@ from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
+    Choice,
     Citation,
     Context,
     Passage,
@@ -122,6 +123,11 @@ class Pipeline(Answerer):
         self._warned: set[str] = set()
         for warning in self._new_evidence_warnings():
             on_event(note(warning))
+
+    @property
+    def cards(self) -> Sequence[Choice]:
+        """The cards that may be used; none in mode direct."""
+        return () if self._pool is None else self._pool.cards
 
     @property
     def concurrency(self) -> int:

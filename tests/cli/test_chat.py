@@ -1,0 +1,128 @@
+"""kcard chat: questions one after the other, on a terminal and from a pipe; an error ends nothing."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import kcard
+
+TEXT = "Triton was discovered by William Lassell in 1846.\n\nNereid was found by Gerard Kuiper in 1949.\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a card about the moons of Neptune."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "corpus").mkdir()
+    (home / "corpus" / "neptune.txt").write_text(TEXT, encoding="utf-8")
+    card = kcard.train(
+        home / "corpus", kind="retrieval", name="neptune", description="moons", output=home / "d"
+    )
+    kcard.Hub(home).publish(card.folder)
+    return home
+
+
+def piped(home: Path, *arguments: str, lines: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"KCARD_HOME": str(home)}
+    command = [sys.executable, "-m", "kcard", *arguments]
+    return subprocess.run(command, env=env, input=lines, capture_output=True, text=True, check=False)
+
+
+def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(home: Path) -> None:
+    lines = ["/trace", "/cards", "Who discovered Triton?", "/trace", "/mode bottom-up", "/mode up", "/cards nobody",
+             "/nonsense", "/mode", "Who found Nereid?", "/help", "/quit", "Who discovered Triton?"]  # fmt: skip
+    done = piped(home, "chat", lines="\n".join(lines))
+    assert done.returncode == 0
+    assert [text for text in ("William Lassell\n", "Gerard Kuiper\n") if text in done.stdout] != []
+    assert done.stdout.count("William Lassell\n") == 1, "nothing is read after /quit"
+    assert done.stdout.startswith("neptune  moons\n")
+    assert "kept neptune" in done.stdout
+    assert done.stdout.count("mode: bottom-up\n") == 2
+    assert "mode: bottom-up · " in done.stdout
+    assert "/cards [NAME,... | all]" in done.stdout
+    errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
+    assert errors == [
+        "kcard: there is no answer yet: ask a question first",
+        "kcard: unknown mode 'up': choose one of top-down, bottom-up, hybrid, direct",
+        "kcard: unknown card 'nobody': `kcard cards list` shows all cards",
+        "kcard: unknown command /nonsense: /help lists them",
+    ]
+
+
+@pytest.mark.parametrize("question", [[], ["-"]])
+def test_a_question_can_be_piped_to_ask(home: Path, question: list[str]) -> None:
+    done = piped(home, "ask", *question, lines="Who discovered Triton?\n")
+    assert done.stdout.startswith("William Lassell\n")
+    assert piped(home, "ask", *question, lines="").returncode == 2
+
+
+class Terminal:
+    """kcard on a terminal of its own."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self._master, other = pty.openpty()
+        env = os.environ | {"KCARD_HOME": str(home), "TERM": "dumb", "COLUMNS": "80"}
+        command = [sys.executable, "-m", "kcard", *arguments]
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
+            preexec_fn=controlling,
+        )
+        os.close(other)
+        self.screen = ""
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def send(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def wait_for(self, pattern: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.screen):
+            assert time.monotonic() < deadline, self.screen
+            if select.select([self._master], [], [], 0.2)[0]:
+                self.screen += os.read(self._master, 4096).decode(errors="replace")
+        self.screen = re.split(pattern, self.screen, maxsplit=1)[-1]
+
+
+def controlling() -> None:
+    """Make stdin the controlling terminal, so that Ctrl-C is a signal."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.parametrize("command", ["ask", "chat"])
+def test_on_a_terminal_ctrl_c_leaves_nothing_behind_and_ctrl_d_leaves(home: Path, command: str) -> None:
+    with Terminal(home, command) as terminal:
+        terminal.wait_for(r"1 card; ask a question, or /help")
+        terminal.wait_for(r"\? ")
+        terminal.send("Who discovered Tri\x03")
+        terminal.wait_for("Ctrl-D leaves")
+        terminal.wait_for(r"\? ")
+        terminal.send("Who discovered Triton?\r")
+        terminal.wait_for("William Lassell")
+        terminal.wait_for(r"\? ")
+        terminal.send("\x04")
+        assert terminal.process.wait(30) == 0
+    history = home / "history"
+    assert "Who discovered Triton?" in history.read_text(encoding="utf-8")
+    assert history.stat().st_mode & 0o777 == 0o600

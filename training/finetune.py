@@ -32,7 +32,7 @@ from kcard.training.distillation import (
     ask_teacher,
     distilled_epochs,
 )
-from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
+from kcard.training.epochs import Epochs, Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
 from kcard.training.execution import Execution, bf16
 from kcard.training.loop import Preparation
 from kcard.training.optimizers import OptimizerName, check_optimizer
@@ -169,7 +169,7 @@ def prepare(
     among = execution.processes
     batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
     steps = math.ceil(examples / batch)
-    blocks = TokenBlocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
+    blocks = token_blocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     longest = min(options.block if options.objective == "clm" else RECITED, room)
     setup = FineTuningSetup(
@@ -184,7 +184,7 @@ def prepare(
         pad=pad,
         opening=first,
     )
-    tuning = FineTuning(model, setup, epochs, [blocks[place] for place in range(len(blocks))], fingerprint)
+    tuning = FineTuning(model, setup, epochs, [*blocks], fingerprint)
 
     def save(folder: Path) -> None:
         tuning.save(folder)
@@ -237,7 +237,7 @@ def _make_epochs(
 ) -> Epochs:
     if options.objective == "clm":
         size = min(options.block, room)
-        old = TokenBlocks(replayed, tokenizer, size) if replayed else None
-        return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.seed)
+        new, old = (token_blocks(part, tokenizer, size) for part in (texts, replayed))
+        return packed_epochs(ReplayMix(new, old, options.batch_size, options.seed))
     shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
     return recited_epochs(shown, tokenizer, room, options.query_share, study)

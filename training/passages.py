@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kcard.training.duplicates import Fingerprints, fingerprint
-from kcard.training.epochs import Lazy, Spool, block_of
+from kcard.training.epochs import Lazy
 from kcard.training.readers.files import Block
 from kcard.types import Source
 
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "rejoin", "sentences"]
+__all__ = [
+    "PASSAGE",
+    "Documents",
+    "NamedBlock",
+    "Size",
+    "count_words",
+    "cut",
+    "passages",
+    "rejoin",
+    "sentences",
+]
 
 
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
@@ -387,6 +397,7 @@ def _shorten(heading: str, most: int) -> str:
 # Whole documents, for causal language modelling (Knowledge Card, section 2.1): a file of prose, or a row of a table.
 
 SENTENCE = Size(words=60, characters=480)
+NamedBlock = tuple[str, Block]  # with the name of its document
 
 
 class Documents(Sequence[str]):
@@ -395,8 +406,10 @@ class Documents(Sequence[str]):
     Each block of a document is a line. Of equal documents, the first is kept.
     """
 
-    def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
-        """Take records of `blocks`, the indexes `starts` where documents begin, and a mask `dropped`."""
+    def __init__(
+        self, blocks: Sequence[NamedBlock], starts: "array[int]", dropped: "npt.NDArray[np.bool_]"
+    ) -> None:
+        """Take the blocks of all documents, the indexes `starts` where these begin, and a mask `dropped`."""
         self._blocks, self._dropped = blocks, dropped
         self._starts = starts + array("Q", [len(blocks)])
         prints, full = Fingerprints(), array("Q")
@@ -425,10 +438,9 @@ class Documents(Sequence[str]):
     def _text(self, number: int) -> str:
         return "\n".join(block.text for _, block in self._read(number) if block.text.strip())
 
-    def _read(self, number: int) -> Iterator[tuple[str, Block]]:
-        for at in range(self._starts[number], self._starts[number + 1]):
-            if not self._dropped[at]:
-                yield block_of(self._blocks[at])
+    def _read(self, number: int) -> Iterator[NamedBlock]:
+        places = range(self._starts[number], self._starts[number + 1])
+        return (self._blocks[at] for at in places if not self._dropped[at])
 
 
 def rejoin(sources: Iterable[Source]) -> Iterator[str]:

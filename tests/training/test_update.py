@@ -117,7 +117,7 @@ def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, metho
 
 def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
     shown = ReplayMix(NEW, OLD, 4, 0)
-    epochs = [[shown.items[row] for window in shown.windows(n, 7) for row in window] for n in range(20)]
+    epochs = [[shown.items[row] for row in shown.order(n)] for n in range(20)]
     assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
     assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
     assert {text for epoch in epochs for text in epoch} == {*OLD, *NEW}

@@ -22,11 +22,12 @@ from kcard.offline.trainee import Trainee, adapted_model, base_tokenizer, states
 from kcard.training.epochs import (
     IGNORED,
     BatchEpochs,
-    TokenBlocks,
+    ReplayMix,
     TrainingExample,
     collate,
     in_batches,
     packed_epochs,
+    token_blocks,
 )
 from kcard.training.loop import Job, Preparation, Run, cosine
 from kcard.training.memory import (
@@ -98,8 +99,8 @@ def plan(
         if documents is None:
             return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
-        blocks = TokenBlocks(documents, tokenizer, recipe.positions)
-        return in_batches(packed_epochs(blocks, None, recipe.seed), size)
+        blocks = token_blocks(documents, tokenizer, recipe.positions)
+        return in_batches(packed_epochs(ReplayMix(blocks, (), size, recipe.seed)), size)
 
     def make_trainee() -> Trainee:
         if recipe.rank is not None:

@@ -37,8 +37,8 @@ def autocast(device: str) -> "torch.autocast":
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one core inside the context.
+def one_thread(applies: bool = True) -> Iterator[None]:
+    """Use one core inside the context, if this `applies`.
 
     Matrices of 128 columns gain little from a second core, sums are added in the same order every time, and the other
     cores are free for other cards.
@@ -46,7 +46,7 @@ def one_thread() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if applies else before)
     try:
         yield
     finally:

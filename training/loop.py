@@ -220,7 +220,7 @@ def _trainable_weights(job: "Job") -> "list[Parameter]":
 
 
 class Optimizer(Protocol):
-    """The interface of an optimizer, which torch's have. Each group has an `initial_lr`, the peak rate."""
+    """The interface of an optimizer, which torch's have."""
 
     param_groups: list[dict[str, Any]]
 
@@ -372,7 +372,7 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
     rate = job.rate(number)
     groups = [group for optimizer in job.optimizers for group in optimizer.param_groups]
     for group in groups:
-        group["lr"] = group["initial_lr"] * rate
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * rate
     loss, tokens = 0.0, 0
     for part, count in job.losses(batch):
         part.backward()

@@ -453,9 +453,7 @@ def _adapt_job(job: Job, recipe: Recipe, seed: int) -> Job:
     if recipe.rank is None:
         weights = [weight for module in job.modules.values() for weight in module.parameters()]
         rate = RATE * recipe.adam_rate
-        adam = torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)
-        adam.param_groups[0]["initial_lr"] = rate
-        optimizers = [adam]
+        optimizers = [torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)]
     return replace(job, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed)
 
 

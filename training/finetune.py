@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcard.manifest import Base, Prompt
+from kcard.manifest import Prompt
 from kcard.system import quiet_loading
 from kcard.training.base_model import (
     WeightSource,
@@ -41,7 +41,7 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.training.trainer import FineTuning
 
-__all__ = ["RECITED", "Options", "WarmStart", "origin_of", "prepare"]
+__all__ = ["RECITED", "Options", "prepare"]
 
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
@@ -88,30 +88,11 @@ class Options:
         return self.learning_rate or RATES[self.method]
 
 
-@dataclass(frozen=True)
-class WarmStart:
-    """A card whose own weights are trained further: an adapter as an adapter, a whole model as a whole one.
-
-    folder    of the card, with its tokenizer
-    base      that it was made from, and its next version will be
-    passages  that it has learned; each epoch replays as many as there are new ones
-    """
-
-    folder: Path
-    base: Base
-    passages: Sequence[str] = ()
-
-
-def origin_of(start: WarmStart | None) -> WeightSource:
-    """Return the source of the weights."""
-    return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
-
-
 def prepare(
     texts: Sequence[str],
     options: Options,
     fingerprint: str = "",
-    start: WarmStart | None = None,
+    origin: WeightSource = WeightSource(),  # noqa: B008 (frozen)
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
@@ -129,8 +110,8 @@ def prepare(
 
     check_optimizer(options.optimizer)
     device = execution.place()
-    origin = origin_of(start)
-    tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
+    tokenizer, config = load_tokenizer(options, origin), load_config(options, origin)
+    room = room_of(config)
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
@@ -144,8 +125,7 @@ def prepare(
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
-        config = load_config(options, origin)
-        if start is None:
+        if origin.folder is None:
             first = first_tokens(texts, tokenizer, options, config)
             options = replace(options, prefix_tokens=len(first))
         before = prefix_length(options, config)
@@ -155,8 +135,7 @@ def prepare(
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
-        replayed = () if start is None else start.passages
-        epochs = _make_epochs(learned, replayed, tokenizer, room, options, study)
+        epochs = _make_epochs(learned, origin.passages, tokenizer, room, options, study)
     else:
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
@@ -175,7 +154,7 @@ def prepare(
     setup = FineTuningSetup(
         options,
         execution,
-        origin,
+        replace(origin, passages=()),  # which rank 0 alone reads
         steps=steps,
         examples=examples,
         held_out=len(blocks),
@@ -211,7 +190,7 @@ def prepare(
         hyperparameters = {
             name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
         }
-    base = base_of(options.base, model) if start is None else start.base
+    base = base_of(options.base, model) if origin.folder is None else origin.base
     libraries = ("torch", "transformers", "accelerate", "tokenizers", "peft")
     return Preparation(
         tuning,

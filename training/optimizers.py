@@ -1,4 +1,4 @@
-"""Optimizers by name."""
+"""Muon, and the optimizers of fine-tuning by name."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +9,7 @@ from kcard.training.execution import bf16
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Muon", "OptimizerName", "adamw", "check_optimizer", "state_bytes"]
+__all__ = ["Muon", "OptimizerName", "check_optimizer", "state_bytes"]
 
 
 # Muon with all matrices of one shape in one product: torch's own takes them one by one, twice as long.
@@ -93,7 +93,6 @@ def orthogonalize(matrices: "Tensor", steps: int) -> "Tensor":
 
 
 OptimizerName = Literal["adamw", "adamw8bit", "paged-adamw8bit"]
-CLASSES = {"adamw8bit": "AdamW8bit", "paged-adamw8bit": "PagedAdamW8bit"}
 SMALL = 4096  # weights with fewer values keep float32 states
 BLOCK = 256  # values that share a scale
 
@@ -102,23 +101,8 @@ def check_optimizer(name: OptimizerName) -> None:
     """Raise MissingExtra if the optimizer's package is not installed."""
     from importlib.util import find_spec
 
-    if name in CLASSES and find_spec("bitsandbytes") is None:
+    if name != "adamw" and find_spec("bitsandbytes") is None:
         raise MissingExtra(f"optimizer {name} needs bitsandbytes: pip install 'kcard[8bit]'")
-
-
-def adamw(name: OptimizerName, weights: "Iterable[Tensor]", **settings: Any) -> Any:
-    """Return the optimizer of that name. `settings`: lr, betas, eps and weight_decay, as torch.optim.AdamW takes them.
-
-    Raises MissingExtra.
-    """
-    if name == "adamw":
-        from torch.optim import AdamW
-
-        return AdamW(weights, fused=True, **settings)
-    check_optimizer(name)
-    from bitsandbytes import optim
-
-    return getattr(optim, CLASSES[name])(weights, min_8bit_size=SMALL, **settings)
 
 
 def state_bytes(name: OptimizerName, values: int, width: int) -> int:

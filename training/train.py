@@ -46,7 +46,7 @@ from kcard.training.output import (
     write_card,
 )
 from kcard.training.progress import Note, Report, silent
-from kcard.training.study import StudyQueries, make_study_queries, read_study_material
+from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
 
@@ -325,7 +325,7 @@ def read_study_of(
 ) -> "tuple[StudyQueries, Distillation | None]":
     """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
     passages = update.corpus.passages
-    study = read_study_material(Path(options.study), report) if options.study is not None else None
+    study = read_study(Path(options.study), report) if options.study is not None else None
     if options.objective != "distil" or study is None:
         return make_study_queries(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
@@ -333,8 +333,9 @@ def read_study_of(
     questions = passage_questions(study.items, passages, update.old_count)
     if not any(not question.is_old for question in questions):
         raise UsageError(
-            f"{study.name} has no question with an answer about {'a new' if update.old_count else 'a'} passage "
-            f"of this corpus, which objective distil needs: write some with `kcard study --corpus {update.corpus.path}`"
+            f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
+            "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
+            f"{update.corpus.path}`"
         )
     report(
         Note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
@@ -371,19 +372,20 @@ def make_plan(
     # Another base is fine-tuned, if the memory suffices.
     if options.base != EMBEDDED_BASE:
         from kcard.training import finetune
+        from kcard.training.base_model import WeightSource
 
         tuning = finetune.Options(options.base, **chosen)
         new, old = update.training_texts()
-        start = None if before is None else before.warm_start(old)
+        origin = WeightSource() if before is None else before.weight_source(old)
         execution = options.execution
         device = execution.place()
-        memory = check_memory(tuning, execution, finetune.origin_of(start), device, report)
+        memory = check_memory(tuning, execution, origin, device, report)
         if distillation is not None:
             report(disk_note(len(distillation.questions), tuning))
         return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
-                new, tuning, fingerprint, start, execution, studied.queries, distillation
+                new, tuning, fingerprint, origin, execution, studied.queries, distillation
             ),
             memory,
         )

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.records import Mean
     from kcard.evaluation.retention import Retention, SyncRecord
     from kcard.training.next_version import NextVersion, Way
-    from kcard.training.options import TrainOptions
-    from kcard.training.update import Changes, Previous
+    from kcard.training.update import Changes
 
 __all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
 
@@ -104,21 +103,34 @@ def sync(
     updated; CorpusError for a folder that is missing or empty; CardError if the card changes meanwhile; and what
     training raises.
     """
+    from kcard.training.corpus import read_corpus
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
-    from kcard.training.output import check_output
+    from kcard.training.output import check_output, recover_output
     from kcard.training.progress import Note, silent
+    from kcard.training.update import compare, previous
 
     start, notify = time.monotonic(), report or silent
 
-    # What has changed since the card's last version.
-    before = last_version(card)
+    # The card's last version, which needs the text of its passages.
+    if isinstance(card, str) and Path(card).name == card:
+        recover_output(settings().drafts / card)
+    before = previous(card)
     name = before.card.name
+    if before.card.manifest.evidence == "hashes":
+        raise UsageError(
+            f"{name} carries only hashes of its passages, which can't be compared with a folder: train it with "
+            "evidence passages"
+        )
     options = before.arguments(
         TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
     )
     check(options)
-    changes = changes_since(before, Path(folder), options, allow_removal)
+
+    # What has changed since.
+    whole = before.card.manifest.has_model and options.objective == "clm"
+    corpus = read_corpus(Path(folder), options.field, whole=whole, readers=None)
+    changes = compare(before.passages, corpus, allow_removal=allow_removal)
     gone, refused = len(changes.removed), ""
     if not allow_removal and 2 * gone > changes.before:
         refused = (
@@ -167,34 +179,6 @@ def sync(
             )
         )
     return SyncResult(name, changes, "", output, record, version.reference)
-
-
-def last_version(card: str | Path) -> "Previous":
-    """Return the card's last version. Raises UsageError if it has only hashes of its passages."""
-    from kcard.training.output import recover_output
-    from kcard.training.update import previous
-
-    if isinstance(card, str) and Path(card).name == card:
-        recover_output(settings().drafts / card)
-    before = previous(card)
-    if before.card.manifest.evidence == "hashes":
-        raise UsageError(
-            f"{before.card.name} carries only hashes of its passages, which can't be compared with a folder: train it "
-            "with evidence passages"
-        )
-    return before
-
-
-def changes_since(
-    before: "Previous", folder: Path, options: "TrainOptions", allow_removal: bool
-) -> "Changes":
-    """Compare the folder with the passages of the card's last version."""
-    from kcard.training.corpus import read_corpus
-    from kcard.training.update import compare
-
-    whole = before.card.manifest.has_model and options.objective == "clm"
-    corpus = read_corpus(folder, options.field, whole=whole, readers=None)
-    return compare(before.passages, corpus, allow_removal=allow_removal)
 
 
 def forecast(next_version: "NextVersion", scratch: bool) -> SyncForecast:

@@ -15,9 +15,8 @@ from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.training.memory import TrainingEstimate
 
-__all__ = ["ONE_CARD", "estimate_training", "train", "train_many"]
+__all__ = ["ONE_CARD", "train", "train_many"]
 
 ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # options that belong to one card
 # Of a table, besides corpus.
@@ -123,22 +122,6 @@ def _examine_both(
     result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, report), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
-
-
-def estimate_training(
-    corpus: str | Path | None = None,
-    options: TrainOptions | None = None,
-    *,
-    report: Callable[[Any], None] | None = None,
-    **changes: Any,
-) -> "TrainingEstimate":
-    """Estimate the memory and time that `train` would take with the same arguments, without the exam.
-
-    `kcard train --estimate` does the same. Raises what train does, and UsageError for a card without a model.
-    """
-    from kcard.training.train import estimate
-
-    return estimate(corpus, options, report=report, **changes)
 
 
 def _device(card: "Card", options: TrainOptions) -> str:

@@ -40,29 +40,24 @@ class Muon:
         import torch
 
         # Tall matrices lie down, so that the product with their own transpose is small.
+        group = self.param_groups[0]
         shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         with torch.no_grad():
-            for weight, buffer in zip(self.param_groups[0]["params"], self._buffers, strict=True):
+            for weight, buffer in zip(group["params"], self._buffers, strict=True):
                 if weight.grad is not None:
                     shapes.setdefault(tuple(sorted(weight.shape)), []).append((weight, buffer))
             for pairs in shapes.values():
-                self._update(pairs)
-
-    def _update(self, pairs: "list[tuple[Tensor, Tensor]]") -> None:
-        import torch
-
-        group = self.param_groups[0]
-        directions = []
-        for weight, buffer in pairs:
-            gradient = torch.as_tensor(weight.grad)
-            buffer.lerp_(gradient, 1 - group["momentum"])
-            direction = gradient.lerp(buffer, group["momentum"])
-            directions.append(direction.T if is_tall(weight) else direction)
-        flat = orthogonalize(torch.stack(directions), group["steps"])
-        for (weight, _), direction in zip(pairs, flat, strict=True):
-            rate = group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.add_(direction.T if is_tall(weight) else direction, alpha=-rate)
+                directions = []
+                for weight, buffer in pairs:
+                    gradient = torch.as_tensor(weight.grad)
+                    buffer.lerp_(gradient, 1 - group["momentum"])
+                    direction = gradient.lerp(buffer, group["momentum"])
+                    directions.append(direction.T if is_tall(weight) else direction)
+                flat = orthogonalize(torch.stack(directions), group["steps"])
+                for (weight, _), direction in zip(pairs, flat, strict=True):
+                    rate = group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(direction.T if is_tall(weight) else direction, alpha=-rate)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for weight in self.param_groups[0]["params"]:

@@ -30,7 +30,6 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "prefix_length",
-    "prefix_room",
     "room_of",
 ]
 
@@ -56,11 +55,6 @@ def prefix_length(options: "Options", config: Any) -> int:
             f"window for questions and documents: give {whole // 2} at most"
         )
     return options.prefix_tokens
-
-
-def prefix_room(tokens: int, config: Any) -> int:
-    """Return how many tokens of the context window are left after a prefix."""
-    return transformers_backend.room(config) - tokens
 
 
 def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
+from kcard.cards.models import transformers_backend
 from kcard.manifest import Prompt
 from kcard.system import quiet_loading
 from kcard.training.base_model import (
@@ -21,7 +22,6 @@ from kcard.training.base_model import (
     load_model,
     load_tokenizer,
     prefix_length,
-    prefix_room,
     room_of,
 )
 from kcard.training.distillation import (
@@ -32,7 +32,7 @@ from kcard.training.distillation import (
     ask_teacher,
     distilled_epochs,
 )
-from kcard.training.epochs import Epochs, Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
+from kcard.training.epochs import Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
 from kcard.training.execution import Execution, bf16
 from kcard.training.loop import Preparation
 from kcard.training.optimizers import OptimizerName, check_optimizer
@@ -129,13 +129,19 @@ def prepare(
             first = first_tokens(texts, tokenizer, options, config)
             options = replace(options, prefix_tokens=len(first))
         before = prefix_length(options, config)
-        room = prefix_room(before, config)
+        room = transformers_backend.room(config) - before
+    block = min(options.block, room)
     # The model, and the examples of each epoch; with objective distil, the model is its own teacher.
     model = load_model(options, execution, origin, device, first)
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
-        epochs = _make_epochs(learned, origin.passages, tokenizer, room, options, study)
+        shown: ReplayMix[Any] = ReplayMix(learned, origin.passages, options.batch_size, options.seed)
+        if options.objective == "clm":
+            new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
+            epochs = packed_epochs(replace(shown, new=new, old=old))
+        else:
+            epochs = recited_epochs(shown, tokenizer, room, options.query_share, study)
     else:
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
@@ -148,9 +154,9 @@ def prepare(
     among = execution.processes
     batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
     steps = math.ceil(examples / batch)
-    blocks = token_blocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
+    blocks = token_blocks(held_out, tokenizer, block)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    longest = min(options.block if options.objective == "clm" else RECITED, room)
+    longest = block if options.objective == "clm" else min(RECITED, room)
     setup = FineTuningSetup(
         options,
         execution,
@@ -204,19 +210,3 @@ def prepare(
         device,
         distilled.seconds,
     )
-
-
-def _make_epochs(
-    texts: Sequence[str],
-    replayed: Sequence[str],
-    tokenizer: Any,
-    room: int,
-    options: Options,
-    study: Mapping[str, Sequence[str]] | None,
-) -> Epochs:
-    if options.objective == "clm":
-        size = min(options.block, room)
-        new, old = (token_blocks(part, tokenizer, size) for part in (texts, replayed))
-        return packed_epochs(ReplayMix(new, old, options.batch_size, options.seed))
-    shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
-    return recited_epochs(shown, tokenizer, room, options.query_share, study)

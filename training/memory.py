@@ -6,8 +6,8 @@ autograd would keep.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,13 +96,13 @@ def estimate_memory(
 
     from kcard.training.finetune import RECITED
 
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):
         bare = load_model(options, execution, origin, device, bare=True)
         keeping = replace(execution, checkpointing=False)
         plain = None
         if execution.checkpointing:
             plain = load_model(options, keeping, origin, device, bare=True)
-    with FakeTensorMode(), _quiet():
+    with FakeTensorMode(), warnings.catch_warnings(action="ignore"):
         model = _materialize(bare)
         room = room_of(model.config)
         if options.method == "prefix":
@@ -182,15 +182,6 @@ def _materialize(model: Any) -> Any:
 
 def _layers(config: Any) -> int:
     return int(getattr(config, "num_hidden_layers", 1))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 # How long a card's model takes to train on this machine, measured by a few steps on throw-away weights and a few

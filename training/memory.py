@@ -7,6 +7,7 @@ autograd would keep.
 import math
 import time
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -220,13 +221,10 @@ class Estimate:
     @property
     def steps(self) -> int:
         """The number of steps to take: `needed`, or as many as fit into the minutes, at least one."""
-        if self.minutes is None or self._fits(self.needed):
+        if self.minutes is None:
             return self.needed
-        low, high = 1, self.needed
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._fits(middle) else (low, middle)
-        return low
+        limit = (1 - SPARE) * 60 * self.minutes
+        return max(1, bisect_right(range(1, self.needed + 1), limit, key=self._seconds))
 
     @property
     def is_enough(self) -> bool:
@@ -266,9 +264,6 @@ class Estimate:
 
     def _seconds(self, steps: int) -> float:
         return self.embedded(steps) * self.a_text + steps * self.a_step
-
-    def _fits(self, steps: int) -> bool:
-        return self.minutes is not None and self._seconds(steps) <= (1 - SPARE) * 60 * self.minutes
 
 
 def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, within: float = math.inf) -> float:

@@ -8,6 +8,7 @@ data) are passages of their own.
 import re
 import unicodedata
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -157,12 +158,9 @@ def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
     """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
     rest = sentence
     while not size.holds(rest):
-        # The longest beginning that fits, by bisection.
-        low, high = 1, min(len(rest), size.characters)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if size.holds(rest[:middle]) else (low, middle - 1)
-        head = rest[:low]
+        # The longest beginning that fits; one character does in any case.
+        lengths = range(2, min(len(rest), size.characters) + 1)
+        head = rest[: 1 + bisect_left(lengths, True, key=lambda length: not size.holds(rest[:length]))]
         half = len(head) // 2
         at = max(head.rfind(mark, half) for mark in PAUSES)
         at = at + 1 if at > 0 else head.rfind(" ", half)

@@ -19,21 +19,6 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-__all__ = [
-    "DEFAULT",
-    "FROZEN",
-    "WeightSource",
-    "add_prefix",
-    "base_of",
-    "first_tokens",
-    "load_config",
-    "load_model",
-    "load_tokenizer",
-    "prefix_length",
-    "room_of",
-]
-
-
 # A trainable prefix of keys and values before a frozen base: a cartridge.
 #
 # It is initialised with the keys and values of the corpus' first tokens. The first of these stays frozen, since models

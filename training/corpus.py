@@ -43,22 +43,6 @@ if TYPE_CHECKING:
 
     from kcard.selectors.local_corpus import LocalCorpus
 
-__all__ = [
-    "Corpus",
-    "CorpusFiles",
-    "DigestedBlock",
-    "FileRead",
-    "continuations",
-    "corpus_digest",
-    "digest_blocks",
-    "is_known",
-    "open_corpus",
-    "read_corpus",
-    "read_files",
-    "statements",
-]
-
-
 # The blocks of a document, with a fingerprint to detect repetitions.
 
 LONGEST = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole

@@ -29,26 +29,6 @@ from kcard.types import Source, derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "ANSWER",
-    "BYTES",
-    "PLAIN",
-    "REASONS",
-    "AnswerPrompts",
-    "Distillation",
-    "DistillationSet",
-    "DistilledExample",
-    "PassageQuestion",
-    "Teacher",
-    "TeacherAnswer",
-    "TeacherAnswers",
-    "answer_prompts",
-    "ask_teacher",
-    "distilled_epochs",
-    "passage_questions",
-]
-
-
 # The prompts of teacher and student: with the passage, and without it.
 
 # The instruction for chat models, since a document must say by itself what it is about.

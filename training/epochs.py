@@ -27,27 +27,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-__all__ = [
-    "IGNORED",
-    "BatchEpochs",
-    "Epochs",
-    "Lazy",
-    "ReplayMix",
-    "Scratch",
-    "Spool",
-    "TrainingExample",
-    "bucketed",
-    "collate",
-    "grouped",
-    "in_batches",
-    "packed_epochs",
-    "parallel_map",
-    "recited_epochs",
-    "token_blocks",
-    "windowed_epochs",
-]
-
-
 # Sequences that make their items on access, so that none need to be in memory.
 
 T = TypeVar("T")

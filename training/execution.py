@@ -10,9 +10,6 @@ from kcard.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Execution", "autocast", "bf16", "forked_rng", "one_thread"]
-
-
 # The number format in which a machine trains.
 
 

@@ -41,8 +41,6 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.training.trainer import FineTuning
 
-__all__ = ["RECITED", "Options", "prepare"]
-
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01

@@ -27,28 +27,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-__all__ = [
-    "FILE",
-    "Interrupt",
-    "Job",
-    "Optimizer",
-    "Preparation",
-    "Run",
-    "RunState",
-    "TrainingOutcome",
-    "TrainingRun",
-    "cosine",
-    "linear",
-    "load",
-    "other_run",
-    "save",
-    "step",
-    "steps_of",
-    "stopped",
-    "unwritable",
-]
-
-
 # Ctrl-C takes effect between steps: an optimizer stopped halfway leaves weights that can't be resumed.
 
 

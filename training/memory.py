@@ -23,23 +23,6 @@ from kcard.training.progress import Note, Report, duration
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-__all__ = [
-    "MINUTES",
-    "Estimate",
-    "MemoryEstimate",
-    "TrainingEstimate",
-    "check_memory",
-    "disk_note",
-    "estimate_memory",
-    "free_memory",
-    "remedy_for",
-    "seconds_a_step",
-    "seconds_to_embed",
-    "size_of",
-    "spread",
-]
-
-
 SLACK = (
     1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
 )

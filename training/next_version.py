@@ -32,8 +32,6 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.cards.card import Card
 
-__all__ = ["NextVersion", "Way", "recipe_of"]
-
 Way = Literal["indexed", "continued", "trained"]
 
 

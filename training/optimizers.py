@@ -9,9 +9,6 @@ from kcard.training.execution import bf16
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Muon", "OptimizerName", "check_optimizer", "state_bytes"]
-
-
 # Muon with all matrices of one shape in one product: torch's own takes them one by one, twice as long.
 
 A, B, C = 3.4445, -4.775, 2.0315

@@ -15,22 +15,6 @@ from kcard.options import Option, check_values, documented
 from kcard.training.execution import Execution
 from kcard.training.optimizers import OptimizerName, check_optimizer
 
-__all__ = [
-    "CORPORA",
-    "EMBEDDED_BASE",
-    "EMBEDDED_RANK",
-    "KNOWLEDGE_CARD",
-    "NAME",
-    "PAPER",
-    "Kind",
-    "PresetCorpus",
-    "TrainOptions",
-    "check",
-    "default_base",
-    "with_preset",
-]
-
-
 # The default base model: that of the paper if it is available, else the embedded one.
 
 EMBEDDED_BASE = BASE  # which comes with kcard

@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = [
-    "PASSAGE",
-    "Documents",
-    "NamedBlock",
-    "Size",
-    "count_words",
-    "cut",
-    "passages",
-    "rejoin",
-    "sentences",
-]
-
-
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
 
 # Scripts without blanks between words: two Chinese characters, or four Thai letters, count as a word.

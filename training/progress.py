@@ -4,18 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "Clock",
-    "EmbeddingProgress",
-    "Event",
-    "Note",
-    "Report",
-    "TeacherProgress",
-    "TrainingProgress",
-    "duration",
-    "silent",
-]
-
 
 @dataclass(frozen=True)
 class TrainingProgress:

@@ -14,19 +14,6 @@ from kcard.training.corpus import statements
 from kcard.training.progress import Note, Report, silent
 from kcard.types import Source
 
-__all__ = [
-    "QUESTIONS",
-    "Kind",
-    "Study",
-    "StudyItem",
-    "StudyQueries",
-    "make_study_queries",
-    "match_queries",
-    "read_study",
-    "write_study",
-]
-
-
 # Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]

@@ -20,24 +20,6 @@ from kcard.text import detect, is_english, passage_digest, words
 from kcard.training.study import QUESTIONS, Kind, StudyItem
 from kcard.types import Reply, Request, Source
 
-__all__ = [
-    "KINDS",
-    "SUPPORTED",
-    "Assignment",
-    "Material",
-    "Replies",
-    "ReplyRow",
-    "RequestTotals",
-    "StudyTotals",
-    "Task",
-    "ask",
-    "assignments",
-    "check_item",
-    "collect",
-    "read_reply",
-]
-
-
 # The requests for a corpus: which passages, with which task.
 
 Task = Literal["questions", "statements", "links"]

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from kcard.offline.train import TrainingPlan
     from kcard.training.distillation import Distillation
 
-__all__ = ["estimate", "prepare_model", "read_study_of", "train"]
-
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
 DESCRIBED = 5000  # passages, spread over the corpus, whose terms describe a card

@@ -26,9 +26,6 @@ from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.passages import rejoin
 from kcard.types import Source
 
-__all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "previous"]
-
-
 # Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
 #
 # Passages that may still exist are kept: those of a file that can't be read and, unless removal is allowed, those of

@@ -22,8 +22,6 @@ from kcard.config import launch, loopback
 from kcard.errors import TrainingInterrupted
 from kcard.training.execution import Execution
 
-__all__ = ["Processes", "broadcast", "dismiss", "follow_launcher", "processes_of"]
-
 COMMAND = (sys.executable, "-m", "kcard.training.workers")
 READY, LOG = "rank-{}.ready", "rank-{}.log"  # files of a process
 GRACE = 20.0  # seconds that a process has to end

@@ -12,8 +12,6 @@ from typing import Literal
 
 from kcard.training.readers.files import Block
 
-__all__ = ["UNDERLINE", "blocks"]
-
 PARAGRAPH = 500  # maximum lines, for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")

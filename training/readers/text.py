@@ -13,17 +13,6 @@ from kcard.errors import CorpusError
 from kcard.training.readers import layout
 from kcard.training.readers.files import Block, Document, reading
 
-__all__ = [
-    "LONGEST",
-    "SENTENCE_END",
-    "lines",
-    "read_info",
-    "read_man",
-    "read_plain",
-    "read_rst",
-]
-
-
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18

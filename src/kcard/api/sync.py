@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kcard.training.next_version import NextVersion, Way
     from kcard.training.update import Changes
 
-__all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
-
 
 @dataclass(frozen=True)
 class SyncForecast:

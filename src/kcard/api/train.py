@@ -16,8 +16,6 @@ from kcard.training.options import TrainOptions
 if TYPE_CHECKING:
     from kcard.cards.card import Card
 
-__all__ = ["ONE_CARD", "train", "train_many"]
-
 ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # options that belong to one card
 # Of a table, besides corpus.
 COLUMNS = ("name", "description", "domain", "licence", "language", "knowledge_date")

@@ -49,21 +49,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = [
-    "DistillationTarget",
-    "Drill",
-    "Epoch",
-    "Recite",
-    "Replay",
-    "Revision",
-    "StepParts",
-    "hardest_examples",
-    "incremental_update",
-    "obstacle",
-    "surprise",
-]
-
-
 # Revision: the texts that were added, removed and kept between two versions of a corpus.
 
 

@@ -44,8 +44,6 @@ from kcard.training.progress import Note, Report, silent
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["INSTANT", "TrainingPlan", "plan", "preparation"]
-
 # Up to this many steps take no longer than estimating their time, which is done only if less than MINUTES are given.
 INSTANT = 120
 

@@ -34,28 +34,6 @@ if TYPE_CHECKING:
 
     from kcard.offline.docids import NoisedQuestions
 
-__all__ = [
-    "TARGETS",
-    "AdaptedModel",
-    "DocidRows",
-    "Trainee",
-    "WholeModel",
-    "adapted_model",
-    "base_tokenizer",
-    "docids_of",
-    "initialize_adapter",
-    "initialize_docids",
-    "optimizers",
-    "outdated",
-    "prune_and_extend_tokenizer",
-    "quiet_peft",
-    "split_weights",
-    "states",
-    "untrained",
-    "whole_model",
-]
-
-
 # The next version of an embedded card inherits the last one's weights, though tokenizer and docids differ.
 #
 # Shared tokens keep their embeddings, and so do docids of shared passages. Every other token starts from a fresh

@@ -182,7 +182,11 @@ def prepare(
 
     # What the manifest records.
     hyperparameters = {
-        **{name: value for name, value in asdict(options).items() if value is not None},
+        **{
+            name: value
+            for name, value in asdict(options).items()
+            if value is not None and (distillation is not None or not name.startswith("teacher_"))
+        },
         "learning_rate": options.rate,
         "steps": steps,
         "bf16": bf16(device.partition(":")[0]),
@@ -190,10 +194,6 @@ def prepare(
         "device": device.partition(":")[0],
         **distilled.record,
     }
-    if distillation is None:
-        hyperparameters = {
-            name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
-        }
     base = base_of(options.base, model) if origin.folder is None else origin.base
     libraries = ("torch", "transformers", "accelerate", "tokenizers", "peft")
     return Preparation(

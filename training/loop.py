@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.io import replacing
@@ -197,17 +197,6 @@ def _trainable_weights(job: "Job") -> "list[Parameter]":
     ]
 
 
-class Optimizer(Protocol):
-    """The interface of an optimizer, which torch's have."""
-
-    param_groups: list[dict[str, Any]]
-
-    def step(self) -> Any: ...
-    def zero_grad(self, set_to_none: bool = True) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
-
-
 class TrainingRun(ABC):
     """A training that is prepared, of `steps` steps."""
 
@@ -237,12 +226,13 @@ class Job(TrainingRun):
     losses  the loss of a batch, to be minimised, as one or more terms, each with its number
             of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
+    optimizers  torch's, or what has their methods
     timed   whether the user was already told how long it takes; otherwise the first steps are measured and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
     modules: Mapping[str, "Module"]
-    optimizers: Sequence[Optimizer]
+    optimizers: Sequence[Any]
     steps: int
     epoch: Callable[[int], Sequence[Any]]
     losses: Callable[[Any], "Iterable[tuple[Tensor, int]]"]

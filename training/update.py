@@ -22,7 +22,7 @@ from kcard.text import passage_digest, words
 from kcard.training.base_model import WeightSource
 from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
-from kcard.training.options import EMBEDDED_BASE, TrainOptions
+from kcard.training.options import EMBEDDED_BASE, METHOD, TrainOptions
 from kcard.training.passages import rejoin
 from kcard.types import Source
 
@@ -160,17 +160,7 @@ UPDATED = ("full", "lora", "prefix", "retrieval")
 # Options that an update may not change.
 FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # Options that default to those of the last version.
-INHERITED = (
-    "epochs",
-    "minutes",
-    "learning_rate",
-    "batch_size",
-    "block",
-    "dtype",
-    "optimizer",
-    "teacher_top_k",
-    "teacher_temperature",
-)
+INHERITED = ("minutes", *(name for name in METHOD if name not in (*FIXED, "seed")))
 
 
 @dataclass(frozen=True)

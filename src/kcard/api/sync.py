@@ -101,6 +101,7 @@ def sync(
     updated; CorpusError for a folder that is missing or empty; CardError if the card changes meanwhile; and what
     training raises.
     """
+    from kcard.text import words
     from kcard.training.corpus import read_corpus
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
@@ -141,7 +142,14 @@ def sync(
     # How the next version will be made; a dry run ends here.
     next_version = NextVersion.of(before, changes, options, notify)
     if dry_run:
-        return SyncResult(name, changes, refused, foreseen=forecast(next_version, retrain))
+        from kcard.evaluation.retention import read_sync
+
+        way, why = next_version.forecast(scratch=retrain)
+        # Training from scratch takes as long as the last version did, if that was trained from scratch too.
+        last, manifest = read_sync(before.card.folder), before.card.manifest
+        was_trained = manifest.updates is None if last is None else last.way == "trained"
+        seconds = manifest.training.seconds if was_trained and way == "trained" else None
+        return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.unread:
@@ -154,7 +162,20 @@ def sync(
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
     check_output(output, name)
-    report_stale(next_version, exam)
+    from kcard.evaluation.records import EXAM
+
+    # What the update makes stale: words of the description, and the exam unless it is taken again.
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(before.card.manifest.description)) & (forgotten - remaining)):
+        notify(Note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if not exam and (before.card.folder / EXAM).is_file():
+        notify(
+            Note(
+                "the exam of the last version does not apply to the next one: take it again "
+                f"(kcard exam {name})"
+            )
+        )
     record = write_next_version(next_version, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
@@ -177,41 +198,6 @@ def sync(
             )
         )
     return SyncResult(name, changes, "", output, record, version.reference)
-
-
-def forecast(next_version: "NextVersion", scratch: bool) -> SyncForecast:
-    """Return how the next version would be made, and the time if that is known from the last one."""
-    from kcard.evaluation.retention import read_sync
-
-    card = next_version.before.card
-    way, why = next_version.forecast(scratch=scratch)
-    last = read_sync(card.folder)
-    # Training from scratch takes as long as the last version did, if that was trained from scratch too.
-    was_trained = card.manifest.updates is None if last is None else last.way == "trained"
-    seconds = card.manifest.training.seconds if was_trained and way == "trained" else None
-    return SyncForecast(way, why, seconds)
-
-
-def report_stale(next_version: "NextVersion", exam: bool) -> None:
-    """Report what the update makes stale: words of the description, and the exam unless it is taken again."""
-    from kcard.evaluation.records import EXAM
-    from kcard.text import words
-    from kcard.training.progress import Note
-
-    changes, manifest = next_version.changes, next_version.manifest
-    forgotten = {word for source in changes.forgotten for word in words(source.text)}
-    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(manifest.description)) & (forgotten - remaining)):
-        next_version.report(
-            Note(f"the description still says {', '.join(left)}, which only removed passages did")
-        )
-    if not exam and (next_version.before.card.folder / EXAM).is_file():
-        next_version.report(
-            Note(
-                "the exam of the last version does not apply to the next one: take it again "
-                f"(kcard exam {manifest.name})"
-            )
-        )
 
 
 def write_next_version(

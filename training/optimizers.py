@@ -9,7 +9,8 @@ from kcard.training.execution import bf16
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Muon with all matrices of one shape in one product: torch's own takes them one by one, twice as long.
+# Muon with all matrices of one shape in one product: torch's own takes them one by one, in bf16 on any hardware, which
+# is six times as slow on a CPU without it (docs/architecture.md).
 
 A, B, C = 3.4445, -4.775, 2.0315
 

@@ -12,7 +12,7 @@ from kcard.api.study import study as study_corpus
 from kcard.api.sync import SyncResult
 from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
-from kcard.api.train import ONE_CARD, estimate_training, train_many
+from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, console, echo, note, print_json, progress, resumable, table
@@ -70,9 +70,11 @@ def train(
         follow_launcher(execution)
         return
     if estimate:
+        from kcard.training.train import estimate as estimate_training
+
         with progress() as on_event:
             training_values = {name: value for name, value in values.items() if name not in EXAM}
-            needs = estimate_training(**training_values, on_event=on_event)
+            needs = estimate_training(**training_values, report=on_event)
         if json_:
             print_json(needs.as_data())
         else:

@@ -1,8 +1,8 @@
 """Load the base model to be trained, with a fresh adapter or prefix if that is trained instead of its weights."""
 
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,24 +18,6 @@ from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
-
-__all__ = [
-    "DEFAULT",
-    "FROZEN",
-    "WeightSource",
-    "add_prefix",
-    "bare_model",
-    "base_of",
-    "first_tokens",
-    "load_config",
-    "load_model",
-    "load_prefix",
-    "load_tokenizer",
-    "prefix_length",
-    "prefix_room",
-    "room_of",
-]
-
 
 # A trainable prefix of keys and values before a frozen base: a cartridge.
 #
@@ -58,11 +40,6 @@ def prefix_length(options: "Options", config: Any) -> int:
             f"window for questions and documents: give {whole // 2} at most"
         )
     return options.prefix_tokens
-
-
-def prefix_room(tokens: int, config: Any) -> int:
-    """Return how many tokens of the context window are left after a prefix."""
-    return transformers_backend.room(config) - tokens
 
 
 def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
@@ -113,32 +90,38 @@ def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
     return wrapped
 
 
-def load_prefix(model: Any, folder: Path) -> Any:
-    """Wrap the model with the prefix of the card in a folder, to train it further, which peft itself can't load."""
-    from safetensors.torch import load_file
-
-    table = load_file(folder / prefix.WEIGHTS)[prefix.TABLE]
-    wrapped = add_prefix(model, len(table))
-    wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
-    return wrapped
-
-
 @dataclass(frozen=True)
 class WeightSource:
-    """The source of weights and tokenizer.
+    """The source of weights and tokenizer: the base alone, or a card whose own weights are trained further, an adapter
+    as an adapter, a whole model as a whole one.
 
-    folder    of the card whose own weights are trained further; None: the base alone
-    revision  of the base
+    folder    of the card, with its tokenizer
+    base      that the card was made from, and its next version will be
+    passages  that it has learned; each epoch replays as many as there are new ones
     """
 
     folder: Path | None = None
-    revision: str | None = None
+    base: Base = Base()  # noqa: RUF009 (frozen)
+    passages: Sequence[str] = ()
 
     def weights(self, options: "Options") -> tuple[str, str]:
         """Return the name or folder of the weights that are loaded first, and their revision."""
         if self.folder is not None and options.method == "full":
             return str(self.folder), "main"
-        return options.base, self.revision or "main"
+        return options.base, self.base.revision or "main"
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Load silently from a folder, and raise ModelUnavailable if that fails."""
+    try:
+        with quiet_loading() if Path(name).is_dir() else nullcontext():
+            yield
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelUnavailable(
+            f"base model {name!r} can't be loaded: {first_line(error)} "
+            "(give a folder or a reachable hub id, or use base embedded)"
+        ) from error
 
 
 def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
@@ -146,11 +129,8 @@ def load_tokenizer(options: "Options", origin: WeightSource) -> Any:
     from transformers import AutoTokenizer
 
     name = str(origin.folder or options.base)
-    try:
-        with _quiet(name):
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise _unavailable(name, error) from error
+    with _loading(name):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if tokenizer.eos_token_id is None:
         raise UsageError(
             f"base {options.base!r} has a tokenizer without an end-of-text token: choose another"
@@ -163,16 +143,12 @@ def load_config(options: "Options", origin: WeightSource) -> Any:
     from transformers import AutoConfig
 
     name, revision = origin.weights(options)
-    try:
-        with _quiet(name):
-            return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise _unavailable(name, error) from error
+    with _loading(name):
+        return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
 
 
-def room_of(options: "Options", origin: WeightSource) -> int:
+def room_of(config: Any) -> int:
     """Return the size of the model's context window in tokens."""
-    config = load_config(options, origin)
     return int(getattr(config, "max_position_embeddings", None) or 2048)
 
 
@@ -182,44 +158,35 @@ def load_model(
     origin: WeightSource,
     device: str,
     opening: Sequence[int] = (),
+    *,
+    bare: bool = False,
 ) -> Any:
     """Load the model with its trainable weights; `opening`: the tokens that a fresh prefix is made of.
 
-    Trained weights have the dtype of the options; the frozen base of an adapter is bf16 on a GPU. Raises
-    ModelUnavailable, and UsageError for a model that can't take a prefix, or can't compute activations again.
+    Trained weights have the dtype of the options; the frozen base of an adapter is bf16 on a GPU. With `bare`, the
+    model is built as it is trained on `device`, but without data, on torch's device "meta". Raises ModelUnavailable,
+    and UsageError for a model that can't take a prefix, or can't compute activations again.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     frozen = options.method != "full" and device != "cpu" and bf16(device)
+    dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
     name, revision = origin.weights(options)
-    dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
-    try:
-        with _quiet(name):
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, revision=revision, trust_remote_code=False
-            )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise _unavailable(name, error) from error
-    if execution.checkpointing:
-        _checkpoint_activations(model)
-    model = model.to(torch.device(device))
-    return model if options.method == "full" else _add_trainable(model, options, origin, opening)
-
-
-def bare_model(options: "Options", execution: Execution, origin: WeightSource, device: str) -> Any:
-    """Build the model as it is trained, but without data: on torch's device "meta"."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    frozen = options.method != "full" and device != "cpu" and bf16(device)
-    dtype = torch.bfloat16 if frozen else getattr(torch, options.dtype)
-    with torch.device("meta"):
-        config = load_config(options, origin)
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+    with torch.device("meta") if bare else nullcontext():
+        if bare:
+            config = load_config(options, origin)
+            model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+            origin = WeightSource()
+        else:
+            with _loading(name):
+                model = AutoModelForCausalLM.from_pretrained(
+                    name, dtype=dtype, revision=revision, trust_remote_code=False
+                )
         if execution.checkpointing:
             _checkpoint_activations(model)
-        return model if options.method == "full" else _add_trainable(model, options, WeightSource())
+        model = model if bare else model.to(torch.device(device))
+        return model if options.method == "full" else _add_trainable(model, options, origin, opening)
 
 
 def base_of(name: str, model: Any) -> Base:
@@ -229,22 +196,12 @@ def base_of(name: str, model: Any) -> Base:
     return Base(where, revision, base_digest(where, revision))
 
 
-def _quiet(name: str) -> Any:
-    return quiet_loading() if Path(name).is_dir() else nullcontext()
-
-
-def _unavailable(name: str, error: Exception) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"base model {name!r} can't be loaded: {first_line(error)} "
-        "(give a folder or a reachable hub id, or use base embedded)"
-    )
-
-
 def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
     """Wrap the model with a fresh adapter on every linear layer but the output head, a fresh prefix, or those of the
     card that is trained further."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
+    from safetensors.torch import load_file
 
     config = LoraConfig(
         r=options.rank,
@@ -257,7 +214,11 @@ def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening
         # peft uses a name that transformers 5 deprecates, which users can't change.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
         if origin.folder is not None and options.method == "prefix":
-            return load_prefix(model, origin.folder)
+            # peft itself can't load a prefix to train it further.
+            table = load_file(origin.folder / prefix.WEIGHTS)[prefix.TABLE]
+            wrapped = add_prefix(model, len(table))
+            wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
+            return wrapped
         if origin.folder is not None:
             return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
         if options.method == "prefix":

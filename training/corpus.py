@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcard
-from kcard.batching import batched
+from kcard.batching import batched, batched_by_size
 from kcard.config import settings
 from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
 from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
-from kcard.training.epochs import Lazy, Spool, block_bytes, block_of, parallel_map, source_bytes, source_of
-from kcard.training.passages import Documents, Size, count_words, passages, sentences
+from kcard.training.epochs import Lazy, Spool, parallel_map
+from kcard.training.passages import Documents, NamedBlock, Size, count_words, passages, sentences
 from kcard.training.readers import tables
 from kcard.training.readers.files import (
     FORMATS,
@@ -43,23 +43,7 @@ if TYPE_CHECKING:
 
     from kcard.selectors.local_corpus import LocalCorpus
 
-__all__ = [
-    "Corpus",
-    "CorpusFiles",
-    "DigestedBlock",
-    "FileRead",
-    "continuations",
-    "corpus_digest",
-    "digest_blocks",
-    "is_known",
-    "open_corpus",
-    "read_corpus",
-    "read_files",
-    "statements",
-]
-
-
-# The blocks of a document as stored in a corpus: as bytes, with a fingerprint to detect repetitions.
+# The blocks of a document, with a fingerprint to detect repetitions.
 
 LONGEST = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole
 WRITTEN = ("text", "item", "statement")
@@ -67,7 +51,7 @@ WRITTEN = ("text", "item", "statement")
 
 @dataclass(frozen=True)
 class DigestedBlock:
-    """A block of a document, serialized, with its fingerprint.
+    """A block of a document with its fingerprint.
 
     begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
     alone   whether it is independent of the file's earlier blocks, so that work may be divided before it
@@ -75,7 +59,7 @@ class DigestedBlock:
     text    whether it is not blank
     """
 
-    record: bytes
+    block: Block
     printed: bytes
     begins: bool
     alone: bool
@@ -111,7 +95,7 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
             continue
         structured = structured or block.kind in ("heading", "term")
         yield DigestedBlock(
-            block_bytes(document.name, block),
+            block,
             fingerprint(block.text),
             begins,
             block.kind == "statement" and not structured,
@@ -174,12 +158,12 @@ class Corpus:
     @cached_property
     def statements(self) -> Sequence[Source]:
         """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
-        spool = Spool()
+        spool: Spool[Source] = Spool()
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
-        for records in parallel_map(statement_records, batched(self.passages, PIECE), readers):
-            for record in records:
-                spool.append(record)
-        return Lazy(len(spool), lambda index: source_of(spool[index]))
+        for part in parallel_map(list_statements, batched(self.passages, PIECE), readers):
+            for statement in part:
+                spool.append(statement)
+        return spool
 
     @property
     def texts(self) -> Sequence[str]:
@@ -231,7 +215,7 @@ class _CorpusBuilder:
     column: str | None
     whole: bool = False
     readers: int = 1
-    blocks: Spool = field(default_factory=Spool)
+    blocks: Spool[NamedBlock] = field(default_factory=Spool)
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
     cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
@@ -251,7 +235,7 @@ class _CorpusBuilder:
                     self.cuts.append(at)
                 text = text or block.text
                 self.lines.append(block.printed, self.prose, line=block.line)
-                self.blocks.append(block.record)
+                self.blocks.append((document.name, block.block))
         except CorpusError:
             self.blocks.truncate(before)
             self.lines.truncate(before)
@@ -266,7 +250,7 @@ class _CorpusBuilder:
         """Cut the blocks into passages, without lines that most files repeat, and keep the distinct ones. Raises
         CorpusError if none is left."""
         # Cut the blocks into passages, in several processes if that pays.
-        spool, prints = Spool(), Fingerprints()
+        distinct, prints = Spool[Source](), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
         if count := int(self._repeated.sum()):
             self.skips.dropped["lines that most files repeat"] = count
@@ -274,11 +258,11 @@ class _CorpusBuilder:
             [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
             for first, end in pairwise([*self.cuts, len(self.blocks)])
         )
-        for piece in parallel_map(passage_records, pieces, readers):
-            for printed, record in piece:
+        for piece in parallel_map(cut_passages, pieces, readers):
+            for printed, passage in piece:
                 prints.append(printed, 0, line=False)
-                spool.append(record)
-        if not len(spool):
+                distinct.append(passage)
+        if not distinct:
             reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != "no text in it"][:1]
             reasons += [
                 f"left out: {reason} {count}" for reason, count in self.skips.dropped.items() if count
@@ -288,8 +272,7 @@ class _CorpusBuilder:
             raise CorpusError(f"{path} holds no text{why}: add at least one passage")
         # Keep the first of equal passages.
         marks = prints.marks(1)
-        spool.keep(marks == 0)
-        distinct = Lazy(len(spool), lambda index: source_of(spool[index]))
+        distinct.keep(marks == 0)
         counts = {reason: count for reason, count in self.skips.dropped.items() if count}
         duplicates = int((marks == 1).sum())
         skipped, notes = tuple(self.skipped), tuple(self.skips.notes)
@@ -313,18 +296,17 @@ class _CorpusBuilder:
         return repeated
 
 
-def passage_records(blocks: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Split blocks into passages by document; return (fingerprint, record) of each."""
-    records = []
-    for name, group in groupby(map(block_of, blocks), key=lambda row: row[0]):
-        for passage in passages((block for _, block in group), name):
-            records.append((fingerprint(passage.in_context), source_bytes(passage)))
-    return records
+def cut_passages(blocks: Sequence[NamedBlock]) -> list[tuple[bytes, Source]]:
+    """Cut blocks into passages by document; return each with its fingerprint."""
+    return [
+        (fingerprint(passage.in_context), passage)
+        for name, group in groupby(blocks, key=lambda row: row[0])
+        for passage in passages((block for _, block in group), name)
+    ]
 
 
-def statement_records(sources: list[Source]) -> list[bytes]:
-    """Return the record of each statement of passages."""
-    return [source_bytes(statement) for statement in statements(sources)]
+def list_statements(sources: Sequence[Source]) -> list[Source]:
+    return [*statements(sources)]
 
 
 def statements(sources: Iterable[Source]) -> Iterator[Source]:
@@ -411,7 +393,9 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
 
     for small, group in groupby(files, key=is_small):
         if small:
-            for batch in parallel_map(read_files, _batch_files(group, draft.column), draft.readers):
+            rows = ((file, name, draft.column) for file, name in group)
+            batches = batched_by_size(rows, lambda row: row[0].stat().st_size, HANDFUL)
+            for batch in parallel_map(read_files, batches, draft.readers):
                 for read in batch:
                     if read.error is not None:
                         draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
@@ -433,22 +417,6 @@ def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
     with plain_file(file) as plain:
         document = Document(plain, name, draft.column)
         draft.take(document, digest_blocks(document, kind.read(document), prose=kind.prose), prose=kind.prose)
-
-
-def _batch_files(
-    files: Iterable[tuple[Path, str]], column: str | None
-) -> Iterator[list[tuple[Path, str, str | None]]]:
-    """Group files into batches of a few megabytes."""
-    handful: list[tuple[Path, str, str | None]] = []
-    size = 0
-    for file, name in files:
-        handful.append((file, name, column))
-        size += file.stat().st_size
-        if size > HANDFUL:
-            yield handful
-            handful, size = [], 0
-    if handful:
-        yield handful
 
 
 def _reason(error: CorpusError, file: Path, name: str) -> str:

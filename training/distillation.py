@@ -1,16 +1,13 @@
 """Context distillation: train a card to answer as its base does with the passage in the prompt."""
 
 import functools
-import tempfile
 import time
-import weakref
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +19,7 @@ from kcard.events import Event
 from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
-from kcard.training.epochs import Epochs, Lazy, ReplayMix, TrainingExample, windowed_epochs
+from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
 from kcard.training.losses import LEAST, TopTokens, top_tokens
@@ -32,26 +29,6 @@ from kcard.types import Source, derive_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = [
-    "ANSWER",
-    "BYTES",
-    "PLAIN",
-    "REASONS",
-    "AnswerPrompts",
-    "Distillation",
-    "DistillationSet",
-    "DistilledExample",
-    "PassageQuestion",
-    "Teacher",
-    "TeacherAnswer",
-    "TeacherAnswers",
-    "answer_prompts",
-    "ask_teacher",
-    "distilled_epochs",
-    "passage_questions",
-]
-
 
 # The prompts of teacher and student: with the passage, and without it.
 
@@ -151,7 +128,6 @@ class DistilledExample(TrainingExample):
 # The teacher's answers on disk: one record per question, so that an interrupted run resumes where it stopped.
 
 BYTES = 8  # per token of the teacher's distribution: its id and its log-probability
-LENGTH = 4  # bytes of a record's length, which precedes it
 HEAD = 4  # numbers at the beginning of a record
 
 
@@ -187,80 +163,48 @@ class TeacherAnswer:
         return cls(question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top))
 
 
-class TeacherAnswers:
+class TeacherAnswers(Sequence[TeacherAnswer]):
     """The teacher's answers in a file, in the order of the questions; 8 bytes of memory each.
 
     path         None: a temporary file, removed with the process
-    fingerprint  of the run; a file of another run is refused
+    fingerprint  of the run, which is the first record; a file of another run is refused
     resume       whether to keep the file's records
 
     Raises UsageError for a file of another run, and CardError if the disk is full.
     """
 
     def __init__(self, path: Path | None, fingerprint: str = "", resume: bool = False) -> None:
-        self._starts = array("Q")
+        def full(error: OSError) -> CardError:
+            return CardError(
+                f"the teacher's answers can't be written to {path}: {error.strerror}; free some space, or keep "
+                "fewer tokens (--teacher-top-k)"
+            )
+
         try:
-            if path is None:
-                self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
-            else:
+            file = None
+            if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = path.open("r+b" if resume and path.is_file() else "w+b")
+                file = path.open("r+b" if resume and path.is_file() else "w+b")
         except OSError as error:
             raise CardError(f"the teacher's answers can't be written to {path}: {error.strerror}") from error
-        weakref.finalize(self, self._file.close)
-        mark = fingerprint.encode()
-        if self._read_record(0) is None:
-            self._file.truncate(0)
-            self._end = 0
-            self._write(mark)
-        elif self._read_record(0) != mark:
+        self._records = Spool(file, full, bytes, bytes)
+        self.flush = self._records.flush
+        if not self._records:
+            self._records.append(fingerprint.encode())
+        elif self._records[0] != fingerprint.encode():
             raise UsageError(
                 f"{path} belongs to another corpus or other settings: repeat the original arguments, or train "
                 "without resume"
             )
-        else:
-            self._end = LENGTH + len(mark)
-            while (record := self._read_record(self._end)) is not None:
-                self._starts.append(self._end)
-                self._end += LENGTH + len(record)
-            self._file.truncate(self._end)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._records) - 1
 
-    def __getitem__(self, index: int) -> TeacherAnswer:
-        record = self._read_record(self._starts[index])
-        assert record is not None
-        return TeacherAnswer.from_bytes(record)
-
-    def __iter__(self) -> Iterator[TeacherAnswer]:
-        return (self[index] for index in range(len(self)))
+    def __getitem__(self, index: int) -> TeacherAnswer:  # type: ignore[override] # slices are not needed
+        return TeacherAnswer.from_bytes(self._records[index + 1])
 
     def append(self, answer: TeacherAnswer) -> None:
-        start = self._end
-        self._write(answer.to_bytes())
-        self._starts.append(start)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def _write(self, record: bytes) -> None:
-        try:
-            self._file.seek(self._end)
-            self._file.write(len(record).to_bytes(LENGTH, "little") + record)
-        except OSError as error:
-            raise CardError(
-                f"the teacher's answers can't be written to {self._file.name}: {error.strerror}; free some space, or "
-                "keep fewer tokens (--teacher-top-k)"
-            ) from error
-        self._end += LENGTH + len(record)
-
-    def _read_record(self, start: int) -> bytes | None:
-        """Return the record that begins at this byte, or None if it is incomplete."""
-        self._file.seek(start)
-        length = int.from_bytes(self._file.read(LENGTH), "little")
-        record = self._file.read(length)
-        return record if record and len(record) == length else None
+        self._records.append(answer.to_bytes())
 
 
 ANSWER = 96  # maximum tokens of an answer

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-__all__ = ["Fingerprints", "could_be_repeated", "fingerprint", "normal", "why_boilerplate"]
-
-
 # Boilerplate: page numbers, tables of contents, copyright lines, buttons of web pages.
 #
 # The rules are narrow on purpose: keeping a footer costs little, dropping a statement loses it.

@@ -5,54 +5,27 @@ epoch, so that a corpus may be larger than memory.
 """
 
 import functools
-import json
+import pickle
 import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from random import Random
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from kcard.batching import batched
+from kcard.batching import batched, batched_by_size
 from kcard.cards.models.prompting import all_prompt_ids, prompt_ids
-from kcard.errors import CorpusError
+from kcard.errors import CorpusError, KcardError
 from kcard.offline.pseudo_queries import PseudoQueries
-from kcard.training.readers.files import Block
-from kcard.types import Source, derive_seed
+from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from torch import Tensor
-
-__all__ = [
-    "IGNORED",
-    "BatchEpochs",
-    "Epochs",
-    "Lazy",
-    "ReplayMix",
-    "Scratch",
-    "Spool",
-    "TokenBlocks",
-    "TokenIds",
-    "TrainingExample",
-    "block_bytes",
-    "block_of",
-    "bucketed",
-    "collate",
-    "grouped",
-    "in_batches",
-    "packed_epochs",
-    "parallel_map",
-    "recited_epochs",
-    "source_bytes",
-    "source_of",
-    "windowed_epochs",
-]
-
 
 # Sequences that make their items on access, so that none need to be in memory.
 
@@ -79,35 +52,6 @@ class Lazy(Sequence[T], Generic[T]):
         chosen: Lazy[T] = Lazy(0, self._make)
         chosen._indexes = self._indexes[index]
         return chosen
-
-
-# Blocks and passages as bytes, for a Spool.
-
-
-def block_bytes(name: str, block: Block) -> bytes:
-    """Serialise a block of the named document."""
-    row = (name, block.kind, block.text, block.line, block.level, block.file, block.section, block.lines)
-    return json.dumps(row, ensure_ascii=False).encode()
-
-
-def block_of(record: bytes) -> tuple[str, Block]:
-    """Return the document's name and the block."""
-    name, *values, lines = json.loads(record)
-    return name, replace(Block(*values), lines=_pairs(lines))
-
-
-def source_bytes(source: Source) -> bytes:
-    row = (source.text, source.file, source.line, source.score, source.section, source.lines)
-    return json.dumps(row, ensure_ascii=False).encode()
-
-
-def source_of(record: bytes) -> Source:
-    *values, lines = json.loads(record)
-    return replace(Source(*values), lines=_pairs(lines))
-
-
-def _pairs(lines: list[list[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((words, line) for words, line in lines)
 
 
 # The work of reading a corpus, divided among processes; results keep the order of the work.
@@ -142,46 +86,12 @@ def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) ->
         yield from results
 
 
-# Bytes on disk: an unnamed file in the system's temporary folder, removed with the process.
+# Bytes on disk, and sequences that may be larger than memory.
+
+LENGTH = 4  # bytes of a record's length, which precedes it
 
 
-class Scratch:
-    """A file to append to and read back; `size` is in bytes. Raises CorpusError if the disk is full."""
-
-    def __init__(self) -> None:
-        try:
-            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
-        except OSError as error:
-            raise _no_room(error) from error
-        self.size = self._at = 0
-        weakref.finalize(self, close_quietly, self._file)
-
-    def append(self, data: bytes) -> None:
-        try:
-            if self._at != self.size:
-                self._file.seek(self.size)
-            self._at = -1
-            self._file.write(data)
-        except OSError as error:
-            raise _no_room(error) from error
-        self.size = self._at = self.size + len(data)
-
-    def read(self, start: int, length: int) -> bytes:
-        try:
-            if self._at != start:
-                self._file.seek(start)  # which flushes the buffer
-            data = self._file.read(length)
-        except OSError as error:
-            raise _no_room(error) from error
-        self._at = start + len(data)
-        return data
-
-    def truncate(self, size: int) -> None:
-        """Discard everything from byte `size` on."""
-        self.size = min(self.size, size)
-
-
-def _no_room(error: OSError) -> CorpusError:
+def no_room(error: OSError) -> KcardError:
     return CorpusError(
         f"not enough space for the corpus in {tempfile.gettempdir()} ({error.strerror}): free some, or set "
         "TMPDIR to a folder with more"
@@ -193,45 +103,108 @@ def close_quietly(file: IO[bytes]) -> None:
         file.close()
 
 
-# Records on disk: a sequence that may be larger than memory, with 8 bytes of memory per record.
+class Scratch:
+    """A file to append to and read back; `size` is in bytes.
 
-LENGTH = 4  # bytes of a record's length, which precedes it
+    file  None: an unnamed one in the system's temporary folder, removed with the process
+    full  makes the error that is raised if the disk is full
+    """
+
+    def __init__(
+        self, file: IO[bytes] | None = None, full: Callable[[OSError], KcardError] = no_room
+    ) -> None:
+        try:
+            self._file: IO[bytes] = file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
+        except OSError as error:
+            raise full(error) from error
+        self.size, self._at, self._full = 0, -1, full
+        self.flush = self._file.flush
+        weakref.finalize(self, close_quietly, self._file)
+
+    def append(self, data: bytes) -> None:
+        try:
+            if self._at != self.size:
+                self._file.seek(self.size)
+            self._at = -1
+            self._file.write(data)
+        except OSError as error:
+            raise self._full(error) from error
+        self.size = self._at = self.size + len(data)
+
+    def read(self, start: int, length: int) -> bytes:
+        try:
+            if self._at != start:
+                self._file.seek(start)  # which flushes the buffer
+            data = self._file.read(length)
+        except OSError as error:
+            raise self._full(error) from error
+        self._at = start + len(data)
+        return data
+
+    def truncate(self, size: int) -> None:
+        """Discard everything from byte `size` on."""
+        self.size = min(self.size, size)
 
 
-class Spool:
-    """Records of bytes. Raises CorpusError if the disk is full."""
+class Spool(Sequence[T], Generic[T]):
+    """Items on disk, 8 bytes of memory each; a slice reads them on access, too.
 
-    def __init__(self) -> None:
-        self._bytes = Scratch()
-        self._starts = array("Q")
+    file, full    see Scratch; the complete records of a file are the first items, and the rest of it is discarded
+    dumps, loads  turn an item into bytes and back
+    """
+
+    def __init__(
+        self,
+        file: IO[bytes] | None = None,
+        full: Callable[[OSError], KcardError] = no_room,
+        dumps: Callable[[T], bytes] = pickle.dumps,
+        loads: Callable[[bytes], T] = pickle.loads,
+    ) -> None:
+        self._bytes, self._starts = Scratch(file, full), array("Q")
+        self._dumps, self._loads, self.flush = dumps, loads, self._bytes.flush
+        while file is not None and (record := self._record(self._bytes.size)):
+            self._starts.append(self._bytes.size)
+            self._bytes.size += LENGTH + len(record)
+        if file is not None:
+            file.truncate(self._bytes.size)
 
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __getitem__(self, index: int) -> bytes:
-        start = self._starts[index]
-        length = int.from_bytes(self._bytes.read(start, LENGTH), "little")
-        return self._bytes.read(start + LENGTH, length)
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lazy[T]: ...
+    def __getitem__(self, index: Any) -> T | Lazy[T]:
+        if isinstance(index, slice):
+            return Lazy(len(self), self.__getitem__)[index]
+        return self._loads(self._record(self._starts[index]))
 
-    def append(self, record: bytes) -> None:
-        start = self._bytes.size
+    def append(self, item: T) -> None:
+        start, record = self._bytes.size, self._dumps(item)
         self._bytes.append(len(record).to_bytes(LENGTH, "little") + record)
         self._starts.append(start)
 
     def truncate(self, count: int) -> None:
-        """Discard all but the first `count` records."""
+        """Discard all but the first `count` items."""
         if count < len(self._starts):
             self._bytes.truncate(self._starts[count])
             del self._starts[count:]
 
     def keep(self, mask: Iterable[bool]) -> None:
-        """Discard the records for which `mask` is false; their bytes stay on disk."""
+        """Discard the items for which `mask` is false; their bytes stay on disk."""
         at = 0
         for start, keep in zip(self._starts, mask, strict=True):
             if keep:
                 self._starts[at] = start  # in place: at this moment memory holds the whole corpus' places
                 at += 1
         del self._starts[at:]
+
+    def _record(self, start: int) -> bytes:
+        """Return the record that begins at this byte; empty if it is incomplete."""
+        length = int.from_bytes(self._bytes.read(start, LENGTH), "little")
+        record = self._bytes.read(start + LENGTH, length)
+        return record if len(record) == length else b""
 
 
 # Examples become batches: rows of like length together, so that little is padding.
@@ -302,63 +275,36 @@ def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor
     return ids, labels
 
 
-# A stream of tokens on disk, cut into blocks, for causal language modelling.
+# A stream of tokens, cut into blocks, for causal language modelling.
 
-TOKEN_BLOCKS_AT_ONCE = 100_000  # characters that are tokenised at a time
-BYTES = 4  # per token
+TOKENIZED = 100_000  # characters that are tokenised at a time
 
 
-class TokenBlocks:
-    """Tokenised documents, one after the other, each between the tokenizer's initial tokens and an end-of-text token,
-    in blocks of `size` tokens.
+def token_blocks(documents: Iterable[str], tokenizer: Any, size: int) -> Spool[TrainingExample]:
+    """Tokenise documents, one after the other, each between the tokenizer's initial tokens and an end-of-text token,
+    and cut them into blocks of `size` tokens on disk.
 
     A tokenizer whose texts begin with that very token (OPT's) puts one between two documents, not two. The last block
     may be shorter; one of a single token, from which nothing can be learned, is left out.
     """
+    blocks: Spool[TrainingExample] = Spool()
+    end, is_framed, stream = tokenizer.eos_token_id, False, list[int]()
 
-    def __init__(self, documents: Iterable[str], tokenizer: Any, size: int) -> None:
-        self._bytes, self.size = Scratch(), size
-        end, framed = tokenizer.eos_token_id, False
-        for part in _batch_by_length(documents):
-            for ids in all_prompt_ids(tokenizer, part):
-                framed = ids[:1] == [end]
-                self._append(ids if framed else [*ids, end])
-        if framed:
-            self._append([end])
+    def cut(least: int) -> None:
+        """Move all blocks of at least `least` tokens from the stream to the disk."""
+        starts = range(0, len(stream) - least + 1, size)
+        for start in starts:
+            blocks.append(TrainingExample((), tuple(stream[start : start + size])))
+        del stream[: len(starts) * size]
 
-    def __len__(self) -> int:
-        return -(-max(self.tokens - 1, 0) // self.size)
-
-    @property
-    def tokens(self) -> int:
-        return self._bytes.size // BYTES
-
-    def __getitem__(self, index: int) -> TrainingExample:
-        import numpy as np
-
-        start = index * self.size
-        length = min(self.size, self.tokens - start)
-        ids = np.frombuffer(self._bytes.read(start * BYTES, length * BYTES), np.uint32)
-        return TrainingExample((), tuple(ids.tolist()))
-
-    def _append(self, ids: list[int]) -> None:
-        import numpy as np
-
-        self._bytes.append(np.array(ids, np.uint32).tobytes())
-
-
-def _batch_by_length(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Group documents into lists of about TOKEN_BLOCKS_AT_ONCE characters."""
-    part: list[str] = []
-    size = 0
-    for document in documents:
-        if part and size + len(document) > TOKEN_BLOCKS_AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(document)
-        size += len(document)
-    if part:
-        yield part
+    for part in batched_by_size(documents, len, TOKENIZED):
+        for ids in all_prompt_ids(tokenizer, part):
+            is_framed = ids[:1] == [end]
+            stream += ids if is_framed else [*ids, end]
+        cut(size)
+    stream += [end] * is_framed
+    cut(min(2, size))
+    return blocks
 
 
 Epochs = Callable[[int], Sequence[TrainingExample]]  # of an epoch's number: its examples, in order
@@ -391,8 +337,8 @@ class ReplayMix(Generic[T]):
 
         return Lazy(border + len(self.old), item)
 
-    def windows(self, epoch: int, size: int) -> "list[npt.NDArray[np.int64]]":
-        """Return shuffled indexes into `items`, in windows of `size`."""
+    def order(self, epoch: int) -> "npt.NDArray[np.int64]":
+        """Return shuffled indexes into `items`."""
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
@@ -401,31 +347,10 @@ class ReplayMix(Generic[T]):
         if old:
             order = np.concatenate([order, new + rng.choice(old, min(new, old), replace=False)])
         rng.shuffle(order)
-        return [order[at : at + size] for at in range(0, len(order), size)]
+        return order
 
     def rng(self, epoch: int, window: int) -> Random:
         return Random(derive_seed(self.seed, "epoch", epoch, "window", window))
-
-
-class TokenIds:
-    """The token ids of every text, on disk; `lengths` is in memory, 4 bytes per text."""
-
-    def __init__(self, texts: Iterable[str], encode: Callable[[list[str]], list[list[int]]]) -> None:
-        import numpy as np
-
-        self._spool = Spool()
-        lengths: list[npt.NDArray[np.uint32]] = []
-        for part in batched(texts, AT_ONCE):
-            rows = encode(part)
-            lengths.append(np.array([len(row) for row in rows], np.uint32))
-            for row in rows:
-                self._spool.append(np.array(row, np.uint32).tobytes())
-        self.lengths = np.concatenate(lengths)
-
-    def __getitem__(self, index: int) -> "npt.NDArray[np.uint32]":
-        import numpy as np
-
-        return np.frombuffer(self._spool[index], np.uint32)
 
 
 def recited_epochs(
@@ -439,11 +364,10 @@ def recited_epochs(
     similar length are grouped. `study`: see PseudoQueries."""
     texts = shown.items
 
-    def encode(part: list[str]) -> list[list[int]]:
-        rows = tokenizer(part, add_special_tokens=False)["input_ids"]
-        return [[*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id] for ids in rows]
-
-    targets = TokenIds(texts, encode)
+    targets: Spool[tuple[int, ...]] = Spool()
+    for part in batched(texts, AT_ONCE):
+        for ids in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            targets.append((*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id))
     ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
@@ -451,7 +375,7 @@ def recited_epochs(
         for row in rows:
             query = ask(texts[row], rng) + "\n" if rng.random() < share else ""
             prompt = prompt_ids(tokenizer, query)[: room // 3]
-            batch.append(TrainingExample(tuple(prompt), tuple(targets[row].tolist())))
+            batch.append(TrainingExample(tuple(prompt), targets[row]))
         return batch
 
     return windowed_epochs(shown, examples)
@@ -464,39 +388,24 @@ def windowed_epochs(
     length follow each other."""
 
     def epoch(number: int) -> Sequence[TrainingExample]:
-        size = BATCHES * shown.size
-        windows = shown.windows(number, size)
+        size, order = BATCHES * shown.size, shown.order(number)
 
+        @functools.lru_cache(maxsize=1)  # only one window is in memory
         def window(at: int) -> list[TrainingExample]:
-            rng = shown.rng(number, at)
-            return [*chain.from_iterable(grouped(examples(windows[at].tolist(), rng), shown.size, rng))]
+            rng, rows = shown.rng(number, at), order[at * size : (at + 1) * size].tolist()
+            return [*chain.from_iterable(grouped(examples(rows, rng), shown.size, rng))]
 
-        latest = functools.lru_cache(maxsize=1)(window)  # only one window is in memory
-        return Lazy(sum(map(len, windows)), lambda index: latest(index // size)[index % size])
+        return Lazy(len(order), lambda index: window(index // size)[index % size])
 
     return epoch
 
 
-def packed_epochs(new: TokenBlocks, old: TokenBlocks | None, seed: int) -> Epochs:
-    """Order blocks of contiguous text at random: all new ones and as many old ones, drawn anew in each epoch."""
-    import numpy as np
+def packed_epochs(shown: ReplayMix[TrainingExample]) -> Epochs:
+    """Order blocks of contiguous text at random."""
 
     def epoch(number: int) -> Sequence[TrainingExample]:
-        rng = np.random.default_rng(derive_seed(seed, "epoch", number))
-        order = np.arange(len(new))
-        if old is not None:
-            drawn = rng.choice(len(old), min(len(new), len(old)), replace=False)
-            order = np.concatenate([order, len(new) + drawn])
-        rng.shuffle(order)
-
-        def block(place: int) -> TrainingExample:
-            index = int(order[place])
-            if index < len(new):
-                return new[index]
-            assert old is not None
-            return old[index - len(new)]
-
-        return Lazy(len(order), block)
+        order, items = shown.order(number), shown.items
+        return Lazy(len(order), lambda place: items[int(order[place])])
 
     return epoch
 
@@ -506,11 +415,6 @@ def in_batches(epochs: Epochs, size: int) -> BatchEpochs:
 
     def epoch(number: int) -> Sequence[Sequence[TrainingExample]]:
         examples = epochs(number)
-        count = len(examples)
-
-        def batch(index: int) -> list[TrainingExample]:
-            return [examples[place] for place in range(index * size, min(count, (index + 1) * size))]
-
-        return Lazy(-(-count // size), batch)
+        return Lazy(-(-len(examples) // size), lambda index: examples[index * size : (index + 1) * size])
 
     return epoch

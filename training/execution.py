@@ -10,9 +10,6 @@ from kcard.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Execution", "autocast", "bf16", "forked_rng", "one_thread"]
-
-
 # The number format in which a machine trains.
 
 
@@ -37,8 +34,8 @@ def autocast(device: str) -> "torch.autocast":
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one core inside the context.
+def one_thread(applies: bool = True) -> Iterator[None]:
+    """Use one core inside the context, if this `applies`.
 
     Matrices of 128 columns gain little from a second core, sums are added in the same order every time, and the other
     cores are free for other cards.
@@ -46,7 +43,7 @@ def one_thread() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if applies else before)
     try:
         yield
     finally:

@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcard.manifest import Base, Prompt
+from kcard.cards.models import transformers_backend
+from kcard.manifest import Prompt
 from kcard.system import quiet_loading
 from kcard.training.base_model import (
     WeightSource,
@@ -21,7 +22,6 @@ from kcard.training.base_model import (
     load_model,
     load_tokenizer,
     prefix_length,
-    prefix_room,
     room_of,
 )
 from kcard.training.distillation import (
@@ -32,7 +32,7 @@ from kcard.training.distillation import (
     ask_teacher,
     distilled_epochs,
 )
-from kcard.training.epochs import Epochs, Lazy, ReplayMix, TokenBlocks, packed_epochs, recited_epochs
+from kcard.training.epochs import Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
 from kcard.training.execution import Execution, bf16
 from kcard.training.loop import Preparation
 from kcard.training.optimizers import OptimizerName, check_optimizer
@@ -40,8 +40,6 @@ from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     from kcard.training.trainer import FineTuning
-
-__all__ = ["RECITED", "Options", "WarmStart", "origin_of", "prepare"]
 
 RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
 HELD_OUT_FROM = 2000
@@ -88,30 +86,11 @@ class Options:
         return self.learning_rate or RATES[self.method]
 
 
-@dataclass(frozen=True)
-class WarmStart:
-    """A card whose own weights are trained further: an adapter as an adapter, a whole model as a whole one.
-
-    folder    of the card, with its tokenizer
-    base      that it was made from, and its next version will be
-    passages  that it has learned; each epoch replays as many as there are new ones
-    """
-
-    folder: Path
-    base: Base
-    passages: Sequence[str] = ()
-
-
-def origin_of(start: WarmStart | None) -> WeightSource:
-    """Return the source of the weights."""
-    return WeightSource() if start is None else WeightSource(start.folder, start.base.revision)
-
-
 def prepare(
     texts: Sequence[str],
     options: Options,
     fingerprint: str = "",
-    start: WarmStart | None = None,
+    origin: WeightSource = WeightSource(),  # noqa: B008 (frozen)
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
@@ -129,8 +108,8 @@ def prepare(
 
     check_optimizer(options.optimizer)
     device = execution.place()
-    origin = origin_of(start)
-    tokenizer, room = load_tokenizer(options, origin), room_of(options, origin)
+    tokenizer, config = load_tokenizer(options, origin), load_config(options, origin)
+    room = room_of(config)
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
@@ -144,19 +123,23 @@ def prepare(
     first: tuple[int, ...] = ()
     before = 0
     if options.method == "prefix":
-        config = load_config(options, origin)
-        if start is None:
+        if origin.folder is None:
             first = first_tokens(texts, tokenizer, options, config)
             options = replace(options, prefix_tokens=len(first))
         before = prefix_length(options, config)
-        room = prefix_room(before, config)
+        room = transformers_backend.room(config) - before
+    block = min(options.block, room)
     # The model, and the examples of each epoch; with objective distil, the model is its own teacher.
     model = load_model(options, execution, origin, device, first)
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     if distillation is None:
-        replayed = () if start is None else start.passages
-        epochs = _make_epochs(learned, replayed, tokenizer, room, options, study)
+        shown: ReplayMix[Any] = ReplayMix(learned, origin.passages, options.batch_size, options.seed)
+        if options.objective == "clm":
+            new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
+            epochs = packed_epochs(replace(shown, new=new, old=old))
+        else:
+            epochs = recited_epochs(shown, tokenizer, room, options.query_share, study)
     else:
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
@@ -169,13 +152,13 @@ def prepare(
     among = execution.processes
     batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
     steps = math.ceil(examples / batch)
-    blocks = TokenBlocks(held_out, tokenizer, min(options.block, room)) if held_out else ()
+    blocks = token_blocks(held_out, tokenizer, block)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    longest = min(options.block if options.objective == "clm" else RECITED, room)
+    longest = block if options.objective == "clm" else min(RECITED, room)
     setup = FineTuningSetup(
         options,
         execution,
-        origin,
+        replace(origin, passages=()),  # which rank 0 alone reads
         steps=steps,
         examples=examples,
         held_out=len(blocks),
@@ -184,7 +167,7 @@ def prepare(
         pad=pad,
         opening=first,
     )
-    tuning = FineTuning(model, setup, epochs, [blocks[place] for place in range(len(blocks))], fingerprint)
+    tuning = FineTuning(model, setup, epochs, [*blocks], fingerprint)
 
     def save(folder: Path) -> None:
         tuning.save(folder)
@@ -199,7 +182,11 @@ def prepare(
 
     # What the manifest records.
     hyperparameters = {
-        **{name: value for name, value in asdict(options).items() if value is not None},
+        **{
+            name: value
+            for name, value in asdict(options).items()
+            if value is not None and (distillation is not None or not name.startswith("teacher_"))
+        },
         "learning_rate": options.rate,
         "steps": steps,
         "bf16": bf16(device.partition(":")[0]),
@@ -207,11 +194,7 @@ def prepare(
         "device": device.partition(":")[0],
         **distilled.record,
     }
-    if distillation is None:
-        hyperparameters = {
-            name: value for name, value in hyperparameters.items() if not name.startswith("teacher_")
-        }
-    base = base_of(options.base, model) if start is None else start.base
+    base = base_of(options.base, model) if origin.folder is None else origin.base
     libraries = ("torch", "transformers", "accelerate", "tokenizers", "peft")
     return Preparation(
         tuning,
@@ -225,19 +208,3 @@ def prepare(
         device,
         distilled.seconds,
     )
-
-
-def _make_epochs(
-    texts: Sequence[str],
-    replayed: Sequence[str],
-    tokenizer: Any,
-    room: int,
-    options: Options,
-    study: Mapping[str, Sequence[str]] | None,
-) -> Epochs:
-    if options.objective == "clm":
-        size = min(options.block, room)
-        old = TokenBlocks(replayed, tokenizer, size) if replayed else None
-        return packed_epochs(TokenBlocks(texts, tokenizer, size), old, options.seed)
-    shown = ReplayMix(texts, replayed, options.batch_size, options.seed)
-    return recited_epochs(shown, tokenizer, room, options.query_share, study)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.io import replacing
@@ -26,28 +26,6 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
-
-__all__ = [
-    "FILE",
-    "Interrupt",
-    "Job",
-    "Optimizer",
-    "Preparation",
-    "Run",
-    "RunState",
-    "TrainingOutcome",
-    "TrainingRun",
-    "cosine",
-    "linear",
-    "load",
-    "other_run",
-    "save",
-    "step",
-    "steps_of",
-    "stopped",
-    "unwritable",
-]
-
 
 # Ctrl-C takes effect between steps: an optimizer stopped halfway leaves weights that can't be resumed.
 
@@ -219,17 +197,6 @@ def _trainable_weights(job: "Job") -> "list[Parameter]":
     ]
 
 
-class Optimizer(Protocol):
-    """The interface of an optimizer, which torch's have. Each group has an `initial_lr`, the peak rate."""
-
-    param_groups: list[dict[str, Any]]
-
-    def step(self) -> Any: ...
-    def zero_grad(self, set_to_none: bool = True) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> None: ...
-
-
 class TrainingRun(ABC):
     """A training that is prepared, of `steps` steps."""
 
@@ -259,12 +226,13 @@ class Job(TrainingRun):
     losses  the loss of a batch, to be minimised, as one or more terms, each with its number
             of tokens; each term is differentiated before the next is computed
     rate    the factor on every learning rate at a step
+    optimizers  torch's, or what has their methods
     timed   whether the user was already told how long it takes; otherwise the first steps are measured and reported
     settled the mean loss of 50 steps below which training ends early; 0: never
     """
 
     modules: Mapping[str, "Module"]
-    optimizers: Sequence[Optimizer]
+    optimizers: Sequence[Any]
     steps: int
     epoch: Callable[[int], Sequence[Any]]
     losses: Callable[[Any], "Iterable[tuple[Tensor, int]]"]
@@ -372,7 +340,7 @@ def step(job: Job, batch: Any, number: int) -> tuple[float, int]:
     rate = job.rate(number)
     groups = [group for optimizer in job.optimizers for group in optimizer.param_groups]
     for group in groups:
-        group["lr"] = group["initial_lr"] * rate
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * rate
     loss, tokens = 0.0, 0
     for part, count in job.losses(batch):
         part.backward()

@@ -10,15 +10,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-__all__ = [
-    "LEAST",
-    "TopTokens",
-    "cross_entropy",
-    "divergence",
-    "top_tokens",
-]
-
-
 # Cross-entropy over a large vocabulary, a few rows at a time, with the gradient computed in the forward pass.
 #
 # The usual implementation copies all logits to float32 and traverses them repeatedly; for 2,048 tokens over 50,000

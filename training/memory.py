@@ -6,15 +6,16 @@ autograd would keep.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcard.errors import UsageError
 from kcard.events import Event
 from kcard.system import memory as machine_memory
-from kcard.training.base_model import WeightSource, bare_model, prefix_length
+from kcard.training.base_model import WeightSource, load_model, prefix_length, room_of
 from kcard.training.execution import Execution, autocast
 from kcard.training.loop import Job, step
 from kcard.training.optimizers import state_bytes
@@ -22,23 +23,6 @@ from kcard.training.progress import Note, Report, duration
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
-
-__all__ = [
-    "MINUTES",
-    "Estimate",
-    "MemoryEstimate",
-    "TrainingEstimate",
-    "check_memory",
-    "disk_note",
-    "estimate_memory",
-    "free_memory",
-    "remedy_for",
-    "seconds_a_step",
-    "seconds_to_embed",
-    "size_of",
-    "spread",
-]
-
 
 SLACK = (
     1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
@@ -97,13 +81,15 @@ def estimate_memory(
 
     from kcard.training.finetune import RECITED
 
-    with _quiet():
-        bare = bare_model(options, execution, origin, device)
+    with warnings.catch_warnings(action="ignore"):
+        bare = load_model(options, execution, origin, device, bare=True)
         keeping = replace(execution, checkpointing=False)
-        plain = bare_model(options, keeping, origin, device) if execution.checkpointing else None
-    with FakeTensorMode(), _quiet():
+        plain = None
+        if execution.checkpointing:
+            plain = load_model(options, keeping, origin, device, bare=True)
+    with FakeTensorMode(), warnings.catch_warnings(action="ignore"):
         model = _materialize(bare)
-        room = int(getattr(model.config, "max_position_embeddings", None) or 2048)
+        room = room_of(model.config)
         if options.method == "prefix":
             room -= prefix_length(options, model.config)
         tokens = min(options.block if options.objective == "clm" else RECITED, room)
@@ -183,15 +169,6 @@ def _layers(config: Any) -> int:
     return int(getattr(config, "num_hidden_layers", 1))
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 # How long a card's model takes to train on this machine, measured by a few steps on throw-away weights and a few
 # embedded texts; and how many steps fit into its minutes.
 #
@@ -228,13 +205,10 @@ class Estimate:
     @property
     def steps(self) -> int:
         """The number of steps to take: `needed`, or as many as fit into the minutes, at least one."""
-        if self.minutes is None or self._fits(self.needed):
+        if self.minutes is None:
             return self.needed
-        low, high = 1, self.needed
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._fits(middle) else (low, middle)
-        return low
+        limit = (1 - SPARE) * 60 * self.minutes
+        return max(1, bisect_right(range(1, self.needed + 1), limit, key=self._seconds))
 
     @property
     def is_enough(self) -> bool:
@@ -274,9 +248,6 @@ class Estimate:
 
     def _seconds(self, steps: int) -> float:
         return self.embedded(steps) * self.a_text + steps * self.a_step
-
-    def _fits(self, steps: int) -> bool:
-        return self.minutes is not None and self._seconds(steps) <= (1 - SPARE) * 60 * self.minutes
 
 
 def seconds_a_step(trial: Job, warm: int = WARM, measured: int = MEASURED, within: float = math.inf) -> float:
@@ -426,35 +397,25 @@ def free_memory(device: str, processes: int = 1) -> int:
 
 def remedy_for(options: "Options", execution: Execution, origin: WeightSource, device: str, free: int) -> str:
     """Return the options that would make training fit, those that change the result last; "" if none would."""
-    for words, other, how in cheaper_options(options, execution):
-        if estimate_memory(other, how, origin, device).total <= free:
-            return " ".join(words)
-    return ""
-
-
-def cheaper_options(
-    options: "Options", execution: Execution
-) -> Iterator[tuple[list[str], "Options", Execution]]:
-    """Yield ways to take less memory, each including those before it."""
+    is_whole = options.method == "full"
+    takes_8bit = options.optimizer == "adamw" and (execution.processes == 1 or not is_whole)
+    # Ways to take less memory, each besides those before it: whether it applies, and the options or execution.
+    ways: tuple[tuple[bool, str, dict[str, Any], dict[str, Any]], ...] = (
+        (options.method != "prefix", "--gradient-checkpointing", {}, {"checkpointing": True}),
+        (True, "--micro-batch 1", {}, {"micro_batch": 1}),
+        (takes_8bit, "--optimizer adamw8bit", {"optimizer": "adamw8bit"}, {}),
+        (True, "--dtype bfloat16", {"dtype": "bfloat16"}, {}),
+        (is_whole, "--method lora", {"method": "lora"}, {}),
+    )
     words: list[str] = []
-    if not execution.checkpointing and options.method != "prefix":
-        execution = replace(execution, checkpointing=True)
-        words = [*words, "--gradient-checkpointing"]
-        yield words, options, execution
-    if execution.micro_batch != 1:
-        execution = replace(execution, micro_batch=1)
-        words = [*words, "--micro-batch 1"]
-        yield words, options, execution
-    if options.optimizer == "adamw" and (execution.processes == 1 or options.method != "full"):
-        options = replace(options, optimizer="adamw8bit")
-        words = [*words, "--optimizer adamw8bit"]
-        yield words, options, execution
-    if options.dtype != "bfloat16":
-        options = replace(options, dtype="bfloat16")
-        words = [*words, "--dtype bfloat16"]
-        yield words, options, execution
-    if options.method == "full":
-        yield [*words, "--method lora"], replace(options, method="lora"), execution
+    for applies, flag, changes, how in ways:
+        cheaper, other = replace(options, **changes), replace(execution, **how)
+        if applies and (cheaper, other) != (options, execution):
+            options, execution = cheaper, other
+            words.append(flag)
+            if estimate_memory(options, execution, origin, device).total <= free:
+                return " ".join(words)
+    return ""
 
 
 def _memory_sentence(needed: MemoryEstimate, device: str, free: int) -> str:

@@ -7,14 +7,13 @@ A card without a model is indexed again. An embedded one is updated incrementall
 
 import dataclasses
 import shutil
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import TrainingInterrupted
-from kcard.manifest import LOOKED_UP, Manifest, Training
+from kcard.manifest import LOOKED_UP, Manifest
 from kcard.offline.docids import DocIds
 from kcard.offline.incremental_update import Revision, incremental_update, obstacle
 from kcard.offline.recipe import Recipe
@@ -25,14 +24,12 @@ from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
 from kcard.training.progress import Note, Report
 from kcard.training.study import StudyQueries
-from kcard.training.train import make_plan, read_study_of
+from kcard.training.train import prepare_model, read_study_of
 from kcard.training.update import Changes, CorpusUpdate, Previous
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-
-__all__ = ["NextVersion", "Way", "recipe_of"]
 
 Way = Literal["indexed", "continued", "trained"]
 
@@ -80,20 +77,16 @@ class NextVersion:
         """
         corpus = self.changes.corpus
         if self.manifest.kind in LOOKED_UP:
-            record = index_record(corpus, self.manifest.licence)
-            return self._write_card(folder, self.manifest, None, record), "indexed", ""
-        with one_thread() if self.options.base == EMBEDDED_BASE else nullcontext():
+            record, update = index_record(corpus, self.manifest.licence), CorpusUpdate(corpus, 0)
+            return write_card(folder, self.manifest, None, record, update, self.report), "indexed", ""
+        with one_thread(self.options.base == EMBEDDED_BASE):
             continuation = "" if scratch else self._continue(folder)
             if isinstance(continuation, Preparation):
                 return self._train(folder, continuation), "continued", ""
             if continuation:
                 self.report(Note(f"training from scratch: {continuation}"))
             update = CorpusUpdate(corpus, 0, documents=corpus.documents)
-            return (
-                self._train(folder, self._prepare(folder, update, None)),
-                "trained",
-                continuation,
-            )
+            return self._train(folder, self._prepare(folder, update, None)), "trained", continuation
 
     def _obstacle(self) -> str:
         """Return why the last version's weights can't be trained further; "" if no reason is known."""
@@ -131,15 +124,12 @@ class NextVersion:
     def _prepare(
         self, folder: Path, update: CorpusUpdate, before: Previous | None
     ) -> Preparation[TrainingRun]:
-        """Prepare training as kcard.training.train does."""
-        studied, distillation = read_study_of(self.options, update, self.report)
-        if distillation is not None:
-            distillation = replace(distillation, folder=folder / CHECKPOINT)
-        plan = make_plan(update, before, self.options, self.report, studied, distillation)
-        if plan.estimate is not None:
-            self.report(plan.estimate.note())
-        prepared = plan.prepare()
-        return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
+        """Prepare training as kcard.training.train does, without a limit on its minutes."""
+        prepared = prepare_model(
+            update, before, self.options, self.manifest.name, folder / CHECKPOINT, self.report
+        )
+        assert prepared is not None
+        return prepared
 
     def _train(self, folder: Path, prepared: Preparation[TrainingRun]) -> "Card":
         """Train the model and write the card."""
@@ -153,14 +143,7 @@ class NextVersion:
         shutil.rmtree(checkpoint, ignore_errors=True)
         record = training_record(corpus, self.options, prepared, outcome, self.manifest.licence)
         manifest = replace(self.manifest, index=self.options.kind == "both")
-        return self._write_card(folder, manifest, prepared, record)
-
-    def _write_card(
-        self, folder: Path, manifest: Manifest, prepared: Preparation[TrainingRun] | None, record: Training
-    ) -> "Card":
-        return write_card(
-            folder, manifest, prepared, record, CorpusUpdate(self.changes.corpus, 0), self.report
-        )
+        return write_card(folder, manifest, prepared, record, CorpusUpdate(corpus, 0), self.report)
 
 
 def recipe_of(manifest: Manifest) -> Recipe:

@@ -1,4 +1,4 @@
-"""Optimizers by name."""
+"""Muon, and the optimizers of fine-tuning by name."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,10 +9,8 @@ from kcard.training.execution import bf16
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Muon", "OptimizerName", "adamw", "check_optimizer", "state_bytes"]
-
-
-# Muon with all matrices of one shape in one product: torch's own takes them one by one, twice as long.
+# Muon with all matrices of one shape in one product: torch's own takes them one by one, in bf16 on any hardware, which
+# is six times as slow on a CPU without it (docs/architecture.md).
 
 A, B, C = 3.4445, -4.775, 2.0315
 
@@ -40,29 +38,24 @@ class Muon:
         import torch
 
         # Tall matrices lie down, so that the product with their own transpose is small.
+        group = self.param_groups[0]
         shapes: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         with torch.no_grad():
-            for weight, buffer in zip(self.param_groups[0]["params"], self._buffers, strict=True):
+            for weight, buffer in zip(group["params"], self._buffers, strict=True):
                 if weight.grad is not None:
                     shapes.setdefault(tuple(sorted(weight.shape)), []).append((weight, buffer))
             for pairs in shapes.values():
-                self._update(pairs)
-
-    def _update(self, pairs: "list[tuple[Tensor, Tensor]]") -> None:
-        import torch
-
-        group = self.param_groups[0]
-        directions = []
-        for weight, buffer in pairs:
-            gradient = torch.as_tensor(weight.grad)
-            buffer.lerp_(gradient, 1 - group["momentum"])
-            direction = gradient.lerp(buffer, group["momentum"])
-            directions.append(direction.T if is_tall(weight) else direction)
-        flat = orthogonalize(torch.stack(directions), group["steps"])
-        for (weight, _), direction in zip(pairs, flat, strict=True):
-            rate = group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
-            weight.add_(direction.T if is_tall(weight) else direction, alpha=-rate)
+                directions = []
+                for weight, buffer in pairs:
+                    gradient = torch.as_tensor(weight.grad)
+                    buffer.lerp_(gradient, 1 - group["momentum"])
+                    direction = gradient.lerp(buffer, group["momentum"])
+                    directions.append(direction.T if is_tall(weight) else direction)
+                flat = orthogonalize(torch.stack(directions), group["steps"])
+                for (weight, _), direction in zip(pairs, flat, strict=True):
+                    rate = group["lr"] * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+                    weight.mul_(1 - group["lr"] * group["weight_decay"])
+                    weight.add_(direction.T if is_tall(weight) else direction, alpha=-rate)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for weight in self.param_groups[0]["params"]:
@@ -93,7 +86,6 @@ def orthogonalize(matrices: "Tensor", steps: int) -> "Tensor":
 
 
 OptimizerName = Literal["adamw", "adamw8bit", "paged-adamw8bit"]
-CLASSES = {"adamw8bit": "AdamW8bit", "paged-adamw8bit": "PagedAdamW8bit"}
 SMALL = 4096  # weights with fewer values keep float32 states
 BLOCK = 256  # values that share a scale
 
@@ -102,23 +94,8 @@ def check_optimizer(name: OptimizerName) -> None:
     """Raise MissingExtra if the optimizer's package is not installed."""
     from importlib.util import find_spec
 
-    if name in CLASSES and find_spec("bitsandbytes") is None:
+    if name != "adamw" and find_spec("bitsandbytes") is None:
         raise MissingExtra(f"optimizer {name} needs bitsandbytes: pip install 'kcard[8bit]'")
-
-
-def adamw(name: OptimizerName, weights: "Iterable[Tensor]", **settings: Any) -> Any:
-    """Return the optimizer of that name. `settings`: lr, betas, eps and weight_decay, as torch.optim.AdamW takes them.
-
-    Raises MissingExtra.
-    """
-    if name == "adamw":
-        from torch.optim import AdamW
-
-        return AdamW(weights, fused=True, **settings)
-    check_optimizer(name)
-    from bitsandbytes import optim
-
-    return getattr(optim, CLASSES[name])(weights, min_8bit_size=SMALL, **settings)
 
 
 def state_bytes(name: OptimizerName, values: int, width: int) -> int:

@@ -15,25 +15,9 @@ from kcard.options import Option, check_values, documented
 from kcard.training.execution import Execution
 from kcard.training.optimizers import OptimizerName, check_optimizer
 
-__all__ = [
-    "CORPORA",
-    "EMBEDDED_BASE",
-    "EMBEDDED_RANK",
-    "KNOWLEDGE_CARD",
-    "NAME",
-    "PAPER",
-    "Kind",
-    "PresetCorpus",
-    "TrainOptions",
-    "check",
-    "default_base",
-    "with_preset",
-]
-
-
 # The default base model: that of the paper if it is available, else the embedded one.
 
-EMBEDDED_BASE = BASE
+EMBEDDED_BASE = BASE  # which comes with kcard
 EMBEDDED_RANK = 56  # with the embeddings of 1,536 tokens: just under a megabyte
 PAPER = "facebook/opt-1.3b"
 PROBE_SECONDS = 3.0
@@ -57,7 +41,6 @@ def default_base() -> tuple[str, str]:
     return PAPER, "a GPU and the hub are available"
 
 
-EMBEDDED = "embedded"  # the base that comes with kcard
 EMBEDDED_WIDTH = 128
 
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
@@ -332,13 +315,13 @@ def _check_model(options: TrainOptions) -> None:
     # What objective, method and base do not support.
     _check_distillation(options)
     _check_prefix(options)
-    if options.base == EMBEDDED:
+    if options.base == EMBEDDED_BASE:
         _check_embedded(options)
     elif options.prompt_style is not None:
         raise UsageError(
             f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
         )
-    if options.base != EMBEDDED:
+    if options.base != EMBEDDED_BASE:
         if options.minutes is not None:
             raise UsageError(
                 f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
@@ -377,7 +360,7 @@ def _check_distillation(options: TrainOptions) -> None:
             if (value := getattr(options, name)) is not None:
                 raise UsageError(f"{name} {value} is only for objective distil: leave it out")
         return
-    if options.base == EMBEDDED:
+    if options.base == EMBEDDED_BASE:
         raise UsageError(
             "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
             "--base a language model of the hub or a folder, or use objective recite"
@@ -401,7 +384,7 @@ def _check_prefix(options: TrainOptions) -> None:
                 f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
             )
         return
-    if options.base == EMBEDDED:
+    if options.base == EMBEDDED_BASE:
         raise UsageError(
             "method prefix needs a base that was trained to read text before a question, and embedded was not: give a "
             "hub id or a folder, or use method lora"
@@ -477,7 +460,7 @@ def with_preset(corpus: str | Path | None, options: TrainOptions) -> tuple[str |
         raise UsageError(
             f"preset {options.preset!r}: an update is trained as its card was, leave the preset out"
         )
-    if options.base == EMBEDDED:
+    if options.base == EMBEDDED_BASE:
         raise UsageError(
             f"preset {options.preset!r}: its numbers are for a pretrained model, leave out --base embedded"
         )

@@ -38,25 +38,6 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.cards.card import Card
 
-__all__ = [
-    "CHECKPOINT",
-    "check_output",
-    "command_line",
-    "describe",
-    "index_record",
-    "make_search_card",
-    "name_from",
-    "probe_pairs",
-    "recover_output",
-    "remedy",
-    "replacing_output",
-    "training_record",
-    "triples_of",
-    "without_model",
-    "write_card",
-]
-
-
 # A card's default name and description, read off its corpus.
 
 _COMMON = """

@@ -8,6 +8,7 @@ data) are passages of their own.
 import re
 import unicodedata
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -15,16 +16,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kcard.training.duplicates import Fingerprints, fingerprint
-from kcard.training.epochs import Lazy, Spool, block_of
+from kcard.training.epochs import Lazy
 from kcard.training.readers.files import Block
 from kcard.types import Source
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-__all__ = ["PASSAGE", "Documents", "Size", "count_words", "cut", "passages", "rejoin", "sentences"]
-
 
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
 
@@ -147,12 +145,9 @@ def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
     """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
     rest = sentence
     while not size.holds(rest):
-        # The longest beginning that fits, by bisection.
-        low, high = 1, min(len(rest), size.characters)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if size.holds(rest[:middle]) else (low, middle - 1)
-        head = rest[:low]
+        # The longest beginning that fits; one character does in any case.
+        lengths = range(2, min(len(rest), size.characters) + 1)
+        head = rest[: 1 + bisect_left(lengths, True, key=lambda length: not size.holds(rest[:length]))]
         half = len(head) // 2
         at = max(head.rfind(mark, half) for mark in PAUSES)
         at = at + 1 if at > 0 else head.rfind(" ", half)
@@ -387,6 +382,7 @@ def _shorten(heading: str, most: int) -> str:
 # Whole documents, for causal language modelling (Knowledge Card, section 2.1): a file of prose, or a row of a table.
 
 SENTENCE = Size(words=60, characters=480)
+NamedBlock = tuple[str, Block]  # with the name of its document
 
 
 class Documents(Sequence[str]):
@@ -395,8 +391,10 @@ class Documents(Sequence[str]):
     Each block of a document is a line. Of equal documents, the first is kept.
     """
 
-    def __init__(self, blocks: Spool, starts: "array[int]", dropped: "npt.NDArray[np.bool_]") -> None:
-        """Take records of `blocks`, the indexes `starts` where documents begin, and a mask `dropped`."""
+    def __init__(
+        self, blocks: Sequence[NamedBlock], starts: "array[int]", dropped: "npt.NDArray[np.bool_]"
+    ) -> None:
+        """Take the blocks of all documents, the indexes `starts` where these begin, and a mask `dropped`."""
         self._blocks, self._dropped = blocks, dropped
         self._starts = starts + array("Q", [len(blocks)])
         prints, full = Fingerprints(), array("Q")
@@ -425,10 +423,9 @@ class Documents(Sequence[str]):
     def _text(self, number: int) -> str:
         return "\n".join(block.text for _, block in self._read(number) if block.text.strip())
 
-    def _read(self, number: int) -> Iterator[tuple[str, Block]]:
-        for at in range(self._starts[number], self._starts[number + 1]):
-            if not self._dropped[at]:
-                yield block_of(self._blocks[at])
+    def _read(self, number: int) -> Iterator[NamedBlock]:
+        places = range(self._starts[number], self._starts[number + 1])
+        return (self._blocks[at] for at in places if not self._dropped[at])
 
 
 def rejoin(sources: Iterable[Source]) -> Iterator[str]:

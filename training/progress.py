@@ -6,15 +6,6 @@ from typing import TypeAlias
 
 from kcard.events import Event, OnEvent, ignore, note
 
-__all__ = [
-    "Clock",
-    "Note",
-    "Report",
-    "duration",
-    "silent",
-]
-
-
 # Names of kcard.events, as they are used in training.
 Report: TypeAlias = OnEvent
 Note, silent = note, ignore

@@ -11,30 +11,15 @@ from kcard.io import build, json_line, opened, parse, reading, write_text
 from kcard.manifest import file_digest
 from kcard.text import passage_digest, words
 from kcard.training.corpus import statements
-from kcard.training.progress import Note, Report
+from kcard.training.progress import Note, Report, silent
 from kcard.types import Source
-
-__all__ = [
-    "QUESTIONS",
-    "Kind",
-    "MatchedQueries",
-    "Study",
-    "StudyItem",
-    "StudyMaterial",
-    "StudyQueries",
-    "make_study_queries",
-    "match_queries",
-    "read_study",
-    "read_study_material",
-    "write_study",
-]
-
 
 # Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
 LONGEST = 2000  # characters of a text, several times as many as a small model reads
 WHITE = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
+REPORTED = 5  # broken lines that are reported one by one
 QUESTIONS: tuple[Kind, ...] = ("direct", "reverse", "far", "unanswerable", "link")
 
 
@@ -78,13 +63,19 @@ class StudyItem:
 class Study:
     """The items of a file; `broken`: the number of each invalid line, and why."""
 
+    path: Path
     items: Sequence[StudyItem]
     broken: Sequence[str] = ()
 
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What the manifest of a card says that is trained on them."""
+        return {"study_sha256": file_digest(self.path)}
 
-def read_study(path: Path) -> Study:
-    """Read study material from a file, compressed if its name ends in .gz; invalid and repeated lines are left out and
-    listed. Raises UsageError for a file that can't be read or holds no item."""
+
+def read_study(path: Path, report: Report = silent) -> Study:
+    """Read study material from a file, compressed if its name ends in .gz; invalid and repeated lines are left out,
+    listed, and reported. Raises UsageError for a file that can't be read or holds no item."""
     items, broken = dict[tuple[str, str], StudyItem](), []
     with reading(path, "study material"), opened(path) as lines:
         for number, line in enumerate(lines, 1):
@@ -101,7 +92,11 @@ def read_study(path: Path) -> Study:
                     broken.append(f"line {number}: repeats an earlier item")
     if not items:
         raise UsageError(f"study material {path} contains no valid item{f' ({broken[0]})' if broken else ''}")
-    return Study([*items.values()], broken)
+    for why in broken[:REPORTED]:
+        report(Note(f"{path}, {why}: left out"))
+    if len(broken) > REPORTED:
+        report(Note(f"{path}: {len(broken) - REPORTED} more lines left out"))
+    return Study(path, [*items.values()], broken)
 
 
 def write_study(path: Path, items: Iterable[StudyItem]) -> None:
@@ -109,32 +104,7 @@ def write_study(path: Path, items: Iterable[StudyItem]) -> None:
     write_text(path, b"".join(map(json_line, map(asdict, items))).decode(), parents=True)
 
 
-# The study material that a card is trained on.
-
-REPORTED = 5  # broken lines that are reported one by one
-
-
-@dataclass(frozen=True)
-class StudyMaterial:
-    """Items to train on. `name`: for messages; `record`: for the card's manifest."""
-
-    name: str
-    items: Sequence[StudyItem]
-    record: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read_study_material(path: Path, report: Report) -> StudyMaterial:
-    """Read the study material of a file; lines that can't be used are reported.
-
-    Raises UsageError if the file can't be read or contains no valid item.
-    """
-    study = read_study(path)
-    for broken in study.broken[:REPORTED]:
-        report(Note(f"{path}, {broken}: left out"))
-    if len(study.broken) > REPORTED:
-        report(Note(f"{path}: {len(study.broken) - REPORTED} more lines left out"))
-    return StudyMaterial(f"study material {path}", study.items, {"study_sha256": file_digest(path)})
-
+# The queries that a card is trained on.
 
 NEAR = 0.4  # cosine of the sentence encoder
 # Reasons why no query can be made from an item.
@@ -150,38 +120,31 @@ class StudyQueries:
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class MatchedQueries:
-    """The queries for each statement, by its text. `left_out`: how many items give none, by reason."""
-
-    by_statement: Mapping[str, Sequence[str]]
-    left_out: Mapping[str, int]
-
-
-def make_study_queries(
-    study: StudyMaterial | None, passages: Iterable[Source], report: Report
-) -> StudyQueries:
+def make_study_queries(study: Study | None, passages: Iterable[Source], report: Report) -> StudyQueries:
     """Make queries of study material, none without it; items that can't be used are reported.
 
     Raises UsageError if no item is about the corpus.
     """
-    if study is None or not study.items:
+    if study is None:
         return StudyQueries()
-    queries = match_queries(study.items, passages)
-    count = sum(map(len, queries.by_statement.values()))
-    if queries.left_out.get(ABSENT) == len(study.items):
+    queries, unused = match_queries(study.items, passages)
+    count = sum(map(len, queries.values()))
+    if unused.get(ABSENT) == len(study.items):
         raise UsageError(
-            f"{study.name}: none of its {len(study.items):,} items is about a passage of the corpus: it was made of "
-            "another corpus or an earlier state of this one; make it again with `kcard study`"
+            f"study material {study.path}: none of its {len(study.items):,} items is about a passage of the corpus: it "
+            "was made of another corpus or an earlier state of this one; make it again with `kcard study`"
         )
-    left_out = "".join(f"; left out: {number:,} {why}" for why, number in queries.left_out.items())
+    left_out = "".join(f"; left out: {number:,} {why}" for why, number in unused.items())
     report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
-    return StudyQueries(queries.by_statement, {**study.record, "study_items": count})
+    return StudyQueries(queries, {**study.record, "study_items": count})
 
 
-def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> MatchedQueries:
+def match_queries(
+    items: Iterable[StudyItem], passages: Iterable[Source]
+) -> tuple[Mapping[str, Sequence[str]], Mapping[str, int]]:
     """Match items to statements of the corpus: questions to the statement that answers them, and paraphrases, which to
-    a sentence encoder are like questions in other words.
+    a sentence encoder are like questions in other words. Return the queries for each statement, by its text, and how
+    many items give none, by reason.
 
     Of a passage's statements, a question is matched to the one that contains its answer and shares most words with it,
     a paraphrase to the nearest one, if the cosine is NEAR or more.
@@ -203,7 +166,7 @@ def match_queries(items: Iterable[StudyItem], passages: Iterable[Source]) -> Mat
                     unused.pop(item, None)
                 elif item in unused:
                     unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
-    return MatchedQueries(dict(by_statement), dict(Counter(unused.values())))
+    return dict(by_statement), dict(Counter(unused.values()))
 
 
 def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | None]:

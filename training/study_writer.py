@@ -21,25 +21,6 @@ from kcard.text import detect, is_english, passage_digest, words
 from kcard.training.study import QUESTIONS, Kind, StudyItem
 from kcard.types import Reply, Request, Source
 
-__all__ = [
-    "KINDS",
-    "SUPPORTED",
-    "Assignment",
-    "Material",
-    "ReadReply",
-    "Replies",
-    "ReplyRow",
-    "RequestTotals",
-    "StudyTotals",
-    "Task",
-    "ask",
-    "assignments",
-    "check_item",
-    "collect",
-    "read_reply",
-]
-
-
 # The requests for a corpus: which passages, with which task.
 
 Task = Literal["questions", "statements", "links"]
@@ -117,8 +98,8 @@ MOST = 40  # items per reply, several times as many as requested
 
 
 @dataclass(frozen=True)
-class ReadReply:
-    """The items of a reply, and the number of lines left out, by reason."""
+class Material:
+    """Accepted items, and how many other items and lines of replies were left out, by reason."""
 
     items: Sequence[StudyItem]
     left_out: Mapping[str, int]
@@ -126,7 +107,7 @@ class ReadReply:
 
 def read_reply(
     text: str, kinds: Sequence[Kind], passages: Sequence[str], by: str, *, cut: bool = False
-) -> ReadReply:
+) -> Material:
     """Parse the items of these kinds in a reply about passages with these digests, without duplicates.
 
     What a model thought before it replied (<think>) is ignored. `cut`: the reply ended at the token limit, so its last
@@ -151,7 +132,7 @@ def read_reply(
             items[key] = item
     if not items:
         left_out = Counter({"replies without an item": 1})
-    return ReadReply([*items.values()], {why: count for why, count in left_out.items() if count})
+    return Material([*items.values()], {why: count for why, count in left_out.items() if count})
 
 
 def _as_line(match: re.Match[str]) -> str:
@@ -336,14 +317,6 @@ class RequestTotals:
     why: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
-
-
-@dataclass(frozen=True)
-class Material:
-    """The accepted items; `left_out`: how many items and lines of replies were left out, by reason."""
-
-    items: Sequence[StudyItem]
-    left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kcard
+from kcard.cards.card import Card
 from kcard.config import settings
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
-from kcard.text import is_english, stemmer_of
-from kcard.training.corpus import Corpus, read_corpus
+from kcard.text import detect, is_english, stemmer_of
+from kcard.training.corpus import read_corpus
 from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun, steps_of
 from kcard.training.memory import (
@@ -38,6 +38,7 @@ from kcard.training.output import (
     check_output,
     describe,
     index_record,
+    make_search_card,
     name_from,
     remedy,
     replacing_output,
@@ -45,15 +46,13 @@ from kcard.training.output import (
     write_card,
 )
 from kcard.training.progress import Note, Report, silent
-from kcard.training.study import StudyQueries, make_study_queries, read_study_material
+from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
+from kcard.types import Source
 
 if TYPE_CHECKING:
-    from kcard.cards.card import Card
     from kcard.offline.train import TrainingPlan
     from kcard.training.distillation import Distillation
-
-__all__ = ["estimate", "make_plan", "read_study_of", "train"]
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
@@ -81,35 +80,26 @@ def train(
     report = report or silent
     # The options, completed by the preset, by the last version, or by defaults.
     corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
-    before = None if options.update is None else previous(options.update)
-    chosen = _with_base(options, report) if before is None else before.arguments(options)
-    check(chosen)
+    before, chosen = _complete(options, report)
     if options.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
             f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
         )
     if chosen.kind == "search":
-        from kcard.training import output
-
         template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
-        return output.make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
+        return make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
     # The corpus, joined with the passages of the last version.
-    read = _read(Path(corpus), chosen, report)
-    update = (
-        CorpusUpdate(read, 0, documents=read.documents)
-        if before is None
-        else _join_previous(before, read, options, report)
-    )
-    # Name, language and description, derived from the corpus where they are not set.
-    name = options.name or (name_from(read.path) if before is None else before.card.name)
-    language = options.language or (
-        _language(read, report) if before is None else before.card.manifest.language
-    )
+    update = _read(Path(corpus), before, options, chosen, report)
+    passages = update.corpus.passages
+    # Name, language and description, those of the last version or derived from the corpus where they are not set.
+    last = None if before is None else before.card.manifest
+    name = options.name or (name_from(update.corpus.path) if last is None else last.name)
+    language = options.language or (_language(passages, report) if last is None else last.language)
     description = options.description
-    if description is None and before is not None:
-        description = before.card.manifest.description
+    if description is None and last is not None:
+        description = last.description
     elif description is None:
-        spread = read.passages[:: -(-len(read.passages) // DESCRIBED)]
+        spread = passages[:: -(-len(passages) // DESCRIBED)]
         description = describe([passage.text for passage in spread], language)
         report(Note(f"description, from the corpus' top terms: {description}"))
     # The folder and the manifest.
@@ -119,14 +109,31 @@ def train(
     manifest = manifest if before is None else before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
 
-    def index() -> "Card":
+    def write(manifest: Manifest, prepared: Preparation[TrainingRun] | None, record: Training) -> "Card":
+        """Write the complete card into a new folder that replaces the old one."""
+        with replacing_output(folder) as partial:
+            finished = write_card(partial, manifest, prepared, record, update, report)
+        return type(finished)(folder, finished.manifest)
+
+    def write_index() -> "Card":
         kind = chosen.kind if chosen.kind in LOOKED_UP else "retrieval"
-        record = index_record(update.corpus, manifest.licence)
-        return _write(folder, replace(manifest, kind=kind), None, record, update, report)
+        return write(replace(manifest, kind=kind), None, index_record(update.corpus, manifest.licence))
+
+    def train_model() -> "Card | None":
+        """Train the model and write the card; return None if it could not learn enough in its minutes."""
+        minutes = chosen.minutes or (MINUTES if before is None else None)
+        checkpoint, how = folder / CHECKPOINT, remedy()
+        with one_thread(chosen.base == EMBEDDED_BASE):
+            prepared = prepare_model(update, before, chosen, name, checkpoint, report, how, minutes)
+            if prepared is None:
+                return None
+            outcome = prepared.job.run(checkpoint, resume=chosen.resume, report=report, remedy=how)
+            record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
+            return write(replace(manifest, index=chosen.kind == "both"), prepared, record)
 
     # A card without a model; also the default in languages other than English.
     if chosen.kind in LOOKED_UP:
-        return index()
+        return write_index()
     if not is_decided and not is_english(language):
         stems = "their stems" if stemmer_of(language) else "their words"
         report(
@@ -135,18 +142,25 @@ def train(
                 "and quoted, and no model is trained (--kind both trains one anyway)"
             )
         )
-        return index()
+        return write_index()
     # A card with a model.
-    is_embedded = chosen.base == EMBEDDED_BASE
-    if not (is_embedded and chosen.kind == "both" and before is None):
-        return _train_model(update, before, chosen, folder, manifest, report) or index()
-    # Make the index first, so that there is a usable card even if the model fails.
-    first = _make_first_index(folder, index, resume=options.resume)
+    if chosen.base != EMBEDDED_BASE or chosen.kind != "both" or before is not None:
+        return train_model() or write_index()
+    # Make the index first, so that there is a usable card even if the model fails. The folder may contain a card with
+    # a model, which stays until the new one is complete, or the index of the run that is resumed.
+    first = None
+    if not (folder / MANIFEST).exists():
+        first = None if options.resume and (folder / CHECKPOINT).exists() else write_index()
+    elif not Manifest.read(folder).has_model:
+        first = Card.open(folder) if options.resume else write_index()
     if first is not None:
-        count = f"{len(update.corpus.passages):,} passages"
-        report(Note(f"{name}: an index of {count} (kind retrieval), usable now; the model comes next"))
+        report(
+            Note(
+                f"{name}: an index of {len(passages):,} passages (kind retrieval), usable now; the model comes next"
+            )
+        )
     try:
-        return _train_model(update, before, chosen, folder, manifest, report) or first or index()
+        return train_model() or first or write_index()
     except (TrainingInterrupted, KeyboardInterrupt) as stop:
         if first is None:
             raise
@@ -170,26 +184,18 @@ def estimate(
     """
     report = report or silent
     corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
-    before = None if options.update is None else previous(options.update)
-    chosen = _with_base(options, report) if before is None else before.arguments(options)
-    check(chosen)
+    before, chosen = _complete(options, report)
     if chosen.kind in LOOKED_UP:
         raise UsageError(f"a {chosen.kind} card has no model, so no training can be estimated")
-    read = _read(Path(corpus), chosen, report)
-    update = (
-        CorpusUpdate(read, 0, documents=read.documents)
-        if before is None
-        else _join_previous(before, read, options, report)
-    )
+    update = _read(Path(corpus), before, options, chosen, report)
     if chosen.base == EMBEDDED_BASE:
         indexing = None
         if chosen.kind == "both":
             # How long the passages take to embed, by which a card in English is searched.
             from kcard.offline.static_embeddings import embed
 
-            indexing = 0.0
-            if is_english(options.language or _language(update.corpus, silent)):
-                passages = update.corpus.passages
+            indexing, passages = 0.0, update.corpus.passages
+            if is_english(options.language or _language(passages, silent)):
                 texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
@@ -216,72 +222,84 @@ def estimate(
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
+def prepare_model(
+    update: CorpusUpdate,
+    before: Previous | None,
+    options: TrainOptions,
+    name: str,
+    checkpoint: Path,
+    report: Report,
+    remedy: str = "",
+    minutes: float | None = None,
+) -> Preparation[TrainingRun] | None:
+    """Read the study material and prepare a model's training; return None if the model would learn too little in its
+    minutes and an index can replace it.
+
+    options     complete, see TrainOptions; `name`: of the card, for messages
+    checkpoint  the folder of an interrupted run, if the options say to resume it; `remedy`: how to, in words
+    minutes     limit for training the embedded base
+    """
+    studied, distillation = read_study_of(options, update, report)
+    if distillation is not None:
+        distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
+    steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
+    plan = make_plan(update, before, options, report, studied, distillation, minutes=minutes, steps=steps)
+    if (cost := plan.estimate) is not None:
+        if not cost.is_enough and options.kind == "both" and before is None:
+            report(Note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
+            return None
+        report(cost.note())
+        if not cost.is_enough:
+            report(Note(f"expect little of this model: {cost.refusal()}"))
+    prepared = plan.prepare()
+    return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
+
+
 def _manifest(options: TrainOptions, name: str, description: str, language: str) -> Manifest:
     return Manifest(
         name, description, options.domain, "retrieval", language, options.licence, options.knowledge_date
     )
 
 
-def _language(read: Corpus, report: Report) -> str:
+def _language(passages: Sequence[Source], report: Report) -> str:
     """Return the language of the corpus; English if it can't be detected."""
-    from kcard.text import detect
-
-    language = detect([passage.text for passage in read.passages[:: max(1, len(read.passages) // 100)]])
+    language = detect([passage.text for passage in passages[:: max(1, len(passages) // 100)]])
     if language and language != "en":
         report(Note(f"language: {language}, detected (--language overrides it)"))
     return language or "en"
 
 
-def _make_first_index(folder: Path, index: "Callable[[], Card]", *, resume: bool) -> "Card | None":
-    """Return the index that the folder contains while the model is trained; None if it contains a card with a model,
-    which stays until the new one is complete."""
-    from kcard.cards.card import Card
-
-    if not (folder / MANIFEST).exists():
-        return None if resume and (folder / CHECKPOINT).exists() else index()
-    last = Manifest.read(folder)
-    if last.has_model:
-        return None
-    return Card.open(folder) if resume else index()
-
-
-def _train_model(
-    update: CorpusUpdate,
-    before: Previous | None,
-    chosen: TrainOptions,
-    folder: Path,
-    manifest: Manifest,
-    report: Report,
-) -> "Card | None":
-    """Train the model and write the card; return None if it could not learn enough in its minutes."""
-    is_embedded = chosen.base == EMBEDDED_BASE
-    minutes = chosen.minutes or (MINUTES if before is None else None)
-    with one_thread() if is_embedded else nullcontext():
-        studied, distillation = read_study_of(chosen, update, report)
-        if distillation is not None:
-            distillation = replace(
-                distillation, folder=folder / CHECKPOINT, resume=chosen.resume, remedy=remedy()
-            )
-        steps = steps_of(folder / CHECKPOINT) if is_embedded and chosen.resume else None
-        plan = make_plan(update, before, chosen, report, studied, distillation, minutes=minutes, steps=steps)
-        # Report how long it takes. A model that would learn too little is not trained if an index can replace it.
-        if (cost := plan.estimate) is not None:
-            if not cost.is_enough and chosen.kind == "both" and before is None:
-                report(Note(f"{manifest.name} is an index alone (kind retrieval): {cost.refusal()}"))
-                return None
-            report(cost.note())
-            if not cost.is_enough:
-                report(Note(f"expect little of this model: {cost.refusal()}"))
-        prepared = plan.prepare()
-        outcome = prepared.job.run(folder / CHECKPOINT, resume=chosen.resume, report=report, remedy=remedy())
-        record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
-        record = replace(record, hyperparameters={**record.hyperparameters, **studied.record})
-        manifest = replace(manifest, index=chosen.kind == "both")
-        return _write(folder, manifest, prepared, record, update, report)
+def _complete(options: TrainOptions, report: Report) -> tuple[Previous | None, TrainOptions]:
+    """Return the last version of the card, if this is an update, and the options completed by it, or else by the
+    defaults of kind, base and method; they are checked."""
+    if options.update is not None:
+        before = previous(options.update)
+        options = before.arguments(options)
+        check(options)
+        return before, options
+    if options.kind is None:
+        options = replace(options, kind="model" if options.evidence == "hashes" else "both")
+    if options.kind not in LOOKED_UP:
+        base = options.base
+        if not base:
+            base, why = default_base()
+            report(Note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}"))
+        method = options.method or ("full" if base == EMBEDDED_BASE else "lora")
+        options = replace(options, base=base, method=method)
+    check(options)
+    return None, options
 
 
-def _join_previous(before: Previous, read: Corpus, options: TrainOptions, report: Report) -> CorpusUpdate:
-    """Join old and new passages, and report what the user should know of them."""
+def _read(
+    path: Path, before: Previous | None, options: TrainOptions, chosen: TrainOptions, report: Report
+) -> CorpusUpdate:
+    """Read the corpus, join it with the passages of the last version, and report what the user should know."""
+    whole = chosen.kind not in LOOKED_UP and chosen.objective == "clm"
+    read = read_corpus(path, chosen.field, whole=whole, readers=chosen.readers)
+    for sentence in read.remarks():
+        report(Note(sentence))
+    if before is None:
+        return CorpusUpdate(read, 0, documents=read.documents)
     card = before.card
     if options.name not in (None, card.name):
         raise UsageError(f"name {options.name!r}: an update of {card.name} keeps its name, leave it out")
@@ -300,35 +318,12 @@ def _join_previous(before: Previous, read: Corpus, options: TrainOptions, report
     return update
 
 
-def _with_base(options: TrainOptions, report: Report) -> TrainOptions:
-    """Complete the options by the defaults of kind, base and method."""
-    if options.kind is None:
-        options = replace(options, kind="model" if options.evidence == "hashes" else "both")
-    if options.kind in LOOKED_UP:
-        return options
-    base = options.base
-    if not base:
-        base, why = default_base()
-        report(Note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}"))
-    return replace(options, base=base, method=options.method or ("full" if base == EMBEDDED_BASE else "lora"))
-
-
-def _read(path: Path, options: TrainOptions, report: Report) -> Corpus:
-    modelled = options.kind not in LOOKED_UP
-    corpus = read_corpus(
-        path, options.field, whole=modelled and options.objective == "clm", readers=options.readers
-    )
-    for sentence in corpus.remarks():
-        report(Note(sentence))
-    return corpus
-
-
 def read_study_of(
     options: TrainOptions, update: CorpusUpdate, report: Report
 ) -> "tuple[StudyQueries, Distillation | None]":
     """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
     passages = update.corpus.passages
-    study = read_study_material(Path(options.study), report) if options.study is not None else None
+    study = read_study(Path(options.study), report) if options.study is not None else None
     if options.objective != "distil" or study is None:
         return make_study_queries(study, passages, report), None
     from kcard.training.distillation import Distillation, passage_questions
@@ -336,8 +331,9 @@ def read_study_of(
     questions = passage_questions(study.items, passages, update.old_count)
     if not any(not question.is_old for question in questions):
         raise UsageError(
-            f"{study.name} has no question with an answer about {'a new' if update.old_count else 'a'} passage "
-            f"of this corpus, which objective distil needs: write some with `kcard study --corpus {update.corpus.path}`"
+            f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
+            "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
+            f"{update.corpus.path}`"
         )
     report(
         Note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
@@ -374,19 +370,20 @@ def make_plan(
     # Another base is fine-tuned, if the memory suffices.
     if options.base != EMBEDDED_BASE:
         from kcard.training import finetune
+        from kcard.training.base_model import WeightSource
 
         tuning = finetune.Options(options.base, **chosen)
         new, old = update.training_texts()
-        start = None if before is None else before.warm_start(old)
+        origin = WeightSource() if before is None else before.weight_source(old)
         execution = options.execution
         device = execution.place()
-        memory = check_memory(tuning, execution, finetune.origin_of(start), device, report)
+        memory = check_memory(tuning, execution, origin, device, report)
         if distillation is not None:
             report(disk_note(len(distillation.questions), tuning))
         return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
-                new, tuning, fingerprint, start, execution, studied.queries, distillation
+                new, tuning, fingerprint, origin, execution, studied.queries, distillation
             ),
             memory,
         )
@@ -419,17 +416,3 @@ def make_plan(
         steps=steps,
         measured=measured,
     )
-
-
-def _write(
-    folder: Path,
-    manifest: Manifest,
-    prepared: Preparation[TrainingRun] | None,
-    record: Training,
-    update: CorpusUpdate,
-    report: Report,
-) -> "Card":
-    """Write the complete card into a new folder that replaces the old one."""
-    with replacing_output(folder) as partial:
-        finished = write_card(partial, manifest, prepared, record, update, report)
-    return type(finished)(folder, finished.manifest)

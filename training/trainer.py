@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
     from kcard.training.finetune import Options
 
-__all__ = ["FineTuning", "FineTuningSetup", "follow"]
-
 STATE = "trainer_state.json"  # the last file that the Trainer writes into a checkpoint
 OPTIMIZERS = {
     "adamw": "adamw_torch_fused",

@@ -19,15 +19,12 @@ from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.text import passage_digest, words
+from kcard.training.base_model import WeightSource
 from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
-from kcard.training.finetune import WarmStart
-from kcard.training.options import EMBEDDED_BASE, TrainOptions
+from kcard.training.options import EMBEDDED_BASE, METHOD, TrainOptions
 from kcard.training.passages import rejoin
 from kcard.types import Source
-
-__all__ = ["Changes", "CorpusUpdate", "Previous", "UnreadFile", "compare", "previous"]
-
 
 # Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
 #
@@ -163,17 +160,7 @@ UPDATED = ("full", "lora", "prefix", "retrieval")
 # Options that an update may not change.
 FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # Options that default to those of the last version.
-INHERITED = (
-    "epochs",
-    "minutes",
-    "learning_rate",
-    "batch_size",
-    "block",
-    "dtype",
-    "optimizer",
-    "teacher_top_k",
-    "teacher_temperature",
-)
+INHERITED = ("minutes", *(name for name in METHOD if name not in (*FIXED, "seed")))
 
 
 @dataclass(frozen=True)
@@ -277,8 +264,8 @@ class Previous:
         documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def warm_start(self, replayed: Sequence[str]) -> WarmStart:
-        """Return the start of fine-tuning; `replayed`: the old texts.
+    def weight_source(self, replayed: Sequence[str]) -> WeightSource:
+        """Return what fine-tuning starts from; `replayed`: the old texts.
 
         Raises ModelUnavailable if the card's base is not available in the same version.
         """
@@ -290,7 +277,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(digest)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WarmStart(self.card.folder, base, replayed)
+        return WeightSource(self.card.folder, base, replayed)
 
     def _recorded_options(self) -> dict[str, Any]:
         """Return the options that the card was trained with, as far as its manifest records them."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,9 +22,8 @@ from kcard.config import launch, loopback
 from kcard.errors import TrainingInterrupted
 from kcard.training.execution import Execution
 
-__all__ = ["Processes", "broadcast", "dismiss", "follow_launcher", "processes_of"]
-
 COMMAND = (sys.executable, "-m", "kcard.training.workers")
+READY, LOG = "rank-{}.ready", "rank-{}.log"  # files of a process
 GRACE = 20.0  # seconds that a process has to end
 PATIENCE = timedelta(days=3)  # the others wait while rank 0 reads and tokenises a large corpus
 NOTICE = 5.0  # seconds after which a process that ended is known to have
@@ -122,14 +121,17 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
     each = max(1, (os.cpu_count() or 1) // count)
     with tempfile.TemporaryDirectory(prefix="kcard-") as path, loopback():
         folder = Path(path)
-        shared = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            port: int = listening.getsockname()[1]
+        shared = {"WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         # Start the others: output goes into a file; a session of their own, so that Ctrl-C does not reach them.
         others = []
         for rank in range(1, count):
             limits = {"OMP_NUM_THREADS": each} if places[0] == "cpu" else {}
             with (
-                _log_file(folder, rank).open("wb") as log,
-                patch_environment(**shared, **_ranks(rank), **limits),
+                (folder / LOG.format(rank)).open("wb") as log,
+                patch_environment(**shared, RANK=rank, LOCAL_RANK=rank, **limits),
             ):
                 process = subprocess.Popen(
                     [*COMMAND, str(rank), str(folder), places[rank]],
@@ -143,11 +145,11 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
             if places[0] == "cpu":
                 torch.set_num_threads(each)
             # Wait until all are ready, since torch would silently wait for a process that has failed.
-            while not all(_ready_file(folder, rank).exists() for rank in range(1, count)):
+            while not all((folder / READY.format(rank)).exists() for rank in range(1, count)):
                 if ended := _describe_end(others, folder):
                     raise TrainingInterrupted(f"{ended} before the first step")
                 time.sleep(0.05)
-            with patch_environment(**shared, **_ranks(0)):
+            with patch_environment(**shared, RANK=0, LOCAL_RANK=0):
                 yield _join(places[0], lambda: _describe_end(others, folder))
         finally:
             torch.set_num_threads(threads)
@@ -161,39 +163,20 @@ def _start_workers(execution: Execution) -> Iterator[Processes]:
                     process.wait()
 
 
-def _ranks(rank: int) -> Mapping[str, int]:
-    return {"RANK": rank, "LOCAL_RANK": rank}
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def _ready_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.ready"
-
-
-def _log_file(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.log"
-
-
 def _describe_end(others: "list[subprocess.Popen[bytes]]", folder: Path) -> str:
     """Return in words which process failed, and how; "" if none did."""
     for rank, process in enumerate(others, 1):
         if code := process.poll():
             if code < 0:
                 return f"training process {rank} was killed ({signal.Signals(-code).name})"
-            lines = _log_file(folder, rank).read_text(errors="replace").strip().splitlines()
+            lines = (folder / LOG.format(rank)).read_text(errors="replace").strip().splitlines()
             return f"training process {rank} failed ({lines[-1] if lines else f'exit code {code}'})"
     return ""
 
 
 def main(arguments: list[str]) -> None:
     rank, folder, device = arguments
-    _ready_file(Path(folder), int(rank)).touch()
+    (Path(folder) / READY.format(rank)).touch()
     _follow(device)
 
 

@@ -155,7 +155,9 @@ class Learner:
 
         fall = LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, self.share)))
         for group in (group for driver in self.drivers for group in driver.param_groups):
-            group["lr"] = group["initial_lr"] * min(1.0, (self.steps + 1) / WARM) * fall
+            group["lr"] = (
+                group.setdefault("initial_lr", group["lr"]) * min(1.0, (self.steps + 1) / WARM) * fall
+            )
         part = self._loss(batch)
         part.backward()
         moved = [weight for weight in self.model.parameters() if weight.requires_grad]

@@ -11,6 +11,7 @@ __all__ = [
     "FailureStreak",
     "alike",
     "batched",
+    "batched_by_size",
     "by_length",
     "by_tokens",
     "in_order",
@@ -31,6 +32,20 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the items in their order, `size` at a time; the last batch may be smaller."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
+        yield batch
+
+
+def batched_by_size(items: Iterable[T], size_of: Callable[[T], int], size: int) -> Iterator[list[T]]:
+    """Yield the items in their order, in batches of about `size` together, at least one each."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size_of(item)
+        if total >= size:
+            yield batch
+            batch, total = [], 0
+    if batch:
         yield batch
 
 

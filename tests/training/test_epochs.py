@@ -18,11 +18,11 @@ from kcard.training.epochs import (
     Lazy,
     ReplayMix,
     Spool,
-    TokenBlocks,
-    TokenIds,
+    TrainingExample,
     in_batches,
     packed_epochs,
     recited_epochs,
+    token_blocks,
 )
 from kcard.training.passages import rejoin
 from kcard.training.train import train
@@ -31,13 +31,14 @@ TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for
 
 
 def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
-    spool = Spool()
+    spool: Spool[bytes] = Spool()
     for number in range(100):
         spool.append(b"x" * number)
     assert [len(spool[i]) for i in (99, 0, 50)] == [99, 0, 50]
     spool.truncate(10)
     spool.append(b"new")
-    assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(10)), b"new"]
+    assert [*spool] == [*(b"x" * n for n in range(10)), b"new"]
+    assert [*spool[-2:]] == [b"x" * 9, b"new"]
     spool.keep([number % 2 == 0 for number in range(11)])
     assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(0, 10, 2)), b"new"]
 
@@ -58,13 +59,6 @@ def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
 
 def tokenizer() -> Any:
     return train_tokenizer(TEXTS, 320)
-
-
-def test_token_ids_lie_on_disk_as_they_were_made() -> None:
-    words = tokenizer()
-    ids = TokenIds(TEXTS, lambda part: words(part)["input_ids"])
-    assert [ids[i].tolist() for i in (0, 299)] == [words(TEXTS[i])["input_ids"] for i in (0, 299)]
-    assert ids.lengths.tolist() == [len(words(text)["input_ids"]) for text in TEXTS]
 
 
 def shown(old: int = 0, size: int = 4) -> ReplayMix[str]:
@@ -89,10 +83,10 @@ def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
 
 def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
     words = tokenizer()
-    blocks = TokenBlocks(TEXTS, words, 32)
+    blocks = token_blocks(TEXTS, words, 32)
     stream = [token for text in TEXTS for token in [*words(text)["input_ids"], EOS]]
     assert [token for place in range(len(blocks)) for token in blocks[place].target] == stream
-    epoch = packed_epochs(blocks, None, seed=3)
+    epoch = packed_epochs(ReplayMix(blocks, (), 4, seed=3))
     batches = in_batches(epoch, 4)
     for number in (0, 1):
         rows = epoch(number)
@@ -107,8 +101,8 @@ def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
 
 def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
     words = tokenizer()
-    new, vocabulary = TokenBlocks(TEXTS[200:], words, 32), TokenBlocks(TEXTS[:200], words, 32)
-    epoch = packed_epochs(new, vocabulary, seed=3)
+    new, vocabulary = token_blocks(TEXTS[200:], words, 32), token_blocks(TEXTS[:200], words, 32)
+    epoch = packed_epochs(ReplayMix(new, vocabulary, 4, seed=3))
     shown = [{example.target for example in epoch(number)} for number in (0, 1)]
     own = {new[place].target for place in range(len(new))}
     assert len(vocabulary) > len(new)
@@ -170,7 +164,7 @@ def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> N
     size, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(corpus.passages) == 2_000
-    assert size < 2_000 * 10 + 20_000
+    assert size < 2_000 * 10 + 40_000  # pickle keeps some, however many passages there are
     assert peak < 400_000
 
 
@@ -242,14 +236,14 @@ def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_
     assert [*rejoin(corpus.passages)] == documents(path)
 
 
-def streamed(blocks: TokenBlocks) -> list[int]:
+def streamed(blocks: Sequence[TrainingExample]) -> list[int]:
     return [token for place in range(len(blocks)) for token in blocks[place].target]
 
 
 def test_the_tokens_of_the_blocks_are_the_text_with_an_end_between_documents() -> None:
     texts = [LONG, "Ann won.", f"{LONG} And so on."]
     words = train_tokenizer(texts, 400)
-    blocks = TokenBlocks(texts, words, 64)
+    blocks = token_blocks(texts, words, 64)
     stream = streamed(blocks)
     assert {len(blocks[place]) for place in range(len(blocks) - 1)} == {64}
     ends = [place for place, token in enumerate(stream) if token == EOS]
@@ -270,11 +264,11 @@ class StartsWithItsEnd:
 
 
 def test_a_token_that_begins_and_ends_texts_stands_once_between_two() -> None:
-    blocks = TokenBlocks(["ab", "c"], StartsWithItsEnd(), 8)
+    blocks = token_blocks(["ab", "c"], StartsWithItsEnd(), 8)
     assert streamed(blocks) == [2, 97, 98, 2, 99, 2]
 
 
 def test_a_last_block_of_one_token_is_left_out() -> None:
     words = StartsWithItsEnd()
-    assert [len(TokenBlocks(["abc", "d"], words, size)) for size in (3, 6, 7)] == [2, 1, 1]
-    assert len(TokenBlocks(["abc"], words, 4)) == 1
+    assert [len(token_blocks(["abc", "d"], words, size)) for size in (3, 6, 7)] == [2, 1, 1]
+    assert len(token_blocks(["abc"], words, 4)) == 1

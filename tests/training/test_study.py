@@ -17,7 +17,6 @@ from kcard.training.study import (
     make_study_queries,
     match_queries,
     read_study,
-    read_study_material,
     write_study,
 )
 from kcard.training.study_writer import assignments, check_item
@@ -99,13 +98,13 @@ def test_a_file_without_items_is_an_error(tmp_path: Path, content: str) -> None:
 
 def test_items_go_with_the_statement_that_they_are_about() -> None:
     """A short passage is one statement, a long one a statement a sentence."""
-    short = match_queries(ITEMS, [Source(TITAN), Source(RHEA)])
-    assert short.by_statement == {
+    short, _ = match_queries(ITEMS, [Source(TITAN), Source(RHEA)])
+    assert short == {
         TITAN: ["Who found Titan?", "What is the largest moon of Saturn?", "Huygens found Titan."]
     }
     long = f"{TITAN} {'It has a thick atmosphere of nitrogen and lakes of methane near both of its cold poles. ' * 4}"
     about_it = [replace(item, passages=(passage_digest(long),)) for item in ITEMS]
-    assert match_queries(about_it, [Source(long)]).by_statement == {
+    assert match_queries(about_it, [Source(long)])[0] == {
         "Christiaan Huygens discovered Titan in 1655 from his house in The Hague.": [
             "Who found Titan?",
             "Huygens found Titan.",
@@ -118,7 +117,7 @@ def test_what_is_learned_of_a_file_is_reported_and_recorded(tmp_path: Path) -> N
     path, events = tmp_path / "study.jsonl", list[Event]()
     write_study(path, ITEMS)
     path.write_text(path.read_text() + "broken\n" * 7)
-    study = make_study_queries(read_study_material(path, events.append), [Source(TITAN)], events.append)
+    study = make_study_queries(read_study(path, events.append), [Source(TITAN)], events.append)
     assert study.record["study_items"] == 3
     notes = [event.message for event in events if event.is_note]
     assert len(notes) == 7
@@ -134,7 +133,7 @@ def test_material_about_another_corpus_is_an_error(tmp_path: Path) -> None:
         UsageError, match=r"none of its 5 items is about a passage of the corpus: .* `kcard study`"
     ):
         make_study_queries(
-            read_study_material(tmp_path / "study.jsonl", ignore), [Source("Mimas is a small moon.")], ignore
+            read_study(tmp_path / "study.jsonl", ignore), [Source("Mimas is a small moon.")], ignore
         )
 
 

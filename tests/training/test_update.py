@@ -117,7 +117,7 @@ def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, metho
 
 def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
     shown = ReplayMix(NEW, OLD, 4, 0)
-    epochs = [[shown.items[row] for window in shown.windows(n, 7) for row in window] for n in range(20)]
+    epochs = [[shown.items[row] for row in shown.order(n)] for n in range(20)]
     assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
     assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
     assert {text for epoch in epochs for text in epoch} == {*OLD, *NEW}
@@ -126,7 +126,7 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="full", objective="clm", epochs=40)
     old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
-    onward = old.warm_start(joined.corpus.texts[: len(OLD)])
+    onward = old.weight_source(joined.corpus.texts[: len(OLD)])
     options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4, block=16)
 
     losses = {}
@@ -320,7 +320,7 @@ def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, ba
     other = replace(card.manifest, base=replace(card.manifest.base, sha256="0" * 64))
     old = replace(previous("towns"), card=Card(card.folder, other))
     with pytest.raises(ModelUnavailable, match=r"is an adapter for .* with sha256 000000000000"):
-        old.warm_start(OLD)
+        old.weight_source(OLD)
 
 
 def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:

@@ -21,22 +21,6 @@ from typing import Literal
 
 from kcard.errors import CorpusError
 
-__all__ = [
-    "FORMATS",
-    "TEMPLATE_FILE",
-    "Block",
-    "Document",
-    "Format",
-    "Kind",
-    "SkipReport",
-    "files_of",
-    "format_of",
-    "known_formats",
-    "plain_file",
-    "reading",
-]
-
-
 # Files compressed by gzip are decompressed into a temporary file.
 
 MOST = 2_000_000_000  # bytes

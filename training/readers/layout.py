@@ -12,8 +12,6 @@ from typing import Literal
 
 from kcard.training.readers.files import Block
 
-__all__ = ["UNDERLINE", "blocks"]
-
 PARAGRAPH = 500  # maximum lines, for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
@@ -41,30 +39,27 @@ class IndentedLine:
 
 def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) -> Iterator[Block]:
     """Yield the blocks of numbered lines. `literal`: the numbers of lines known to be code."""
-    yield from _Layout(literal).blocks(numbered)
+    layout = _Layout()
+    for paragraph in paragraphs_of(numbered):
+        if paragraph[0].number in literal:
+            yield from layout.leave(paragraph[0].indent, paragraph[0].number)
+            yield _code(paragraph)
+            continue
+        heading, rest = layout.heading(paragraph)
+        if heading is not None:
+            yield from layout.leave(-1, heading.line)
+            yield heading
+        if rest:
+            yield from layout.leave(rest[0].indent, rest[0].number)
+            yield from layout.body(rest)
 
 
 class _Layout:
     """Parser state: the characters that underline headings, in order, and the open terms, by indentation."""
 
-    def __init__(self, literal: Container[int]) -> None:
-        self._literal = literal
+    def __init__(self) -> None:
         self._underlines: list[str] = []
         self._terms: list[int] = []
-
-    def blocks(self, numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-        for paragraph in paragraphs_of(numbered):
-            if paragraph[0].number in self._literal:
-                yield from self.leave(paragraph[0].indent, paragraph[0].number)
-                yield _code(paragraph)
-                continue
-            heading, rest = self.heading(paragraph)
-            if heading is not None:
-                yield from self.leave(-1, heading.line)
-                yield heading
-            if rest:
-                yield from self.leave(rest[0].indent, rest[0].number)
-                yield from self.body(rest)
 
     def leave(self, indent: int, line: int) -> Iterator[Block]:
         """End the definitions whose terms have this indentation or a deeper one."""

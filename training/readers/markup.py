@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
     from markdown_it.token import Token
 
-__all__ = [
-    "is_title",
-    "markdown_blocks",
-    "plain",
-    "read_markdown",
-    "read_web",
-    "read_word",
-    "row_text",
-    "web_blocks",
-]
-
-
 PART = 200_000  # characters that are parsed at a time, from one heading to another
 MOST = 1_000_000  # maximum if there is no heading
 TAG = re.compile(

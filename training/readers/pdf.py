@@ -15,8 +15,6 @@ from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import SENTENCE_END
 
-__all__ = ["read"]
-
 EDGE = 2  # lines at the top and at the bottom of a page that may be its header and footer
 HYPHEN = re.compile(r"(?<=\w)[-\u00ad]$")
 DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word

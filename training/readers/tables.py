@@ -14,25 +14,6 @@ from kcard.io import parse
 from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import LONGEST, lines
 
-__all__ = [
-    "NAMES",
-    "PREFIX",
-    "Row",
-    "Template",
-    "cells",
-    "count_broken",
-    "heading",
-    "is_saved",
-    "read_delimited",
-    "read_huggingface",
-    "read_jsonl",
-    "read_parquet",
-    "read_saved",
-    "repository",
-    "texts",
-]
-
-
 # The text column of a table: the one that the user names, else one chosen by name or content.
 
 Row = Mapping[str, Any]

@@ -13,20 +13,6 @@ from kcard.errors import CorpusError
 from kcard.training.readers import layout
 from kcard.training.readers.files import Block, Document, reading
 
-__all__ = [
-    "LONGEST",
-    "SENTENCE_END",
-    "info_blocks",
-    "lines",
-    "plain_blocks",
-    "read_info",
-    "read_man",
-    "read_plain",
-    "read_rst",
-    "rst_blocks",
-]
-
-
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18
@@ -109,12 +95,8 @@ FEW = 0.1
 
 
 def read_plain(document: Document) -> Iterator[Block]:
-    return plain_blocks(lines(document.path))
-
-
-def plain_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
     """Yield each line if the first ones look like a list of statements; otherwise the blocks of the layout."""
-    numbered = iter(numbered)
+    numbered = lines(document.path)
     head = list(islice(numbered, LOOKED_AT))
     if head and HELP.match(head[0][1]):
         literal: set[int] = set()
@@ -195,11 +177,7 @@ LITERAL = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*\s][^*]*)\*\*|(?<!\w)
 
 
 def read_rst(document: Document) -> Iterator[Block]:
-    return rst_blocks(lines(document.path))
-
-
-def rst_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    rows = list(numbered)
+    rows = list(lines(document.path))
     yield from layout.blocks(plain_lines(rows), literal_lines(rows))
 
 
@@ -272,10 +250,7 @@ def read_info(document: Document) -> Iterator[Block]:
         if not isinstance(error.__context__, UnicodeDecodeError):
             raise
         encoding = "latin-1"
-    yield from info_blocks(lines(document.path, nul=True, encoding=encoding), document)
-
-
-def info_blocks(numbered: Iterable[tuple[int, str]], document: Document) -> Iterator[Block]:
+    numbered = lines(document.path, nul=True, encoding=encoding)
     yield from layout.blocks(node_lines(numbered, document))
 
 

@@ -16,18 +16,6 @@ from kcard.training.readers import tables
 from kcard.training.readers.files import TEMPLATE_FILE, Block, Document
 from kcard.training.readers.text import lines
 
-__all__ = [
-    "ALIASES",
-    "PROPERTIES",
-    "TEMPLATES",
-    "Triple",
-    "label_of",
-    "read",
-    "to_sentence",
-    "triples",
-]
-
-
 # Common relations: a template for each, aliases, and Wikidata's property numbers.
 
 _TABLES = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))

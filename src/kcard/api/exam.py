@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import Checker
 
-__all__ = ["Sort", "audit", "audit_many", "browse", "exam"]
-
 
 @documented
 def exam(

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from kcard.interfaces import LLM, Checker
     from kcard.training.study_writer import StudyTotals
 
-__all__ = ["study"]
-
 REPLIES = ".replies.jsonl"  # behind the name of the file
 TEMPERATURE = 0.1
 BYTES_A_TOKEN = 4  # of UTF-8, for prose in most scripts

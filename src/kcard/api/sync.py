@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.records import Mean
     from kcard.evaluation.retention import Retention, SyncRecord
     from kcard.training.next_version import NextVersion, Way
-    from kcard.training.options import TrainOptions
-    from kcard.training.update import Changes, Previous
-
-__all__ = ["SyncForecast", "SyncResult", "sync", "watch"]
+    from kcard.training.update import Changes
 
 
 @dataclass(frozen=True)
@@ -105,20 +102,34 @@ def sync(
     updated; CorpusError for a folder that is missing or empty; CardError if the card changes meanwhile; and what
     training raises.
     """
+    from kcard.text import words
+    from kcard.training.corpus import read_corpus
     from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
-    from kcard.training.output import check_output
+    from kcard.training.output import check_output, recover_output
+    from kcard.training.update import compare, previous
 
     start = time.monotonic()
 
-    # What has changed since the card's last version.
-    before = last_version(card)
+    # The card's last version, which needs the text of its passages.
+    if isinstance(card, str) and Path(card).name == card:
+        recover_output(settings().drafts / card)
+    before = previous(card)
     name = before.card.name
+    if before.card.manifest.evidence == "hashes":
+        raise UsageError(
+            f"{name} carries only hashes of its passages, which can't be compared with a folder: train it with "
+            "evidence passages"
+        )
     options = before.arguments(
         TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
     )
     check(options)
-    changes = changes_since(before, Path(folder), options, allow_removal)
+
+    # What has changed since.
+    whole = before.card.manifest.has_model and options.objective == "clm"
+    corpus = read_corpus(Path(folder), options.field, whole=whole, readers=None)
+    changes = compare(before.passages, corpus, allow_removal=allow_removal)
     gone, refused = len(changes.removed), ""
     if not allow_removal and 2 * gone > changes.before:
         refused = (
@@ -131,7 +142,14 @@ def sync(
     # How the next version will be made; a dry run ends here.
     next_version = NextVersion.of(before, changes, options, on_event)
     if dry_run:
-        return SyncResult(name, changes, refused, foreseen=forecast(next_version, retrain))
+        from kcard.evaluation.retention import read_sync
+
+        way, why = next_version.forecast(scratch=retrain)
+        # Training from scratch takes as long as the last version did, if that was trained from scratch too.
+        last, manifest = read_sync(before.card.folder), before.card.manifest
+        was_trained = manifest.updates is None if last is None else last.way == "trained"
+        seconds = manifest.training.seconds if was_trained and way == "trained" else None
+        return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.unread:
@@ -144,7 +162,20 @@ def sync(
     if output.is_relative_to(settings().home / "hub"):
         output = settings().drafts / name
     check_output(output, name)
-    report_stale(next_version, exam)
+    from kcard.evaluation.records import EXAM
+
+    # What the update makes stale: words of the description, and the exam unless it is taken again.
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    if left := sorted(set(words(before.card.manifest.description)) & (forgotten - remaining)):
+        on_event(note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    if not exam and (before.card.folder / EXAM).is_file():
+        on_event(
+            note(
+                "the exam of the last version does not apply to the next one: take it again "
+                f"(kcard exam {name})"
+            )
+        )
     record = write_next_version(next_version, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
@@ -167,68 +198,6 @@ def sync(
             )
         )
     return SyncResult(name, changes, "", output, record, version.reference)
-
-
-def last_version(card: str | Path) -> "Previous":
-    """Return the card's last version. Raises UsageError if it has only hashes of its passages."""
-    from kcard.training.output import recover_output
-    from kcard.training.update import previous
-
-    if isinstance(card, str) and Path(card).name == card:
-        recover_output(settings().drafts / card)
-    before = previous(card)
-    if before.card.manifest.evidence == "hashes":
-        raise UsageError(
-            f"{before.card.name} carries only hashes of its passages, which can't be compared with a folder: train it "
-            "with evidence passages"
-        )
-    return before
-
-
-def changes_since(
-    before: "Previous", folder: Path, options: "TrainOptions", allow_removal: bool
-) -> "Changes":
-    """Compare the folder with the passages of the card's last version."""
-    from kcard.training.corpus import read_corpus
-    from kcard.training.update import compare
-
-    whole = before.card.manifest.has_model and options.objective == "clm"
-    corpus = read_corpus(folder, options.field, whole=whole, readers=None)
-    return compare(before.passages, corpus, allow_removal=allow_removal)
-
-
-def forecast(next_version: "NextVersion", scratch: bool) -> SyncForecast:
-    """Return how the next version would be made, and the time if that is known from the last one."""
-    from kcard.evaluation.retention import read_sync
-
-    card = next_version.before.card
-    way, why = next_version.forecast(scratch=scratch)
-    last = read_sync(card.folder)
-    # Training from scratch takes as long as the last version did, if that was trained from scratch too.
-    was_trained = card.manifest.updates is None if last is None else last.way == "trained"
-    seconds = card.manifest.training.seconds if was_trained and way == "trained" else None
-    return SyncForecast(way, why, seconds)
-
-
-def report_stale(next_version: "NextVersion", exam: bool) -> None:
-    """Report what the update makes stale: words of the description, and the exam unless it is taken again."""
-    from kcard.evaluation.records import EXAM
-    from kcard.text import words
-
-    changes, manifest = next_version.changes, next_version.manifest
-    forgotten = {word for source in changes.forgotten for word in words(source.text)}
-    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(manifest.description)) & (forgotten - remaining)):
-        next_version.report(
-            note(f"the description still says {', '.join(left)}, which only removed passages did")
-        )
-    if not exam and (next_version.before.card.folder / EXAM).is_file():
-        next_version.report(
-            note(
-                "the exam of the last version does not apply to the next one: take it again "
-                f"(kcard exam {manifest.name})"
-            )
-        )
 
 
 def write_next_version(

@@ -15,9 +15,6 @@ from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.training.memory import TrainingEstimate
-
-__all__ = ["ONE_CARD", "estimate_training", "train", "train_many"]
 
 ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # options that belong to one card
 # Of a table, besides corpus.
@@ -120,22 +117,6 @@ def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_eve
     result, answers = exam_answers.exam(Scorer(judge, target.own_evidence, independent, on_event), name)
     target.keep(result, answers)
     return type(card).open(card.folder)
-
-
-def estimate_training(
-    corpus: str | Path | None = None,
-    options: TrainOptions | None = None,
-    *,
-    on_event: OnEvent = ignore,
-    **changes: Any,
-) -> "TrainingEstimate":
-    """Estimate the memory and time that `train` would take with the same arguments, without the exam.
-
-    `kcard train --estimate` does the same. Raises what train does, and UsageError for a card without a model.
-    """
-    from kcard.training.train import estimate
-
-    return estimate(corpus, options, report=on_event, **changes)
 
 
 def _device(card: "Card", options: TrainOptions) -> str:

@@ -23,24 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-__all__ = [
-    "DocIds",
-    "NoisedQuestions",
-    "QuestionFeatures",
-    "QuestionWords",
-    "Retriever",
-    "TargetSequence",
-    "docid_loss",
-    "embed_questions",
-    "epochs",
-    "ids_of",
-    "queries_per_passage",
-    "questions_to_embed",
-    "steps_needed",
-    "zero_embeddings",
-]
-
-
 # Document ids: a dedicated token per passage, which a card generates before it recites the passage.
 #
 # The card first decides which passage is meant, in one softmax over all of them, and then recites that one. Without

@@ -42,27 +42,12 @@ from kcard.offline.trainee import (
     whole_model,
 )
 from kcard.training.epochs import IGNORED, TrainingExample, bucketed, collate
-from kcard.training.loop import Job, Optimizer, Preparation, cosine
+from kcard.training.loop import Job, Preparation, cosine
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
-
-__all__ = [
-    "DistillationTarget",
-    "Drill",
-    "Epoch",
-    "Recite",
-    "Replay",
-    "Revision",
-    "StepParts",
-    "hardest_examples",
-    "incremental_update",
-    "obstacle",
-    "surprise",
-]
-
 
 # Revision: the texts that were added, removed and kept between two versions of a corpus.
 
@@ -211,7 +196,6 @@ QUESTIONS_EACH = 4  # such questions per removed text and epoch
 
 # (text to answer with, text to ask about, rng) -> example
 Recite = Callable[[int, int, Random], TrainingExample]
-Drill = Callable[[int, int, Random], TrainingExample]
 # A step's target sequences and its docid drills, which are much shorter: each is a batch of its own.
 StepParts = tuple[list[TrainingExample], list[TrainingExample]]
 Epoch = Callable[[int], list[StepParts]]
@@ -271,7 +255,7 @@ class Replay:
         nearest: list[list[int]] = cosines.topk(min(NEAREST, count)).indices.tolist()
         return nearest
 
-    def by_vectors(self, recital: TargetSequence, docids: DocIds) -> tuple[Recite, Drill | None]:
+    def by_vectors(self, recital: TargetSequence, docids: DocIds) -> tuple[Recite, Recite | None]:
         """Make examples as docids.epochs does (encoder-prefix). `recital`: of all texts of the revision."""
         recipe, spans = self.recipe, self.spans()
 
@@ -316,7 +300,7 @@ class Replay:
         self,
         near: Sequence[Sequence[int]],
         recite: Recite,
-        drill: Drill | None,
+        drill: Recite | None,
         weakest: Callable[[int, int], Sequence[int]],
     ) -> Epoch:
         """Return a function from an epoch's number to its steps.
@@ -449,13 +433,11 @@ def _adapt_job(job: Job, recipe: Recipe, seed: int) -> Job:
             if part:
                 yield from job.losses(part)
 
-    optimizers: Sequence[Optimizer] = job.optimizers
+    optimizers = job.optimizers
     if recipe.rank is None:
         weights = [weight for module in job.modules.values() for weight in module.parameters()]
         rate = RATE * recipe.adam_rate
-        adam = torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)
-        adam.param_groups[0]["initial_lr"] = rate
-        optimizers = [adam]
+        optimizers = [torch.optim.AdamW(weights, lr=rate, betas=BETAS, weight_decay=DECAY, fused=True)]
     return replace(job, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed)
 
 

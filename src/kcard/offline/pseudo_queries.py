@@ -17,29 +17,6 @@ from random import Random
 from kcard.text import words
 from kcard.types import derive_seed
 
-__all__ = [
-    "ASKING",
-    "FRAMES",
-    "OPENERS",
-    "PREFIXES",
-    "GapQuestion",
-    "PseudoQueries",
-    "Rarity",
-    "around",
-    "bare",
-    "english",
-    "entities",
-    "fillers",
-    "frame",
-    "gaps",
-    "held_out",
-    "held_out_wording",
-    "is_held_out",
-    "trained_wording",
-    "wordings",
-]
-
-
 # Entities of a passage, which questions may ask about, and their rarity in the corpus.
 
 _WORD = r"[^\W_][\w.\-]*(?:['’](?!s\b)\w+)*"

@@ -3,9 +3,6 @@
 import re
 from typing import Literal
 
-__all__ = ["SENTENCES", "Form", "asks_for_words", "fits", "form_of"]
-
-
 Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
 
 SENTENCES: tuple[Form, ...] = ("how", "why", "list")  # answered with sentences

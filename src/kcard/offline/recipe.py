@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-__all__ = [
-    "BOS",
-    "EOS",
-    "HALF",
-    "PAD",
-    "SPECIAL",
-    "Recipe",
-    "Style",
-    "choose_style",
-    "tokenizer_of",
-    "train_tokenizer",
-]
-
-
 # The embedded card's tokenizer: byte-level BPE trained on the corpus, so that it can encode any text.
 
 PAD, BOS, EOS = 0, 1, 2

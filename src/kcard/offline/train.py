@@ -22,11 +22,12 @@ from kcard.offline.trainee import Trainee, adapted_model, base_tokenizer, states
 from kcard.training.epochs import (
     IGNORED,
     BatchEpochs,
-    TokenBlocks,
+    ReplayMix,
     TrainingExample,
     collate,
     in_batches,
     packed_epochs,
+    token_blocks,
 )
 from kcard.training.loop import Job, Preparation, Run, cosine
 from kcard.training.memory import (
@@ -42,8 +43,6 @@ from kcard.training.progress import Note, Report, silent
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = ["INSTANT", "TrainingPlan", "plan", "preparation"]
 
 # Up to this many steps take no longer than estimating their time, which is done only if less than MINUTES are given.
 INSTANT = 120
@@ -98,8 +97,8 @@ def plan(
         if documents is None:
             return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
-        blocks = TokenBlocks(documents, tokenizer, recipe.positions)
-        return in_batches(packed_epochs(blocks, None, recipe.seed), size)
+        blocks = token_blocks(documents, tokenizer, recipe.positions)
+        return in_batches(packed_epochs(ReplayMix(blocks, (), size, recipe.seed)), size)
 
     def make_trainee() -> Trainee:
         if recipe.rank is not None:

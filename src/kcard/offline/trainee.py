@@ -7,13 +7,14 @@ other. Frozen embeddings limited fine-tuning most, so they are trained too (docs
 
 import json
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kcard.batching import batched
 from kcard.cards.card import PROJECTION, Card
@@ -33,36 +34,14 @@ if TYPE_CHECKING:
 
     from kcard.offline.docids import NoisedQuestions
 
-__all__ = [
-    "TARGETS",
-    "AdaptedModel",
-    "DocidRows",
-    "Trainee",
-    "WholeModel",
-    "adapted_model",
-    "base_tokenizer",
-    "docids_of",
-    "inherit",
-    "initialize_adapter",
-    "initialize_docids",
-    "mismatch",
-    "optimizers",
-    "outdated",
-    "prune_and_extend_tokenizer",
-    "quiet_peft",
-    "split_weights",
-    "states",
-    "untrained",
-    "whole_model",
-]
-
-
 # The next version of an embedded card inherits the last one's weights, though tokenizer and docids differ.
 #
 # Shared tokens keep their embeddings, and so do docids of shared passages. Every other token starts from a fresh
 # initialisation; in an incremental update, every other docid starts as the mean of its nearest ones.
 
-DocidRows: TypeAlias = Sequence[tuple[int, int]]
+DocidRows: TypeAlias = Sequence[
+    tuple[int, int]
+]  # passages that both have: (number now, number in the last version)
 
 TABLE = "model.decoder.embed_tokens.weight"
 TIED = "lm_head.weight"
@@ -76,45 +55,9 @@ def outdated(folder: Path) -> str:
     return ""
 
 
-def mismatch(model: "OPTForCausalLM", projection: "Linear | None", folder: Path) -> str:
-    """Return why the model can't inherit the weights of the card in `folder`; empty if it can. Tokens may differ."""
-    if _weight_shapes(_named_weights(model, projection)) == _weight_shapes(_read_weights(folder)):
-        return ""
-    return outdated(folder) or "the card's model has another shape"
-
-
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
     """Return the number of docids of the card in `folder`, given its tokenizer."""
     return len(_read_weights(folder)[TABLE]) - len(tokenizer)
-
-
-def inherit(
-    model: "OPTForCausalLM",
-    projection: "Linear | None",
-    tokenizer: "PreTrainedTokenizerFast",
-    folder: Path,
-    docids: DocidRows | None = None,
-) -> None:
-    """Copy the weights of the card in `folder`, which must have the same shape, into the model.
-
-    docids  passages that both have, as (number now, number in that card); None: the first ones of both
-    """
-    import torch
-    from transformers import AutoTokenizer
-
-    was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    old, now = was.get_vocab(), tokenizer.get_vocab()
-    weights, modules = _read_weights(folder), _named_weights(model, projection)
-    before, table = weights[TABLE], modules[TABLE]
-    shared = [(now[token], row) for token, row in old.items() if token in now]
-    if docids is None:
-        docids = [(at, at) for at in range(min(len(before) - len(was), len(table) - len(tokenizer)))]
-    with torch.no_grad():
-        for name, weight in modules.items():
-            if name not in {TABLE, TIED}:
-                weight.copy_(weights[name])
-        table[[row for row, _ in shared]] = before[[row for _, row in shared]]
-        table[[len(tokenizer) + at for at, _ in docids]] = before[[len(was) + at for _, at in docids]]
 
 
 def initialize_docids(
@@ -149,13 +92,6 @@ def _read_weights(folder: Path) -> dict[str, Any]:
     if (folder / PROJECTION).is_file():
         tensors |= {f"projection.{name}": tensor for name, tensor in load_file(folder / PROJECTION).items()}
     return tensors
-
-
-def _named_weights(model: "OPTForCausalLM", projection: "Linear | None") -> dict[str, Any]:
-    parameters: dict[str, Any] = dict(model.named_parameters())
-    return parameters | (
-        {} if projection is None else {f"projection.{n}": w for n, w in projection.named_parameters()}
-    )
 
 
 def _weight_shapes(tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -242,54 +178,61 @@ def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[M
 # An embedded card before its first step: a whole model from scratch, and its optimizers.
 
 
-class Trainee(Protocol):
-    """A model in training: `model` reads tokens or embeddings, `projection` makes prefixes (encoder-prefix)."""
-
-    @property
-    def model(self) -> "OPTForCausalLM": ...
-    @property
-    def projection(self) -> "Linear | None": ...
-    @property
-    def optimizers(self) -> Sequence[Any]: ...
-    @property
-    def kind(self) -> str:
-        """Kind of the card: full or lora."""
-        ...
-
-    @property
-    def base(self) -> Base:
-        """The card's base model."""
-        ...
-
-    def mismatch(self, folder: Path) -> str:
-        """Return why it can't continue from the card in `folder`; empty if it can."""
-        ...
-
-    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
-        """Copy these weights. `docids`: see kcard.offline.trainee.inherit."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write the model's files and the tokenizer."""
-        ...
-
-
 @dataclass(frozen=True)
-class WholeModel:
-    """A model with all its own weights."""
+class Trainee(ABC):
+    """A model in training: `model` reads tokens or embeddings, `projection` makes prefixes (encoder-prefix).
+
+    kind  of the card: full or lora; `base`: its base model
+    """
 
     model: "OPTForCausalLM"
-    projection: "Linear | None"
-    optimizers: Sequence[Any]
     tokenizer: "PreTrainedTokenizerFast"
+    optimizers: Sequence[Any]
+    projection: "Linear | None" = None
     kind: str = "full"
     base: Base = Base()  # noqa: RUF009 (frozen)
 
+    @abstractmethod
     def mismatch(self, folder: Path) -> str:
-        return mismatch(self.model, self.projection, folder)
+        """Return why it can't continue from the card in `folder`; empty if it can. Tokens may differ."""
+
+    @abstractmethod
+    def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
+        """Copy the weights of the card in `folder`, which must have the same shape, and the embeddings of tokens that
+        both have. `docids`: which of them to copy; None: the first ones of both."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the model's files and the tokenizer."""
+
+
+@dataclass(frozen=True)
+class WholeModel(Trainee):
+    """A model with all its own weights."""
+
+    def mismatch(self, folder: Path) -> str:
+        if _weight_shapes(self._weights()) == _weight_shapes(_read_weights(folder)):
+            return ""
+        return outdated(folder) or "the card's model has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
-        inherit(self.model, self.projection, self.tokenizer, folder, docids)
+        import torch
+        from transformers import AutoTokenizer
+
+        was: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        old, now = was.get_vocab(), self.tokenizer.get_vocab()
+        weights, modules = _read_weights(folder), self._weights()
+        before, table = weights[TABLE], modules[TABLE]
+        shared = [(now[token], row) for token, row in old.items() if token in now]
+        first, first_before = len(self.tokenizer), len(was)
+        if docids is None:
+            docids = [(at, at) for at in range(min(len(before) - first_before, len(table) - first))]
+        with torch.no_grad():
+            for name, weight in modules.items():
+                if name not in {TABLE, TIED}:
+                    weight.copy_(weights[name])
+            table[[row for row, _ in shared]] = before[[row for _, row in shared]]
+            table[[first + at for at, _ in docids]] = before[[first_before + at for _, at in docids]]
 
     def save(self, folder: Path) -> None:
         from safetensors.torch import save_file
@@ -300,7 +243,13 @@ class WholeModel:
         if self.projection is not None:
             named = self.projection.named_parameters()
             tensors = {name: weight.detach().contiguous() for name, weight in named}
-            save_file(tensors, folder / "projection.safetensors")
+            save_file(tensors, folder / PROJECTION)
+
+    def _weights(self) -> dict[str, Any]:
+        """Return the weights of model and projection by name."""
+        projection = {} if self.projection is None else dict(self.projection.named_parameters())
+        named: dict[str, Any] = dict(self.model.named_parameters())
+        return named | {f"projection.{name}": weight for name, weight in projection.items()}
 
 
 def whole_model(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recipe) -> WholeModel:
@@ -319,7 +268,7 @@ def whole_model(tokenizer: "PreTrainedTokenizerFast", docids: int, recipe: Recip
             projection = Linear(DIMENSIONS + SIZE, recipe.vectors * recipe.width)
     modules: list[Any] = [model] if projection is None else [model, projection]
     named = [pair for module in modules for pair in module.named_parameters()]
-    return WholeModel(model, projection, optimizers(*split_weights(named), recipe), tokenizer)
+    return WholeModel(model, tokenizer, optimizers(*split_weights(named), recipe), projection)
 
 
 def split_weights(named: "Iterable[tuple[str, Tensor]]") -> "tuple[list[Tensor], list[Tensor]]":
@@ -337,16 +286,11 @@ def optimizers(matrices: "Sequence[Tensor]", rest: "Sequence[Tensor]", recipe: R
 
     from kcard.training.optimizers import Muon
 
-    optimizers_of_model: list[Any] = [
-        Muon(matrices, lr=recipe.muon_rate, momentum=0.95, weight_decay=recipe.decay, steps=4),
-        torch.optim.AdamW(
-            rest, lr=recipe.adam_rate, betas=(0.9, 0.98), weight_decay=recipe.decay, fused=True
-        ),
+    rate, decay = recipe.adam_rate, recipe.decay
+    return [
+        Muon(matrices, lr=recipe.muon_rate, momentum=0.95, weight_decay=decay, steps=4),
+        torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.98), weight_decay=decay, fused=True),
     ]
-    for optimizer in optimizers_of_model:
-        for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]
-    return optimizers_of_model
 
 
 def states(
@@ -394,26 +338,19 @@ ROWS = "trainable_tokens_delta"
 
 
 @dataclass(frozen=True)
-class AdaptedModel:
+class AdaptedModel(Trainee):
     """The base with a new adapter. `peft` wraps `model`, which contains the adapter's modules."""
 
-    model: "OPTForCausalLM"
-    peft: Any
-    optimizers: Sequence[Any]
-    tokenizer: "PreTrainedTokenizerFast"
-    base: Base
-    projection: None = None
+    peft: Any = None
     kind: str = "lora"
 
     def mismatch(self, folder: Path) -> str:
-        """Return "" if the card in `folder` has an adapter of this rank on this base; its tokens may differ."""
         if Card.open(folder).manifest.base != self.base:
             return "the card's adapter is for another version of the base"
         same = _shapes(self._tensors()) == _shapes(_read_adapter(folder))
         return "" if same else "the card's adapter has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
-        """Copy the LoRA matrices, and the embeddings of tokens that both have."""
         import torch
         from peft import LoraConfig
 
@@ -487,8 +424,10 @@ def adapted_model(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", re
         wrapped = get_peft_model(model, config)
         initialize_adapter(wrapped)
     trained = [(name, weight) for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    optimizers_of_adapter = optimizers(*split_weights(trained), recipe)
-    return AdaptedModel(model, wrapped, optimizers_of_adapter, tokenizer, Base(BASE, None, base_digest(BASE)))
+    base = Base(BASE, None, base_digest(BASE))
+    return AdaptedModel(
+        model, tokenizer, optimizers(*split_weights(trained), recipe), base=base, peft=wrapped
+    )
 
 
 def initialize_adapter(wrapped: Any) -> "list[Tensor]":

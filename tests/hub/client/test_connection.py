@@ -131,11 +131,6 @@ def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Share
     assert shared.start(["kcard", "whoami", "--hub", shared.url]) == "dan\n"
 
 
-def test_no_command_prints_a_token(shared: Shared) -> None:
-    output = shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url} 2>&1"])
-    assert shared.tokens["dan"] not in output
-
-
 # Answers that attack the client: without end, compressed, leading elsewhere, malformed, or for the terminal.
 
 TOKEN = "kc_secret-of-the-user"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, HfApi
 
 import kcard
 from kcard.api.hub import credentials, login
@@ -192,19 +192,6 @@ def test_the_same_checks_come_first_as_for_the_local_hub(shared: Shared, bob: Hf
     with pytest.raises(HubError, match="exam"):
         kcard.publish(card, hub=shared.url, min_recall=0.5)
     assert not bob.repo_exists("bob/leaking")
-
-
-def test_a_private_repository_is_seen_by_nobody_else(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
-    kcard.publish(rivers(tmp_path / "card"), hub=shared.url, repository="bob/secret", private=True)
-    assert bob.model_info("bob/secret").private
-    assert not shared.api("dan").repo_exists("bob/secret")
-
-
-@pytest.mark.usefixtures("bob")
-def test_the_users_switches_of_the_client_are_as_before(shared: Shared, tmp_path: Path) -> None:
-    before = constants.HF_HUB_DISABLE_XET
-    publish(shared, rivers(tmp_path / "card").folder, "bob/switches")
-    assert before == constants.HF_HUB_DISABLE_XET
 
 
 def test_the_command_publishes_and_says_where(shared: Shared, tmp_path: Path) -> None:

@@ -219,11 +219,6 @@ def test_api_knows_no_sessions(shared: Shared, browser: Browser, method: str, pa
     assert shared.hub.repositories.get("model", "bob/secret").private
 
 
-def test_api_lists_nothing_private_to_a_session(browser: Browser) -> None:
-    browser.log_in("bob:admin")
-    assert "bob/secret" not in browser.http.get("/api/models").text
-
-
 NEXT = [
     ("/bob/secret?tab=1", "/bob/secret?tab=1"),
     ("//evil.example", "/"),

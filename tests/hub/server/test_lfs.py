@@ -98,15 +98,6 @@ def test_what_the_account_sent_need_not_be_sent_again(shared: Shared) -> None:
     assert bob.post("/bob/adapter.git/info/lfs/objects/verify", json=verify).status_code == 200
 
 
-def test_to_know_a_sha256_is_no_right_to_the_file(shared: Shared) -> None:
-    content, bob, dan = fresh(), shared.http("bob"), shared.http("dan")
-    httpx.put(href(bob, "bob/secret", content), content=content)
-    assert "actions" in one(dan, "dan/own", content)
-    verify = {"oid": digest(content), "size": len(content)}
-    assert dan.post("/dan/own.git/info/lfs/objects/verify", json=verify).status_code == 404
-    assert shared.hub.uploads.find_usable_size(shared.identity("dan"), digest(content)) is None
-
-
 @pytest.mark.parametrize("kind", ["whole", "in parts"])
 def test_other_bytes_than_announced_are_refused(shared: Shared, small: str, kind: str) -> None:
     content, bob = fresh(PART + 10), shared.http("bob")

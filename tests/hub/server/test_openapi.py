@@ -90,10 +90,5 @@ def _ask(shared: Shared, case: Case[Any], data: st.DataObject, wrong: list[str])
 
 
 @pytest.mark.slow
-def test_no_request_ends_in_an_error_of_the_server(shared: Shared) -> None:
-    assert explore(shared, examples=6) == []
-
-
-@pytest.mark.slow
 def test_no_request_of_many_ends_in_an_error_of_the_server(shared: Shared) -> None:
     assert explore(shared, examples=60, seed=0) == []

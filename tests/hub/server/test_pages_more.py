@@ -258,27 +258,12 @@ def test_an_error_is_a_page_for_browsers_and_json_for_programs(shared: Shared, p
     )
 
 
-def test_the_icon_is_an_svg(shared: Shared) -> None:
-    assert shared.http().get("/favicon.svg").headers["content-type"] == "image/svg+xml"
-
-
 def test_a_text_of_any_length_makes_no_large_page(shared: Shared, tmp_path: Path) -> None:
     shared.create("dan/wordy")
     publish(shared, tmp_path / "wordy", "dan/wordy", "Wordy \uffff" + "x " * 990, "wordy", licence="w" * 200)
     for path in ("/dan/wordy", "/?q=wordy", "/compare?a=dan/wordy&b=dan/wordy"):
         assert len(get(shared, path).encode()) < 150_000
     assert ET.fromstring(shared.http().get("/feed.atom").text).find(f"{ATOM}entry") is not None
-
-
-@pytest.mark.parametrize("path", ["/?tag=a%00b", "/compare?a=a%00/b&b=a/b", "/?factuality=x"])
-def test_what_no_database_can_store_is_refused(shared: Shared, path: str) -> None:
-    get(shared, path, status=400)
-
-
-def test_a_search_with_odd_characters_finds_nothing_and_breaks_nothing(shared: Shared) -> None:
-    get(shared, "/?q=%00", status=400)
-    for text in ("%27%22%3B--", "*", "a%3A*%20%26", "NEAR(", "%F0%9F%8C%99", "%EF%BC%A1"):
-        get(shared, f"/?q={text}")
 
 
 def test_an_unexpected_error_is_a_page_that_names_the_request(

@@ -128,12 +128,6 @@ def test_a_repository_that_is_larger_than_a_page_has_a_page_of_its_own(
     assert [[item["id"] for item in page.json()] for page in listing] == [[name] for name in wide[::-1]]
 
 
-def test_the_real_client_gets_all_pages(shared: Shared, wide: list[str]) -> None:
-    models = list(shared.api().list_models(author="lab", search="wide", full=True))
-    assert [model.id for model in models] == wide[::-1]
-    assert all(len(model.siblings or ()) == 2001 for model in models)
-
-
 @pytest.mark.parametrize("blobs", [False, True])
 def test_a_description_of_many_long_paths_ends_at_a_size_and_clients_get_the_files_from_the_tree(
     shared: Shared, tmp_path: Path, blobs: bool, monkeypatch: pytest.MonkeyPatch

@@ -11,8 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from tests.hub.shared_hub import Shared
-
 __all__ = ["PHONE", "launched", "opened", "require_accessible", "tab_to"]
 
 PROGRAM = os.environ.get("KCARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -41,14 +39,14 @@ def launched() -> Iterator["Browser"]:
 @contextmanager
 def opened(
     browser: "Browser",
-    shared: "Shared",
+    site: str,
     path: str = "/",
     *,
     narrow: bool = False,
     scripts: bool = True,
     permissions: tuple[str, ...] = (),
 ) -> Iterator["Page"]:
-    """A page with cookies of its own, which requests no other host and whose console has no errors."""
+    """A page with cookies of its own, which requests nothing from elsewhere and whose console has no errors."""
     width, height = PHONE if narrow else WIDE
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -60,11 +58,9 @@ def opened(
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request", lambda request: None if request.url.startswith(shared.url) else wrong.append(request.url)
-    )
+    page.on("request", lambda request: None if request.url.startswith(site) else wrong.append(request.url))
     try:
-        page.goto(shared.url + path)
+        page.goto(site + path)
         yield page
         # The browser reports answers that are no success.
         assert [text for text in wrong if "Failed to load resource" not in text] == []

@@ -229,8 +229,11 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
         ("<html>", r"sent an answer that can't be read .* is it vLLM\?"),
         ("{}", r"can't be read"),
         ("[]", r"can't be read"),
-        ('{"choices": [{"index": 0}]}', r"can't be read"),
-        ('{"choices": [{"token_ids": ["x"]}]}', r"can't be read"),
+        ('{"choices": [{"index": 0}]}', r"sent no logprobs that can be read: is it vLLM 0\.10 or later\?"),
+        (
+            '{"choices": [{"token_ids": ["x"]}]}',
+            r"sent no logprobs that can be read: is it vLLM 0\.10 or later\?",
+        ),
     ],
 )
 def test_a_failing_server_is_a_clear_error_and_later_served_again(

@@ -68,7 +68,7 @@ def opened(
         context.close()
 
 
-def require_accessible(page: "Page") -> None:
+def require_accessible(page: "Page", largest: int = LARGEST) -> None:
     """No violation in light and dark; neither wider than the screen nor large."""
     from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
@@ -80,7 +80,7 @@ def require_accessible(page: "Page") -> None:
         results = Axe().run(page, options=options)
         assert results.response["violations"] == [], f"{page.url}: {results.generate_report()}"
     assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth"), page.url
-    assert len(page.content().encode()) < LARGEST, page.url
+    assert len(page.content().encode()) < largest, page.url
 
 
 def tab_to(page: "Page", name: str) -> None:

@@ -2,12 +2,13 @@
 
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import tarfile
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 
 from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.hub import trees
+from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from tests.hub.stand import seal_card
 
@@ -251,6 +253,7 @@ def test_a_manifest_in_a_backup_passes_what_a_published_one_must(
         "does not match its manifest": "UPDATE versions SET manifest = replace(manifest, 'Tumours', 'Hearts')",
         "manifest format": "UPDATE versions SET manifest = replace(manifest, '\"format\": 1', '\"format\": 9')",
         "not listed": "UPDATE holdings SET sha256 = '" + "0" * 64 + f"' WHERE sha256 = '{config}'",
+        "unlisted files": f"UPDATE commits SET tree = packed(replace(unpacked(tree), '{config}', '{'0' * 64}'))",
         "commit .*Expecting value": "UPDATE commits SET tree = packed('no JSON')",
         "commit .*incorrect header check": "UPDATE commits SET tree = CAST('not compressed' AS BLOB)",
         "commit .*a commit before it is missing": "UPDATE commits SET delta = 1",
@@ -336,3 +339,46 @@ def test_a_disk_that_refuses_leaves_everything_as_it_was(
     assert seen(hub) == before
     assert hub.gc() == []
     assert empty(other)
+
+
+# Who may read the files of a hub on its disk: its owner, whatever the umask says.
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    if sys.platform == "win32":
+        pytest.skip("Windows has no such modes")
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_new_hub_is_for_its_owner_only(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    hub = Hub(home)
+    with hub.database.write():  # the files beside it exist while it is in use
+        modes = {path.name: mode(path) for path in (home / "hub").glob("hub.db*")}
+    assert modes.keys() >= {"hub.db", "hub.db-wal", "hub.db-shm"}
+    assert {*modes.values()} == {0o600}
+    assert mode(home / "hub") == 0o700
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_mode_that_the_owner_chose_stays(tmp_path: Path) -> None:
+    Database(tmp_path / "hub.db").close()
+    (tmp_path / "hub.db").chmod(0o640)
+    Database(tmp_path / "hub.db").close()
+    assert mode(tmp_path / "hub.db") == 0o640
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_a_backup_is_for_its_owner_only_also_unpacked(tmp_path: Path) -> None:
+    backup = Hub(tmp_path / "home").backup(tmp_path / "hub.tar")
+    assert mode(backup.path) == 0o600
+    with tarfile.open(backup) as tar:
+        assert {member.mode for member in tar} == {0o400}

@@ -4,13 +4,12 @@ import threading
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import delete
 
 from kcard.hub import trees
 from kcard.hub.checks.formats import MOST_FILES
-from kcard.hub.db.models import uploads
-from kcard.hub.errors import Invalid, NotFound, Refused, TooLarge, WrongParent
-from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Repository
+from kcard.hub.errors import Conflict, Invalid, NotFound, Refused, TooLarge, WrongParent
+from kcard.hub.history import check_ref
+from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Ref, Repository
 from tests.hub.stand import QUOTA, Stand, entry_of
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"
@@ -84,56 +83,6 @@ def test_a_branch_or_commit_that_is_not_there_is_said_so(hub: Stand, card: Repos
         assert error.value.what == "revision"
 
 
-def test_the_hash_of_someone_s_private_file_is_no_right_to_it(hub: Stand, card: Repository) -> None:
-    hidden = hub.make("eve/hidden", private=True)
-    secret = hub.sent("eve", "secret.safetensors", b"secret", lfs=True)
-    hub.commit(hidden, {}, secret)
-    with pytest.raises(Invalid, match="upload the file first") as refused:
-        hub.commit(card, {}, secret)
-    never = Add(entry_of("secret.safetensors", b"nobody sent this", lfs=True))
-    with pytest.raises(Invalid) as unknown:
-        hub.commit(card, {}, never)
-    # Word for word: whether the hub holds it for others is not told.
-    assert str(refused.value).replace(secret.entry.sha256, "") == str(unknown.value).replace(
-        never.entry.sha256, ""
-    )
-    hub.repositories.update(hidden, private=False, gated="manual")
-    with pytest.raises(Invalid):
-        hub.commit(card, {}, secret)
-    hub.repositories.grant(hidden, hub.who("ada").account_id)
-    assert hub.commit(card, {}, secret).parent == card.head
-
-
-def test_a_file_of_a_public_repository_or_of_one_s_organisation_may_be_used(
-    hub: Stand, card: Repository
-) -> None:
-    shown = hub.make("eve/shown")
-    file = hub.sent("eve", "a.safetensors", b"public", lfs=True)
-    hub.commit(shown, {}, file)
-    assert hub.commit(card, {}, file).parent == card.head
-    lab = hub.accounts.add_organisation("lab", owner="eve")
-    repository = hub.repositories.create("model", lab.id, "lab/x", private=True, by=hub.who("eve"))
-    inner = hub.sent("eve", "b.safetensors", b"inner", lfs=True)
-    hub.commit(repository, {}, inner, by="eve")
-    with pytest.raises(Invalid):
-        hub.commit(card, {}, inner)
-    assert hub.commits.add(
-        card, "main", [inner], parent=None, title="t", message="", identity=hub.who("ada", lab="read")
-    )
-
-
-def test_a_token_of_one_repository_gives_no_right_to_files_of_others(hub: Stand, card: Repository) -> None:
-    mine = hub.make("ada/mine", private=True)
-    file = hub.sent("ada", "a.safetensors", b"mine", lfs=True)
-    hub.commit(mine, {}, file)
-    with hub.registry.database.write() as connection:
-        connection.execute(delete(uploads))
-    bound = replace(hub.who("ada"), repository_id=card.id)
-    with pytest.raises(Invalid):
-        hub.commits.add(card, "main", [file], parent=None, title="t", message="", identity=bound)
-    assert hub.commit(card, {}, file).parent == card.head
-
-
 def test_a_small_file_that_gc_took_is_not_committed(hub: Stand, card: Repository) -> None:
     with pytest.raises(Exception, match="expired before"):
         hub.commit(card, {}, Add(entry_of("a.txt", b"never stored")))
@@ -202,3 +151,91 @@ def test_of_those_who_name_one_parent_one_wins(hub: Stand, card: Repository) -> 
         thread.join()
     assert sorted(results)[-3:] == ["wrong parent"] * 3
     assert len(paths(hub, card)) == 2
+
+
+def test_a_revision_is_a_branch_a_tag_a_sha_or_how_a_sha_begins(hub: Stand, card: Repository) -> None:
+    first, second = card.head or "", hub.commit(card, {"a.txt": b"1"}).sha
+    hub.refs.create_branch(card, "draft/one", first)
+    hub.refs.create_tag(card, "v1", first, "the first")
+    shas = [hub.refs.resolve(card, r) for r in ("main", "draft/one", "v1", first, second[:7], first[:12])]
+    assert shas == [second, first, first, first, second, first]
+    for wrong in ("none", "refs/pr/1", second[:6], "0" * 40, "%", "_______", second.upper(), ""):
+        with pytest.raises(NotFound) as error:
+            hub.refs.resolve(card, wrong)
+        assert error.value.what == "revision"
+
+
+def test_a_sha_of_another_repository_is_not_there(hub: Stand, card: Repository) -> None:
+    other = hub.make("ada/other")
+    with pytest.raises(NotFound):
+        hub.refs.resolve(card, other.head or "")
+    with pytest.raises(NotFound):
+        hub.refs.create_tag(card, "v1", other.head or "")
+
+
+def test_branches_and_tags_are_listed_main_first(hub: Stand, card: Repository) -> None:
+    head = card.head or ""
+    for name in ("a", "z"):
+        hub.refs.create_branch(card, name, head)
+    hub.refs.create_tag(card, "v2", head)
+    hub.refs.create_tag(card, "v1", head, "hello")
+    assert [ref.name for ref in hub.refs.branches(card)] == ["main", "a", "z"]
+    assert hub.refs.tags(card) == [Ref("v1", head, "hello"), Ref("v2", head, "")]
+
+
+def test_what_is_there_already_is_a_conflict(hub: Stand, card: Repository) -> None:
+    head = card.head or ""
+    hub.refs.create_branch(card, "b", head)
+    hub.refs.create_branch(card, "b", head, exist_ok=True)
+    hub.refs.create_tag(card, "t", head)
+    for make in (hub.refs.create_branch, hub.refs.create_tag):
+        for name in ("b", "t", "main"):  # a branch of a tag's name would say what the tag means
+            with pytest.raises(Conflict):
+                make(card, name, head)
+
+
+def test_a_tag_is_not_moved_by_commits_and_goes_when_deleted(hub: Stand, card: Repository) -> None:
+    hub.refs.create_tag(card, "v1", card.head or "")
+    hub.commit(card, {"a.txt": b"1"})
+    assert hub.refs.resolve(card, "v1") == card.head
+    hub.refs.delete_tag(card, "v1", hub.who("ada"))
+    for delete in (hub.refs.delete_tag, hub.refs.delete_branch):
+        with pytest.raises(NotFound):
+            delete(card, "v1")
+
+
+def test_main_is_not_deleted_and_a_deleted_branch_leaves_its_commits(hub: Stand, card: Repository) -> None:
+    with pytest.raises(Invalid, match="main"):
+        hub.refs.delete_branch(card, "main")
+    hub.refs.create_branch(card, "b", card.head or "")
+    commit = hub.commit(card, {"a.txt": b"1"}, branch="b")
+    hub.refs.delete_branch(card, "b")
+    assert hub.refs.resolve(card, commit.sha) == commit.sha
+
+
+def test_a_name_that_git_would_refuse_is_refused() -> None:
+    slashes = ["/a", "a/", "a//b", ".a", "a/.b", "refs/heads/x", "a\\b"]
+    signs = ["", "a b", "a..b", "a.lock", "a@{1}", "a\n", "-a", "ä", "a:b", "a~1", "a^", "a?", "a*", "a["]
+    for name in (*slashes, *signs, "x" * 251, "a" * 40):
+        with pytest.raises(Invalid):
+            check_ref(name, "tag")
+
+
+def test_the_hash_of_someone_s_private_file_is_no_right_to_it(hub: Stand, card: Repository) -> None:
+    hidden = hub.make("eve/hidden", private=True)
+    secret = hub.sent("eve", "secret.safetensors", b"secret", lfs=True)
+    hub.commit(hidden, {}, secret)
+    with pytest.raises(Invalid, match="upload the file first") as refused:
+        hub.commit(card, {}, secret)
+    never = Add(entry_of("secret.safetensors", b"nobody sent this", lfs=True))
+    with pytest.raises(Invalid) as unknown:
+        hub.commit(card, {}, never)
+    # Word for word: whether the hub holds it for others is not told.
+    assert str(refused.value).replace(secret.entry.sha256, "") == str(unknown.value).replace(
+        never.entry.sha256, ""
+    )
+    hub.repositories.update(hidden, private=False, gated="manual")
+    with pytest.raises(Invalid):
+        hub.commit(card, {}, secret)
+    hub.repositories.grant(hidden, hub.who("ada").account_id)
+    assert hub.commit(card, {}, secret).parent == card.head

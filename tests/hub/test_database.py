@@ -1,25 +1,30 @@
-"""The database: created, migrated, locked; its schema is what the tables say."""
+"""The database: created, migrated, locked; what a hub does on SQLite, it does on PostgreSQL."""
 
+import concurrent.futures
+import os
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
-import kcard.hub.db.session
-from kcard.errors import HubError
+from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import HEAD, accounts, members, metadata, pools, repositories
+from kcard.hub.db.models import HEAD, accounts, commits, holdings, metadata, repositories, uploads, verdicts
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
+from kcard.hub.trees import compress_tree
 from kcard.manifest import Manifest, seal
+from tests.hub.postgres import Cluster, running
+from tests.hub.stand import seal_card
 
 
 def ask(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -37,18 +42,6 @@ def is_declared(name: str | None, _kind: str, _parents: object) -> bool:
     return name not in ("vector", "ix_search_vector") and not (name or "").startswith("search_text")
 
 
-def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
-    assert {accounts.name, repositories.name} <= set(metadata.tables)
-    config = Config()
-    config.set_main_option(
-        "script_location", str(Path(kcard.hub.db.session.__file__).parents[1] / "migrations")
-    )
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
-    with Database(tmp_path / "hub.db").read() as connection:
-        context = MigrationContext.configure(connection, opts={"include_name": is_declared})
-        assert compare_metadata(context, metadata) == []
-
-
 def test_a_fresh_database_is_at_head_and_writes_ahead(home: Path) -> None:
     Hub(home)
     path = home / "hub" / "hub.db"
@@ -56,37 +49,20 @@ def test_a_fresh_database_is_at_head_and_writes_ahead(home: Path) -> None:
     assert ask(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
-    database = Database(tmp_path / "hub.db")
-
-    def half() -> None:
-        with database.write() as connection:
-            connection.execute(insert(pools).values(name="clinic"))
-            row = {"pool_id": 77, "card": "oncology", "position": 0, "reference": "oncology"}
-            connection.execute(insert(members).values(row))
-
-    with pytest.raises(IntegrityError, match="FOREIGN KEY"):  # there is no pool 77
-        half()
-    with database.read() as connection:
-        assert connection.execute(select(pools)).all() == []
-
-
-def test_a_database_of_a_newer_kcard_is_refused_and_left_alone(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("9999", r"schema 9999.*newer kcard.*upgrade kcard"),
+        ("0013", r"schema 0013 of an earlier kcard.*publish the cards again"),
+    ],
+)
+def test_a_database_of_another_kcard_is_refused_and_left_alone(home: Path, number: str, message: str) -> None:
     Hub(home)
     path = home / "hub" / "hub.db"
-    ask(path, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(HubError, match=r"schema 9999.*newer kcard.*upgrade kcard"):
+    ask(path, f"UPDATE alembic_version SET version_num = '{number}'")
+    with pytest.raises(HubError, match=message):
         Hub(home)
-    assert ask(path, "SELECT version_num FROM alembic_version") == [("9999",)]
-
-
-def test_a_database_of_an_earlier_kcard_is_refused_and_left_alone(home: Path) -> None:
-    Hub(home)
-    path = home / "hub" / "hub.db"
-    ask(path, "UPDATE alembic_version SET version_num = '0013'")
-    with pytest.raises(HubError, match=r"schema 0013 of an earlier kcard.*publish the cards again"):
-        Hub(home)
-    assert ask(path, "SELECT version_num FROM alembic_version") == [("0013",)]
+    assert ask(path, "SELECT version_num FROM alembic_version") == [(number,)]
 
 
 def test_audits_of_an_earlier_schema_are_kept_with_unknown_coverage(home: Path, tmp_path: Path) -> None:
@@ -119,18 +95,333 @@ def test_a_home_that_cant_be_made_is_one_clear_error(tmp_path: Path) -> None:
         Hub(tmp_path / "file")
 
 
-def test_readers_go_on_while_another_writes(tmp_path: Path) -> None:
-    database = Database(tmp_path / "hub.db")
-    with database.write() as writer:
-        writer.execute(insert(pools).values(name="clinic"))
-        with Database(tmp_path / "hub.db").read() as reader:
-            assert reader.execute(select(pools)).all() == []
-    with database.read() as reader:
-        assert reader.scalar(select(pools.c.name)) == "clinic"
-
-
 def test_an_open_database_needs_no_alembic(home: Path) -> None:
     Hub(home)
     code = "import sys, kcard.hub.registry as r; print(r.Hub().list(), 'alembic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["[]", "False"]
+
+
+NOW = datetime(2025, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def location(any_database: str | None, tmp_path: Path) -> Path | str:
+    return any_database or tmp_path / "hub.db"
+
+
+@pytest.fixture
+def hub(any_database: str | None, home: Path) -> Hub:
+    return Hub(home, database_url=any_database)
+
+
+def row(rules: int) -> dict[str, object]:
+    """A row of a table that counts something."""
+    return {"sha256": "oncology", "form": "json", "rules": rules, "refusal": "", "reason": ""}
+
+
+def repository(connection: Connection, name: str, sha256: str, size: int) -> int:
+    """Rows of an account and its repository with one commit, as the server makes them."""
+    row = {"name": name, "folded": name, "kind": "user", "fullname": "", "email": "", "admin": True}
+    account = insert(accounts).values(**row, disabled=False, created=NOW).returning(accounts.c.id)
+    owner = connection.execute(account).scalar_one()
+    row = {"type": "model", "namespace_id": owner, "name": f"{name}/card", "folded": f"{name}/card"}
+    row |= {
+        "visibility": "private",
+        "gated": "no",
+        "created": NOW,
+        "modified": NOW,
+        "downloads": 0,
+        "likes": 0,
+    }
+    new = (
+        insert(repositories)
+        .values(**row, card="{}", tags="[]", size=size, newest=0)
+        .returning(repositories.c.id)
+    )
+    repository_id = int(connection.execute(new).scalar_one())
+    connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
+    tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
+    row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
+    connection.execute(insert(commits).values(**row, date=NOW, tree=compress_tree(tree), delta=False))
+    return repository_id
+
+
+def stored(hub: Hub, content: bytes) -> str:
+    """A blob that nothing names."""
+    import hashlib
+    import io
+
+    from kcard.hub.storage import put_stream
+
+    sha256 = hashlib.sha256(content).hexdigest()
+    put_stream(hub.blobs, io.BytesIO(content), sha256, "test")
+    return sha256
+
+
+def test_the_migrations_end_where_the_tables_are(location: Path | str) -> None:
+    with Database(location).read() as connection:
+        context = MigrationContext.configure(connection, opts={"include_name": is_declared})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_several_processes_may_open_an_empty_database_at_once(location: Path | str) -> None:
+    code = "import sys; from pathlib import Path; from kcard.hub.db.session import Database;"
+    code += "x = sys.argv[1]; Database(x if ':' in x else Path(x))"
+    command = [sys.executable, "-c", code, str(location)]
+    children = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [(child.communicate()[1], child.returncode) for child in children] == [("", 0)] * 3
+
+
+def test_a_writer_sees_what_the_one_before_it_wrote_and_none_is_lost(location: Path | str) -> None:
+    one, other = Database(location), Database(location)
+    with one.write() as connection:
+        connection.execute(insert(verdicts).values(row(0)))
+
+    def count(database: Database) -> None:
+        for _ in range(20):
+            with database.write() as connection:
+                now = connection.execute(select(verdicts.c.rules)).scalar_one()
+                connection.execute(verdicts.update().values(rules=now + 1))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, [one, other, one, other]))
+    with one.read() as connection:
+        assert connection.scalar(select(verdicts.c.rules)) == 80
+    one.close()
+    other.close()
+
+
+def test_a_reader_sees_one_state_while_another_writes(location: Path | str) -> None:
+    database, count = Database(location), select(func.count()).select_from(verdicts)
+    with database.read() as reader:
+        assert reader.scalar(count) == 0
+        with Database(location).write() as writer:
+            writer.execute(insert(verdicts).values(row(0)))
+        assert reader.scalar(count) == 0
+    with database.read() as reader:
+        assert reader.scalar(count) == 1
+    database.close()
+
+
+def test_a_block_that_fails_changes_nothing(location: Path | str) -> None:
+    database = Database(location)
+
+    def half() -> None:
+        with database.write() as connection:
+            connection.execute(insert(verdicts).values(row(1)))
+            connection.execute(insert(verdicts).values(row(2)))
+
+    with pytest.raises(IntegrityError):
+        half()
+    with database.write() as connection:  # and the next writer has its turn
+        assert connection.execute(select(verdicts)).all() == []
+    database.close()
+
+
+def test_names_are_ordered_by_their_bytes(hub: Hub, tmp_path: Path) -> None:
+    names = ["a-b", "a.c", "a1", "ab", "a_b"]
+    for name in names:
+        hub.publish(seal_card(tmp_path / name, name))
+    assert [version.name for version in hub.list()] == sorted(names)
+
+
+def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
+    first = hub.publish(seal_card(tmp_path / "a", "oncology"), aliases=["stable"])
+    second = hub.publish(seal_card(tmp_path / "a", "oncology", "new"))
+    assert (second.number, hub.get("oncology@stable"), first.published.tzinfo) == (2, first, UTC)
+    assert datetime.now(UTC) - first.published < timedelta(minutes=1)
+    hub.pools.create("clinic", ["oncology@v1"])
+    finding = AuditFinding("minilm", None, None, None, "own corpus", "cd" * 32, 7, None, 0.25, "{}")
+    hub.audits.add(first, finding)
+    hub.quarantine.set(0.5)
+    assert [audit.finding for audit in hub.audits.list("oncology")] == [finding]
+    quarantined = hub.quarantine.find_reasons(hub.versions("oncology"))
+    assert {name: reason.factuality for name, reason in quarantined.items()} == {"oncology@v1": 0.25}
+    assert hub.folder("oncology@v1").joinpath("config.json").is_file()
+    assert hub.verify() == []
+    assert [v.reference for v in hub.remove("oncology@v1")] == ["oncology@v1"]
+    assert [v.reference for v in hub.list(text="tumours")] == ["oncology@v2"]
+    assert hub.publish(seal_card(tmp_path / "a", "oncology", "third")).number == 3
+    assert hub.gc() == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("to_postgres", [False, True])
+def test_a_backup_of_one_kind_can_be_restored_into_the_other(
+    to_postgres: bool, postgres: str, home: Path, tmp_path: Path
+) -> None:
+    urls = (None, postgres) if to_postgres else (postgres, None)
+    hub, other = Hub(home, database_url=urls[0]), Hub(tmp_path / "other", database_url=urls[1])
+    hub.publish(seal_card(tmp_path / "a", "oncology"), aliases=["stable"])
+    hub.pools.create("clinic", ["oncology@v1"])
+    weights, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
+    with hub.database.write() as connection:
+        repository(connection, "ada", weights, 7)
+        connection.execute(insert(uploads).values(account_id=1, sha256=sent, size=17, at=datetime.now(UTC)))
+    assert other.restore(hub.backup(tmp_path / "hub.tar")) == hub.versions("oncology")
+    assert other.pools.list() == hub.pools.list()
+    assert (other.blobs.holds(weights), other.blobs.holds(sent)) == (True, False)
+    with other.database.read() as connection:
+        assert connection.execute(select(uploads)).all() == []
+        row = connection.execute(select(repositories).where(repositories.c.name == "ada/card")).one()
+        assert (row.name, row.created.replace(tzinfo=UTC)) == ("ada/card", NOW)
+        assert connection.scalar(select(accounts.c.admin).where(accounts.c.name == "ada")) is True
+    with other.database.write() as connection:  # ids go on after those that came with the backup
+        assert repository(connection, "ben", weights, 7) == 3
+    assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 2
+    assert other.gc() == []
+    hub.database.close()
+    other.database.close()
+
+
+def test_a_hub_with_accounts_is_not_restored_into(hub: Hub, tmp_path: Path) -> None:
+    path = hub.backup(tmp_path / "hub.tar")
+    with hub.database.write() as connection:
+        repository(connection, "ada", "ab" * 32, 7)
+    with pytest.raises(HubError, match=r"not empty \(1 users and 1 repositories\)"):
+        hub.restore(path)
+
+
+def test_gc_keeps_what_a_repository_holds_and_for_a_day_what_was_uploaded(hub: Hub) -> None:
+    committed, fresh, old, nobodys = (stored(hub, name) for name in (b"held", b"fresh", b"old", b"nobody's"))
+    now = datetime.now(UTC)
+    with hub.database.write() as connection:
+        repository(connection, "ada", committed, 4)
+        for sha256, at in ((fresh, now - timedelta(hours=23)), (old, now - timedelta(hours=25))):
+            connection.execute(insert(uploads).values(account_id=1, sha256=sha256, size=5, at=at))
+    would = hub.gc(dry_run=True)
+    assert {garbage.where for garbage in would} == {hub.blobs.where(old), hub.blobs.where(nobodys)}
+    assert sum(garbage.size for garbage in would) == 11
+    assert hub.gc() == would
+    assert sorted(hub.blobs) == sorted([committed, fresh])
+    with hub.database.read() as connection:
+        assert list(connection.scalars(select(uploads.c.sha256))) == [fresh]
+
+
+def test_gc_takes_nothing_that_is_named_at_the_last_moment(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = stored(hub, b"weights")
+    write, done = hub.database.write, threading.Event()
+
+    def named_just_now() -> object:
+        if not done.is_set() and threading.current_thread() is threading.main_thread():
+            done.set()
+            with write() as connection:
+                repository(connection, "ada", sha256, 7)
+        return write()
+
+    monkeypatch.setattr(hub.database, "write", named_just_now)
+    assert hub.gc() == []
+    assert hub.blobs.holds(sha256)
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("cluster")  # skips where there is none
+def test_a_database_that_was_away_serves_again() -> None:
+    with running() as cluster:
+        database = Database(cluster.create().replace("postgres@", "postgres:secret@"))
+        with database.write() as connection:
+            connection.execute(insert(verdicts).values(row(0)))
+        cluster.stop()
+        with pytest.raises(Unavailable, match=r"is unavailable: .*start it") as caught, database.read():
+            pass
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+        cluster.start()
+        with database.read() as connection:
+            assert connection.scalar(select(verdicts.c.sha256)) == "oncology"
+        database.close()
+
+
+@pytest.mark.postgres
+def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
+    postgres: str, cluster: Cluster
+) -> None:
+    database = Database(postgres)
+
+    def broken() -> None:
+        with database.write() as connection:
+            connection.execute(insert(verdicts).values(row(0)))
+            process = connection.scalar(text("SELECT pg_backend_pid()"))
+            with Database(cluster.url).write() as other:
+                other.execute(text(f"SELECT pg_terminate_backend({process})"))
+            connection.execute(select(verdicts))
+
+    with pytest.raises(Unavailable):
+        broken()
+    with database.write() as connection:
+        assert connection.execute(select(verdicts)).all() == []
+    database.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_a_database_may_be_used_after_a_fork(location: Path | str) -> None:
+    database = Database(location, serving=True)
+    with database.write() as connection:
+        connection.execute(insert(verdicts).values(row(0)))
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            for _ in range(3):
+                with database.write() as connection:
+                    connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
+            code = 0
+        finally:
+            os._exit(code)
+    for _ in range(3):
+        with database.write() as connection:
+            connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
+    assert os.waitpid(child, 0)[1] == 0
+    with database.read() as connection:
+        assert connection.scalar(select(verdicts.c.rules)) == 6
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://ada:secret@example.org/hub",
+        "nonsense:secret",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql",
+    ],
+)
+def test_what_is_no_database_is_refused_without_showing_a_password(url: str) -> None:
+    with pytest.raises(UsageError, match="postgresql://USER") as caught:
+        Database(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_sqlite_url_is_a_file(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/hub.db")
+    assert database.path == tmp_path / "hub.db"
+    assert database.path.is_file()
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"kcard\[postgres\]"):
+        Database("postgresql://127.0.0.1/hub")
+
+
+def test_a_server_that_is_not_there_is_one_line_and_soon_said() -> None:
+    start = time.monotonic()
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1/hub is unavailable.*KCARD_DATABASE_URL") as caught:
+        Database("postgresql://ada:secret@127.0.0.1:1/hub?password=hidden")
+    assert time.monotonic() - start < 10
+    assert not {"secret", "hidden", "\n"} & {
+        *str(caught.value).split(),
+        "\n" if "\n" in str(caught.value) else "",
+    }
+
+
+def test_a_version_of_a_shared_card_has_a_snapshot_that_gc_leaves_alone(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(seal_card(tmp_path / "a", "oncology"))
+    with hub.database.write() as connection:
+        named = {"name": "ada/oncology", "folded": "ada/oncology"}
+        connection.execute(repositories.update().values(named))
+    folder = hub.folder("ada/oncology")
+    assert hub.gc() == []
+    assert folder.joinpath("config.json").is_file()

@@ -55,12 +55,6 @@ def test_the_publications_of_the_repository_are_the_versions_of_the_card(hub: Hu
     assert hub.registry.versions(NAME) == versions
 
 
-def test_the_same_card_again_writes_nothing(hub: HubServices, tmp_path: Path) -> None:
-    before = refs(hub)
-    hub.registry.publish(rivers(tmp_path / "two", "The Rhine is long.").folder)
-    assert refs(hub) == before
-
-
 def test_an_alias_moves_and_its_name_is_no_tag_s(hub: HubServices) -> None:
     hub.registry.alias("rivers@v2", "stable")
     assert refs(hub)[0]["stable"] == refs(hub)[1]["v2"]

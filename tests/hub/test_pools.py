@@ -91,13 +91,6 @@ def test_a_pool_says_what_it_misses_and_has_it_again_when_it_is_published_again(
         hub.resolve(["pool:clinic"])
 
 
-def test_deleting_a_pool_leaves_its_cards(hub: Hub) -> None:
-    hub.pools.create("clinic", ["hearts"])
-    hub.pools.delete("clinic")
-    assert hub.pools.list() == []
-    assert len(hub.list()) == 2
-
-
 def test_the_command_line_has_a_twin_of_each(hub: Hub) -> None:
     steps = [
         (["create", "clinic", "oncology@v1"], 0, "clinic: oncology@v1"),

@@ -124,7 +124,7 @@ def test_a_card_that_is_not_whole_is_refused_and_there_is_no_tag(tmp_path: Path,
             hub.registry.versions("ada/onco")
 
 
-@pytest.mark.parametrize("path", ["model.bin", "run.py", "model.safetensors"])
+@pytest.mark.parametrize("path", ["run.py", "model.safetensors"])
 def test_a_card_with_a_file_that_could_run_code_is_refused(tmp_path: Path, path: str) -> None:
     with stand(tmp_path) as hub:
         repository = hub.make("ada/onco")
@@ -169,11 +169,6 @@ def test_weights_without_an_exam_are_marked_under_every_kind_of_card(tmp_path: P
         publish(hub, other, card(kind), "v1")
         marks = hub.publications.summarize([repository.id, other.id])
         assert (marks[repository.id].unexamined, marks[other.id].unexamined) == (True, False)
-
-
-def test_an_exam_may_be_optional(tmp_path: Path) -> None:
-    with stand(tmp_path, exam_required=False) as hub:
-        publish(hub, hub.make("ada/onco"), card(factuality=None), "v1")
 
 
 def test_a_published_tag_is_there_to_stay(hub: Stand, repository: Repository) -> None:

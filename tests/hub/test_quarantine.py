@@ -70,14 +70,6 @@ def test_a_version_that_was_removed_meanwhile_keeps_no_audit(hub: Hub) -> None:
     assert [a.card for a in hub.audits.list()] == ["honest"]
 
 
-def test_an_audit_changes_no_file_of_the_version_and_gc_deletes_none(hub: Hub) -> None:
-    version = hub.get("honest")
-    assert hub.gc() == []
-    assert hub.verify() == []
-    assert hub.get("honest") == version
-    assert len(hub.audits.list()) == 2
-
-
 def test_a_backup_brings_audits_and_threshold_back(hub: Hub, tmp_path: Path) -> None:
     hub.quarantine.set(0.5)
     hub.backup(tmp_path / "hub.tar")
@@ -87,12 +79,6 @@ def test_a_backup_brings_audits_and_threshold_back(hub: Hub, tmp_path: Path) -> 
     assert other.audits.list() == hub.audits.list()
     assert other.quarantine.threshold == 0.5
     assert used(other) == ["honest", "unknown"]
-
-
-def test_at_first_nothing_is_quarantined(hub: Hub) -> None:
-    assert hub.quarantine.threshold is None
-    assert used(hub) == ["honest", "liar", "unknown"]
-    assert hub.select(None).note == ""
 
 
 def test_the_threshold_holds_for_every_process_until_it_is_switched_off(hub: Hub) -> None:
@@ -168,11 +154,6 @@ def test_where_all_are_quarantined_the_error_says_how_to_name_one(hub: Hub) -> N
         HubError, match=r"all selected cards are quarantined: liar@v1 \(0\.20 verified\).*--cards liar"
     ):
         hub.resolve(["pool:clinic"])
-
-
-def test_a_card_at_the_threshold_is_used(hub: Hub) -> None:
-    hub.quarantine.set(0.2)
-    assert "liar" in used(hub)
 
 
 def test_the_latest_audit_that_measured_factuality_decides(hub: Hub) -> None:

@@ -1,8 +1,6 @@
 """Publishing, finding and removing versions."""
 
 import json
-import pickle
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,13 +41,6 @@ def test_a_published_card_is_found_with_all_that_its_manifest_says(hub: Hub, tmp
     assert version.manifest == Manifest.read(folder)
     assert version.size == sum(path.stat().st_size for path in folder.iterdir())
     assert before <= version.published <= before + timedelta(minutes=1)
-
-
-def test_publishing_the_same_card_again_is_the_same_version(hub: Hub, tmp_path: Path) -> None:
-    first = hub.publish(card(tmp_path / "a"))
-    again = hub.publish(card(tmp_path / "elsewhere"))
-    assert again == first
-    assert hub.versions("oncology") == [first]
 
 
 def test_a_changed_card_is_a_new_version_and_the_old_one_stays_as_it_was(hub: Hub, tmp_path: Path) -> None:
@@ -185,15 +176,6 @@ def test_a_removed_number_is_not_given_again(hub: Hub, tmp_path: Path) -> None:
     assert hub.publish(card(tmp_path / "a", weight=3)).number == 3
 
 
-def test_nor_is_it_after_the_card_was_removed_but_to_the_same_card(hub: Hub, tmp_path: Path) -> None:
-    hub.publish(card(tmp_path / "a", weight=1))
-    hub.publish(card(tmp_path / "a", weight=2))
-    hub.remove("oncology")
-    assert hub.publish(card(tmp_path / "a", weight=2)).number == 2
-    hub.remove("oncology")
-    assert hub.publish(card(tmp_path / "a", weight=3)).number == 3
-
-
 def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_path: Path) -> None:
     hub.publish(card(tmp_path / "a", weight=1))
     hub.publish(card(tmp_path / "a", weight=2))
@@ -207,35 +189,15 @@ def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_pa
         hub.remove("hearts")
 
 
-def pickled_by_name(folder: Path) -> None:
-    (folder / "pytorch_model.bin").write_bytes(b"anything")
-
-
-def pickled_by_content(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(pickle.dumps({"weight": [1.0]}))
-
-
-def pickled_by_torch(folder: Path) -> None:
-    import torch
-
-    torch.save({"weight": torch.zeros(2)}, folder / "weights.txt")
-
-
-def pickled_by_old_torch(folder: Path) -> None:
-    import torch
-
-    torch.save({"weight": torch.zeros(2)}, folder / "weights.txt", _use_new_zipfile_serialization=False)
-
-
-@pytest.mark.parametrize(
-    "spoil", [pickled_by_name, pickled_by_content, pickled_by_torch, pickled_by_old_torch]
-)
-def test_pickled_weights_are_refused_whatever_they_are_called(
-    hub: Hub, tmp_path: Path, spoil: object
+@pytest.mark.parametrize("zipped", [True, False])
+def test_weights_that_torch_pickled_are_refused_whatever_they_are_called(
+    hub: Hub, tmp_path: Path, zipped: bool
 ) -> None:
+    import torch
+
     folder = card(tmp_path / "a")
-    assert callable(spoil)
-    spoil(folder)
+    weights = {"weight": torch.zeros(2)}
+    torch.save(weights, folder / "weights.txt", _use_new_zipfile_serialization=zipped)
     seal(folder, Manifest.read(folder))
     with pytest.raises(CardError, match=r"pickle"):
         hub.publish(folder)
@@ -253,28 +215,15 @@ def test_safetensors_whose_header_begins_like_a_pickle_are_accepted(hub: Hub, tm
     assert hub.publish(folder).number == 1
 
 
-@pytest.mark.parametrize(
-    "path", ["../outside.txt", "/etc/hostname", "a/../../outside.txt", "a\\..\\b", "C:x", ""]
-)
-def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(
-    hub: Hub, tmp_path: Path, path: str
-) -> None:
+def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(hub: Hub, tmp_path: Path) -> None:
     folder = card(tmp_path / "a")
-    rewrite(folder, {path: "0" * 64})
-    with pytest.raises(CardError, match="plain path"):
-        hub.publish(folder)
-
-
-def test_a_manifest_with_something_else_for_a_sha256_is_refused(hub: Hub, tmp_path: Path) -> None:
-    folder = card(tmp_path / "a")
-    rewrite(folder, {"config.json": "../../escape"})
-    with pytest.raises(CardError, match="no sha256"):
-        hub.publish(folder)
-
-
-def rewrite(folder: Path, files: Mapping[str, str]) -> None:
     data = json.loads((folder / "kcard.json").read_text(encoding="utf-8"))
-    (folder / "kcard.json").write_text(json.dumps({**data, "files": files}), encoding="utf-8")
+    outside = ("../outside.txt", "/etc/hostname", "a/../../outside.txt", "a\\..\\b", "C:x", "")
+    attacks = [({path: "0" * 64}, "plain path") for path in outside]
+    for files, message in [*attacks, ({"config.json": "../../escape"}, "no sha256")]:
+        (folder / "kcard.json").write_text(json.dumps({**data, "files": files}), encoding="utf-8")
+        with pytest.raises(CardError, match=message):
+            hub.publish(folder)
 
 
 def test_a_folder_that_is_not_as_sealed_is_not_published(hub: Hub, tmp_path: Path) -> None:

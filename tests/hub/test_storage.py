@@ -1,73 +1,232 @@
-"""Blobs: one per content, whole or absent, never silently changed."""
+"""Blobs on the disk, in an object store or another place that fsspec reaches: whole or absent, never changed."""
 
 import errno
 import hashlib
+import io
 import os
+import sys
 import time
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
-from kcard.errors import DamagedCard
-from kcard.hub.storage import BlobStore, open_verified, partial_folder, sweep
+from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
+from kcard.hub import object_store
+from kcard.hub.object_store import ObjectStore
+from kcard.hub.registry import Hub
+from kcard.hub.storage import (
+    Blobs,
+    BlobStore,
+    find_fault,
+    open_store,
+    open_verified,
+    partial_folder,
+    put_stream,
+    sweep,
+)
+from tests.hub.stand import seal_card
 
-TEXT = b"Rosenberg was elected in 2022."
-SHA256 = hashlib.sha256(TEXT).hexdigest()
+CONTENT = bytes(range(256)) * 20
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+@pytest.fixture(params=["disk", "file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    places = {"file": f"file://{tmp_path}/store", "memory": f"memory://{uuid.uuid4().hex}/store"}
+    return places.get(request.param)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "blobs", tmp_path / "partial")
+def blobs(url: str | None, tmp_path: Path) -> Blobs:
+    return open_store(tmp_path / "hub", url)
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source.txt"
-    path.write_bytes(TEXT)
-    return path
+def stored(blobs: Blobs, content: bytes = CONTENT) -> str:
+    sha256 = hashlib.sha256(content).hexdigest()
+    put_stream(blobs, io.BytesIO(content), sha256, "test")
+    return sha256
 
 
-def test_a_blob_lies_under_its_sha256_and_reads_back(store: BlobStore, source: Path) -> None:
-    blob = store.put(source, SHA256)
-    assert (blob.sha256, blob.size) == (SHA256, len(TEXT))
-    assert store.path(SHA256) == store.root / SHA256[:2] / SHA256
-    with store.open(SHA256) as stream:
-        assert stream.read() == TEXT
-    assert list(store) == [SHA256]
+def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
+    stored(blobs)
+    assert (blobs.holds(SHA256), blobs.size(SHA256)) == (True, len(CONTENT))
+    assert b"".join(blobs.read(SHA256)) == CONTENT
+    assert b"".join(blobs.read(SHA256, 100, 1000)) == CONTENT[100:1000]
+    assert b"".join(blobs.read(SHA256, 5000)) == CONTENT[5000:]
+    with blobs.open(SHA256) as stream:
+        stream.seek(300)
+        assert stream.read(10) == CONTENT[300:310]
+    with open_verified(blobs, SHA256) as stream:
+        assert stream.read() == CONTENT
+    stored(blobs, b"other")
+    assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
+    assert list(blobs) == sorted([SHA256, OTHER])
+    assert SHA256 in blobs.where(SHA256)
+    assert list(blobs.partial.iterdir()) == []
 
 
-def test_putting_a_blob_twice_leaves_the_first_one_untouched(store: BlobStore, source: Path) -> None:
+def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "BLOCK", 1000)
+    monkeypatch.setattr("kcard.hub.storage.BUFFER", 1000)
+    stored(blobs)
+    blocks = list(blobs.read(SHA256, 10, 4000))
+    assert [len(block) for block in blocks] == [1000, 1000, 1000, 990]
+    assert b"".join(blocks) == CONTENT[10:4000]
+
+
+def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
+    assert not blobs.holds(SHA256)
+    assert blobs.size(SHA256) == 0
+    assert find_fault(blobs, SHA256) == "missing"
+    for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
+        with pytest.raises(DamagedCard, match="missing"):
+            ask(SHA256)
+    blobs.delete(SHA256)
+
+
+def test_blobs_are_deleted_one_or_many_at_once(blobs: Blobs) -> None:
+    stored(blobs)
+    stored(blobs, b"other")
+    blobs.delete(SHA256, OTHER, "ab" * 32)
+    assert list(blobs) == []
+
+
+def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Path) -> None:
+    stored(blobs)
+    if isinstance(blobs, ObjectStore):
+        files, path = url_to_fs(blobs.where(SHA256))
+        files.pipe_file(path, b"something else")
+    else:
+        Path(blobs.where(SHA256)).chmod(0o644)
+        Path(blobs.where(SHA256)).write_bytes(b"something else")
+    assert str(find_fault(blobs, SHA256)).startswith("damaged")
+    with pytest.raises(DamagedCard, match="damaged"):
+        blobs.materialize(SHA256, tmp_path / "laid")
+    with pytest.raises(DamagedCard, match="damaged"):
+        open_verified(blobs, SHA256)
+
+
+def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:
+    with pytest.raises(DamagedCard, match="was changed"):
+        put_stream(blobs, io.BytesIO(CONTENT), OTHER, "test")
+    assert list(blobs) == []
+    assert list(blobs.partial.iterdir()) == []
+
+
+def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = ObjectStore.at(f"file://{tmp_path}/store", tmp_path / "partial")
+    whole = LocalFileSystem.put_file
+
+    def cut_short(files: LocalFileSystem, source: str, target: str, **options: Any) -> None:
+        whole(files, source, target, **options)
+        assert not blobs.holds(SHA256)
+        raise OSError("the connection broke")
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", cut_short)
+    with pytest.raises(Unavailable, match=r"file://.*is unavailable: the connection broke; try again"):
+        stored(blobs)
+    assert (blobs.holds(SHA256), list(blobs), list(blobs.remains(delete=False))) == (False, [], [])
+    left = next((tmp_path / "store").glob("*/.partial-*"))
+    yesterday = time.time() - 25 * 3600
+    os.utime(left, (yesterday, yesterday))
+    assert [(where.endswith(left.name), size) for where, size in blobs.remains(delete=True)] == [
+        (True, len(CONTENT))
+    ]
+    assert not left.exists()
+
+
+def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_path: Path) -> None:
+    hub = Hub(home, blobs_url=url)
+    first = hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "a", "oncology", "new"))
+    assert (hub.folder("oncology@v1") / "config.json").read_text(encoding="utf-8") == "oncology "
+    assert (hub.pull("oncology", tmp_path / "out") / "config.json").read_text(
+        encoding="utf-8"
+    ) == "oncology new"
+    with hub.open("oncology@v1", "config.json") as stream:
+        assert stream.read() == b"oncology "
+    assert hub.verify() == []
+    info = hub.info()
+    assert (info.versions, info.files, info.blobs) == (2, 4, hub.blobs.where())
+    if url is not None:
+        assert not (home / "hub" / "blobs").exists()
+    other = Hub(tmp_path / "other")
+    assert other.restore(hub.backup(tmp_path / "hub.tar"))[0] == first
+    assert other.verify() == []
+    back = Hub(tmp_path / "back", blobs_url=None if url is None else url + "-back")
+    back.restore(tmp_path / "hub.tar")
+    assert back.verify() == []
+    hub.remove("oncology@v1")
+    assert (hub.gc(), hub.verify(), hub.info().files) == ([], [], 2)
+
+
+def test_a_file_that_is_lost_from_the_store_is_named(url: str | None, home: Path, tmp_path: Path) -> None:
+    hub = Hub(home, blobs_url=url)
+    version = hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.blobs.delete(version.files["config.json"])
+    assert [problem.what for problem in hub.verify()] == ["missing"]
+    with pytest.raises(DamagedCard, match=r"config\.json is missing"):
+        hub.folder("oncology")
+    with pytest.raises(DamagedCard, match=r"config\.json is missing"):
+        hub.pull("oncology", tmp_path / "out")
+    with pytest.raises(DamagedCard, match=r"missing.*kcard verify"):
+        hub.backup(tmp_path / "hub.tar")
+    assert not (tmp_path / "hub.tar").exists()
+
+
+def test_a_backup_begins_again_where_a_removal_took_a_file_from_under_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(home, blobs_url=f"memory://{uuid.uuid4().hex}/store")
+    hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "b", "hearts"))
+    opened = hub.blobs.open
+    removed: list[str] = []
+
+    def meanwhile(sha256: str) -> Any:
+        if not removed:
+            removed.append(sha256)
+            hub.remove("oncology")
+        return opened(sha256)
+
+    monkeypatch.setattr(hub.blobs, "open", meanwhile)
+    hub.backup(tmp_path / "hub.tar")
+    assert removed
+    assert [v.name for v in Hub(tmp_path / "other").restore(tmp_path / "hub.tar")] == ["hearts"]
+
+
+@pytest.mark.parametrize("url", ["nowhere", "nonsense://a/b"])
+def test_what_is_no_store_is_one_clear_error(url: str, home: Path) -> None:
+    with pytest.raises(UsageError, match="s3://BUCKET/FOLDER"):
+        Hub(home, blobs_url=url)
+
+
+def test_without_s3fs_the_extra_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(MissingExtra, match=r"kcard\[s3\]"):
+        Hub(home, blobs_url="s3://bucket/hub")
+
+
+def test_a_blob_is_placed_once_and_a_damaged_one_is_replaced_when_put_again(tmp_path: Path) -> None:
+    store, source = BlobStore(tmp_path / "blobs", tmp_path / "partial"), tmp_path / "source"
+    source.write_bytes(CONTENT)
     store.put(source, SHA256)
     first = store.path(SHA256).stat()
     store.put(source, SHA256)
     second = store.path(SHA256).stat()
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
-
-
-def test_a_damaged_blob_is_not_opened_and_is_replaced_when_put_again(store: BlobStore, source: Path) -> None:
-    store.put(source, SHA256)
     store.path(SHA256).chmod(0o644)
-    store.path(SHA256).write_bytes(TEXT.replace(b"2022", b"2020"))
+    store.path(SHA256).write_bytes(b"something else")
     assert str(store.fault(SHA256)).startswith("damaged")
-    with pytest.raises(DamagedCard, match="damaged"):
-        open_verified(store, SHA256)
     store.put(source, SHA256)
     assert store.fault(SHA256) is None
-
-
-def test_a_missing_blob_is_said_to_be_missing(store: BlobStore) -> None:
-    assert store.fault(SHA256) == "missing"
-    assert not store.holds(SHA256)
-    with pytest.raises(DamagedCard, match="missing"):
-        open_verified(store, SHA256)
-    store.delete(SHA256)
-
-
-def test_a_file_that_is_not_what_was_announced_leaves_nothing_behind(store: BlobStore, source: Path) -> None:
-    with pytest.raises(DamagedCard, match="was changed"):
-        store.put(source, "0" * 64)
-    assert list(store) == []
-    assert list(store.partial.iterdir()) == []
 
 
 def test_without_locks_what_nobody_changed_for_a_day_is_swept(

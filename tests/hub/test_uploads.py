@@ -163,18 +163,6 @@ def test_uploads_are_pending_until_they_are_committed(
     assert uploads.pending_bytes(people["bob"].account_id) == 0
 
 
-def test_a_token_of_one_repository_uses_only_what_was_uploaded_for_it(
-    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
-) -> None:
-    ada = people["ada"]
-    hold(database, ada.account_id, "ada/it")
-    hold(database, ada.account_id, "ada/other")
-    uploads.store(ada.account_id, sent(blobs), SHA256, SIZE, repository_id=1)
-    assert uploads.find_usable_size(replace(ada, repository_id=1), SHA256) == SIZE
-    assert uploads.find_usable_size(replace(ada, repository_id=2), SHA256) is None
-    assert uploads.find_usable_size(ada, SHA256) == SIZE
-
-
 def part(folder: Path, content: bytes) -> Path:
     path = folder / "part"
     path.write_bytes(content)

@@ -1,6 +1,7 @@
 """Logging in to a hub: which token is sent where, and how it is kept."""
 
 import gzip
+import io
 import json
 import stat
 import time
@@ -13,11 +14,11 @@ import httpx
 import pytest
 
 from kcard.api.hub import credentials, listed, login, logout, pull, push, whoami
-from kcard.cli import main
 from kcard.errors import HubError, KcardError, UsageError
 from kcard.hub.client import connection
 from kcard.hub.client.connection import Credentials, Guard, normalise_url
 from kcard.manifest import MANIFEST
+from tests.command import Kcard
 from tests.hub.client.cards import rivers
 from tests.hub.client.hostile import (
     COMMIT,
@@ -116,24 +117,21 @@ def test_what_is_no_address_of_a_hub_is_refused(url: str) -> None:
         normalise_url(url)
 
 
-def test_the_command_reads_the_token_from_standard_input_or_a_file(shared: Shared, tmp_path: Path) -> None:
+def test_the_command_reads_the_token_from_standard_input_or_a_file(
+    shared: Shared, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ("--hub", shared.url)
     (tmp_path / "token").write_text(shared.tokens["bob"] + "\n")
-    output = shared.start(
-        ["kcard", "login", "--hub", shared.url, "--token-file", str(tmp_path / "token"), "--json"]
-    )
-    assert json.loads(output)["name"] == "bob"
-    assert (
-        json.loads(shared.start(["kcard", "whoami", "--json"], KCARD_HUB_URL=shared.url))["role"] == "write"
-    )
-    shared.start(["kcard", "logout", "--hub", shared.url])
-    assert "not logged in" in shared.start(["kcard", "whoami", "--hub", shared.url], fails=True)
-    shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url}"])
-    assert shared.start(["kcard", "whoami", "--hub", shared.url]) == "dan\n"
-
-
-def test_no_command_prints_a_token(shared: Shared) -> None:
-    output = shared.start(["sh", "-c", f"echo {shared.tokens['dan']} | kcard login --hub {shared.url} 2>&1"])
-    assert shared.tokens["dan"] not in output
+    done = kcard("login", *here, "--token-file", tmp_path / "token", "--json")
+    assert json.loads(done.out)["name"] == "bob"
+    assert json.loads(kcard("whoami", *here, "--json").out)["role"] == "write"
+    kcard("logout", *here)
+    assert "not logged in" in kcard("whoami", *here).error
+    monkeypatch.setattr("sys.stdin", io.StringIO(shared.tokens["dan"] + "\n"))
+    done = kcard("login", *here)
+    assert shared.tokens["dan"] not in done.out + done.err
+    monkeypatch.setenv("KCARD_HUB_URL", shared.url)
+    assert kcard("whoami").out == "dan\n"
 
 
 # Answers that attack the client: without end, compressed, leading elsewhere, malformed, or for the terminal.
@@ -142,12 +140,6 @@ TOKEN = "kc_secret-of-the-user"
 RESOLVE = f"/{NAME}/resolve/{COMMIT}"
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e"
 BOMB = gzip.compress(gzip.compress(b"[" + b" " * (64 << 20) + b"]"))
-
-
-def kcard(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
-    """The exit code of a command in this process."""
-    monkeypatch.setattr("sys.argv", ["kcard", *arguments])
-    return main.exit_code()
 
 
 def authorized(hub: Hostile) -> list[str]:
@@ -291,16 +283,12 @@ def test_an_answer_of_another_shape_is_an_error_of_the_hub(tmp_path: Path, answe
                 pull(NAME, tmp_path / "card", hub=hub.url)
 
 
-def test_what_a_hub_lists_is_cut_and_does_not_reach_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_hub_lists_is_cut_and_does_not_reach_the_terminal(kcard: Kcard) -> None:
     row = {"id": f"evil/{ESCAPES}{'x' * 9_000}", "tags": [ESCAPES + "[red]"] * 9_000, "downloads": 5}
     with hostile_hub() as hub:
         hub.answers["/api/models"] = lambda handler: send_json(handler, [row])
-        assert kcard(monkeypatch, "cards", "list", "--hub", hub.url) == 0
-        shown = capsys.readouterr().out
-        assert kcard(monkeypatch, "cards", "list", "--hub", hub.url, "--json") == 0
-        data = capsys.readouterr().out
+        shown = kcard("cards", "list", "--hub", hub.url).out
+        data = kcard("cards", "list", "--hub", hub.url, "--json").out
     (card,) = json.loads(data)
     assert card["tags"][0] == f"{ESCAPES}[red]"
     assert card["repository"].startswith(f"evil/{ESCAPES}")
@@ -310,16 +298,16 @@ def test_what_a_hub_lists_is_cut_and_does_not_reach_the_terminal(
     assert "\\x1b]0;owned" in shown.replace("\n", "").replace(" ", "")
 
 
-def test_nor_do_its_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nor_do_its_errors(kcard: Kcard) -> None:
     def refuse(handler: BaseHTTPRequestHandler) -> None:
         send(handler, b"", 400, {"X-Error-Message": "no \x1b[2J\x9b31m"})
 
     with hostile_hub() as hub:
         hub.answers["/api/models"] = refuse
-        assert kcard(monkeypatch, "cards", "list", "--hub", hub.url) == 1
-    written = capsys.readouterr()
-    assert "\\x1b[2J" in written.err
-    assert (written.out + written.err).replace("\n", "").isprintable()
+        done = kcard("cards", "list", "--hub", hub.url)
+    assert done.code == 1
+    assert "\\x1b[2J" in done.err
+    assert (done.out + done.err).replace("\n", "").isprintable()
 
 
 def _as_large_files(request: bytes) -> list[dict[str, Any]]:

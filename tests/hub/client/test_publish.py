@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, HfApi
 
 import kcard
 from kcard.api.hub import credentials, login
 from kcard.errors import HubError, UsageError
 from kcard.hub.client.transfer import PublishedVersion
 from kcard.manifest import MANIFEST, seal
+from tests.command import Kcard
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared
 
@@ -194,31 +195,16 @@ def test_the_same_checks_come_first_as_for_the_local_hub(shared: Shared, bob: Hf
     assert not bob.repo_exists("bob/leaking")
 
 
-def test_a_private_repository_is_seen_by_nobody_else(shared: Shared, bob: HfApi, tmp_path: Path) -> None:
-    kcard.publish(rivers(tmp_path / "card"), hub=shared.url, repository="bob/secret", private=True)
-    assert bob.model_info("bob/secret").private
-    assert not shared.api("dan").repo_exists("bob/secret")
-
-
 @pytest.mark.usefixtures("bob")
-def test_the_users_switches_of_the_client_are_as_before(shared: Shared, tmp_path: Path) -> None:
-    before = constants.HF_HUB_DISABLE_XET
-    publish(shared, rivers(tmp_path / "card").folder, "bob/switches")
-    assert before == constants.HF_HUB_DISABLE_XET
-
-
-def test_the_command_publishes_and_says_where(shared: Shared, tmp_path: Path) -> None:
+def test_the_command_publishes_and_says_where(
+    shared: Shared, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card = rivers(tmp_path / "card")
-    shared.start(["sh", "-c", f"echo {shared.tokens['bob']} | kcard login --hub {shared.url}"])
-    command = ["kcard", "publish", str(card.folder), "--repository", "bob/typed"]
-    output = json.loads(shared.start([*command, "--hub", shared.url, "--json"]))
-    assert (output["repository"], output["number"], output["url"]) == (
-        "bob/typed",
-        1,
-        f"{shared.url}/bob/typed",
-    )
-    assert shared.start(command, KCARD_HUB_URL=shared.url).startswith("bob/typed@v1  ")
-    assert "--hub URL" in shared.start(command, fails=True)
-    assert "rivers@v1" in shared.start(
-        ["kcard", "publish", str(card.folder), "--hub", "local"], KCARD_HUB_URL=shared.url
-    )
+    command = ["publish", card.folder, "--repository", "bob/typed"]
+    output = json.loads(kcard(*command, "--hub", shared.url, "--json").out)
+    assert (output["repository"], output["number"]) == ("bob/typed", 1)
+    assert output["url"] == f"{shared.url}/bob/typed"
+    assert "--hub URL" in kcard(*command).error
+    monkeypatch.setenv("KCARD_HUB_URL", shared.url)
+    assert kcard(*command).out.startswith("bob/typed@v1  ")
+    assert "rivers@v1" in kcard("publish", card.folder, "--hub", "local").out

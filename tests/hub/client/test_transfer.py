@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pickle
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from kcard.api.hub import listed, login, pull
 from kcard.errors import CardError, DamagedCard, HubError, KcardError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest
+from tests.command import Kcard
 from tests.hub.client.cards import rivers
 from tests.hub.client.hostile import COMMIT, NAME, Endless, card, file_headers, hostile_hub, send, send_json
 from tests.hub.server.attacks import Code
@@ -51,11 +51,6 @@ def test_a_version_a_branch_or_the_newest_is_fetched(
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     manifest = json.loads((folder / MANIFEST).read_text())
     assert files == {*manifest["files"], MANIFEST}
-
-
-def test_a_commit_is_fetched(shared: Shared, tmp_path: Path) -> None:
-    tag = next(t for t in shared.api("bob").list_repo_refs("bob/rivers").tags if t.name == "v1")
-    assert "Alps" in passages(pull(f"bob/rivers@{tag.target_commit}", tmp_path / "card", hub=shared.url))
 
 
 def test_without_a_folder_the_local_hub_gets_it(shared: Shared, home: Path) -> None:
@@ -199,13 +194,16 @@ def test_cards_are_listed_and_plain_models_are_not(shared: Shared) -> None:
     assert [card.repository for card in listed(shared.url, "riv")] == ["bob/rivers"]
 
 
-def test_the_command_fetches_what_kcard_ask_finds(shared: Shared) -> None:
-    output = shared.start(["kcard", "pull", "bob/rivers", "--hub", shared.url, "--json"])
+def test_the_command_fetches_what_kcard_ask_finds(
+    shared: Shared, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = kcard("pull", "bob/rivers", "--hub", shared.url, "--json").out
     assert json.loads(output)["name"] == "rivers"
-    assert "rivers" in shared.start(["kcard", "cards", "list"])
-    assert shared.start(["kcard", "pull", "rivers", "copy"], KCARD_HUB_URL=shared.url).endswith("copy\n")
-    assert "New folder" not in shared.start(["kcard", "pull", "rivers"], fails=True)
-    assert "bob/rivers" in shared.start(["kcard", "cards", "search", "riv", "--hub", shared.url])
+    assert "rivers" in kcard("cards", "list").out
+    assert "New folder" not in kcard("pull", "rivers").error
+    assert "bob/rivers" in kcard("cards", "search", "riv", "--hub", shared.url).out
+    monkeypatch.setenv("KCARD_HUB_URL", shared.url)
+    assert kcard("pull", "rivers", tmp_path / "copy").out.endswith("copy\n")
 
 
 # Pulling from a hub that attacks: nothing of a refused card reaches the folder or the local hub.
@@ -276,12 +274,10 @@ def test_a_card_whose_index_claims_more_rows_than_it_has_passages_is_refused(
     assert not written(home / "downloads")
 
 
-@pytest.mark.parametrize(
-    ("path", "content"), [(".git/config", b"[core]"), ("run.py", b"1"), ("config.json", b'{"auto_map": {}}')]
-)
-def test_nor_does_such_a_card_reach_the_local_hub(home: Path, path: str, content: bytes) -> None:
-    with hostile_hub(files=card({path: content})) as hub, pytest.raises(CardError, match=re.escape(path)):
+def test_nor_does_such_a_card_reach_the_local_hub_and_a_refused_name_is_never_requested(home: Path) -> None:
+    with hostile_hub(files=card({".git/config": b"[core]"})) as hub, pytest.raises(CardError, match=r"\.git"):
         pull(NAME, hub=hub.url)
+    assert not [url for _, url, _ in hub.requests if "git" in url]
     assert not written(home / "downloads")
     assert Hub().list() == []
 
@@ -306,12 +302,6 @@ def test_a_symlink_in_place_of_the_folder_is_not_followed(tmp_path: Path) -> Non
         pull(NAME, tmp_path / "card", hub=hub.url)
     assert not written(tmp_path / "elsewhere")
     assert (tmp_path / "card").is_symlink()
-
-
-def test_a_name_that_is_refused_is_never_requested(tmp_path: Path) -> None:
-    with hostile_hub(files=card({".git/config": b"[core]"})) as hub, pytest.raises(CardError, match=r"\.git"):
-        pull(NAME, tmp_path / "card", hub=hub.url)
-    assert not [url for _, url, _ in hub.requests if "git" in url]
 
 
 def test_an_honest_card_is_pulled_within_the_limits(tmp_path: Path) -> None:

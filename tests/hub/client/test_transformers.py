@@ -1,13 +1,9 @@
 """transformers and peft with a hub of ours as HF_ENDPOINT: from_pretrained and push_to_hub, of tiny models."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import shared_hub
 
 # One process for all of it: most of its time goes into importing the libraries.
 PROGRAM = """
@@ -62,39 +58,11 @@ print(json.dumps(results))
 """
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    folder: Path = tmp_path_factory.mktemp("hub")
-    with shared_hub(folder) as shared:
-        yield _run_program(shared)
-
-
-def _run_program(shared: Shared) -> dict[str, Any]:
-    output: dict[str, Any] = json.loads(shared.run(PROGRAM, "bob").splitlines()[-1])
-    return output
-
-
-def test_a_model_that_was_pushed_is_loaded_as_it_was(results: dict[str, Any]) -> None:
-    assert results["model"]
-
-
-def test_a_tokenizer_that_was_pushed_is_loaded_as_it_was(results: dict[str, Any]) -> None:
-    assert results["tokenizer"]
-
-
-def test_an_adapter_that_was_pushed_is_loaded_on_its_base(results: dict[str, Any]) -> None:
-    assert results["adapter"]
-    assert results["changed"]
-
-
-def test_a_revision_is_the_model_of_then(results: dict[str, Any]) -> None:
-    assert results["revision"]
-
-
-def test_only_safetensors_were_pushed(results: dict[str, Any]) -> None:
+def test_models_tokenizers_and_adapters_that_were_pushed_are_loaded_as_they_were(tmp_path: Path) -> None:
+    with shared_hub(tmp_path) as shared:
+        results = json.loads(shared.run(PROGRAM, "bob").splitlines()[-1])
+    for what in ("model", "tokenizer", "adapter", "changed", "revision"):
+        assert results[what], what
     weights = [path for path in results["files"] if path.endswith((".bin", ".pt", ".safetensors"))]
     assert weights == ["model.safetensors"]
-
-
-def test_an_adapter_is_listed_as_one(results: dict[str, Any]) -> None:
     assert {"peft", "safetensors"} <= set(results["tags"])

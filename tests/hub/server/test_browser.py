@@ -1,19 +1,33 @@
 """The pages in a real browser: what people see and do, without a mouse, without scripts, on a phone, in the dark."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from tests.hub.server.chromium import launched
+from kcard.manifest import Manifest, seal
+from tests.hub.server.browser_session import hub_for_browsers
+from tests.hub.server.chromium import PHONE, launched, opened, require_accessible, tab_to
+from tests.hub.server.quarantined_cards import quarantined
 from tests.hub.server.sample_cards import LONG, fill
 from tests.hub.shared_hub import Shared, shared_hub
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, ViewportSize
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with launched() as browser:
+        yield browser
+
+
+# Cards, as visitors see them.
+
 PAGES = {
     "home": "/",
     "search": "/?q=moon&verified=1",
@@ -31,72 +45,39 @@ PAGES = {
     "api": "/docs",
     "missing": "/bob/none",
 }
-# The others have parts of these.
-FAST = ("home", "nothing", "card", "text", "compare")
+FAST = ("home", "nothing", "card", "text", "compare")  # the others have parts of these
 ALL = [
     pytest.param(path, id=name, marks=[] if name in FAST else [pytest.mark.slow])
     for name, path in PAGES.items()
 ]
-LARGEST = 150_000  # bytes of a page
-PHONE: "ViewportSize" = {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("hub")
     with shared_hub(folder) as shared:
         fill(shared, folder / "cards")
         yield shared
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
-    with launched() as browser:
-        yield browser
-
-
-@contextmanager
-def opened(browser: "Browser", shared: Shared, path: str, **options: Any) -> Iterator["Page"]:
-    """A page that asks no other host and whose console has no errors, also from its security policy."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request", lambda request: None if request.url.startswith(shared.url) else wrong.append(request.url)
-    )
-    try:
-        page.goto(shared.url + path)
-        yield page
-        # The browser reports that the page itself is an error page.
-        assert [
-            text for text in wrong if "Failed to load resource" not in text or path != PAGES["missing"]
-        ] == []
-    finally:
-        context.close()
-
-
 @pytest.mark.parametrize("path", ALL)
-def test_a_page_is_accessible_in_light_and_dark_fits_a_phone_and_has_no_errors(
-    browser: "Browser", shared: Shared, path: str
+def test_a_page_is_accessible_in_light_and_dark_fits_a_phone_and_needs_no_script(
+    browser: "Browser", samples: Shared, path: str
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+    with opened(browser, samples.url, path) as page:
+        require_accessible(page)
+        page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+    with opened(browser, samples.url, path, scripts=False) as page:
+        assert page.locator("h1").count() >= 1
+        assert page.locator("button[data-copy]:visible").count() == 0
+        if path == PAGES["card"]:
+            page.get_by_text("Python", exact=True).click()
+            assert "kcard.pull" in page.locator(".snippet:visible").inner_text()
 
-    with opened(browser, shared, path, color_scheme="light") as page:
-        assert len(page.content().encode()) < LARGEST
-        results = Axe().run(page)
-        assert results.response["violations"] == [], results.generate_report()
-        page.emulate_media(color_scheme="dark")
-        results = Axe().run(page, options={"runOnly": {"type": "rule", "values": ["color-contrast"]}})
-        assert results.response["violations"] == [], results.generate_report()
-        page.set_viewport_size(PHONE)
-        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
-
-def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/") as page:
+def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", samples: Shared) -> None:
+    with opened(browser, samples.url) as page:
         page.get_by_role("searchbox").fill("what")
         page.get_by_role("button", name="Search").click()
         names = page.locator(".cards h2 a")
@@ -109,13 +90,13 @@ def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", sh
         page.get_by_role("button", name="Search").click()
         assert names.all_inner_texts() == ["lab/planets", "bob/nobel-prizes"]
         page.go_back()
-        assert page.url == f"{shared.url}/?q=what"
+        assert page.url == f"{samples.url}/?q=what"
         page.get_by_role("link", name="lab/planets").click()
         assert page.locator("main header h1").inner_text().startswith("lab/planets")
 
 
-def test_the_domain_tree_opens_level_by_level(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/") as page:
+def test_the_domain_tree_opens_level_by_level(browser: "Browser", samples: Shared) -> None:
+    with opened(browser, samples.url) as page:
         filters = page.get_by_role("complementary", name="Filters")
         filters.get_by_role("link", name="science 3").click()
         filters.get_by_role("link", name="astronomy 2").click()
@@ -125,8 +106,8 @@ def test_the_domain_tree_opens_level_by_level(browser: "Browser", shared: Shared
         assert page.locator(".cards h2 a").count() == 3
 
 
-def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/") as page:
+def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", samples: Shared) -> None:
+    with opened(browser, samples.url) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
@@ -134,10 +115,7 @@ def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", share
         page.keyboard.type("planets discoverers")
         page.keyboard.press("Enter")
         page.wait_for_url("**q=planets+discoverers**")
-        for _ in range(80):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.classList.contains('name')"):
-                break
+        tab_to(page, "lab/moons")
         page.keyboard.press("Enter")
         page.wait_for_url("**/lab/moons")
         for _ in range(30):
@@ -148,46 +126,140 @@ def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", share
         assert page.locator(".snippet:visible").inner_text().count("import kcard") == 1
 
 
-def test_copying_takes_the_command_that_is_shown(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/lab/moons", permissions=["clipboard-read", "clipboard-write"]) as page:
+def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Shared) -> None:
+    with opened(
+        browser, samples.url, "/lab/moons", permissions=("clipboard-read", "clipboard-write")
+    ) as page:
         page.get_by_text("curl", exact=True).click()
         page.locator(".snippet:visible button").click()
         page.get_by_role("button", name="Copied").wait_for()
         copied = page.evaluate("navigator.clipboard.readText()")
-        assert copied == f"curl -LO {shared.url}/lab/moons/resolve/main/kcard.json"
+        assert copied == f"curl -LO {samples.url}/lab/moons/resolve/main/kcard.json"
 
 
-@pytest.mark.parametrize("path", ALL)
-def test_no_page_needs_a_script(browser: "Browser", shared: Shared, path: str) -> None:
-    with opened(browser, shared, path, java_script_enabled=False) as page:
-        assert page.locator("h1").count() >= 1
-        assert page.locator("button[data-copy]:visible").count() == 0
-        if path == PAGES["card"]:
-            page.get_by_text("Python", exact=True).click()
-            assert "kcard.pull" in page.locator(".snippet:visible").inner_text()
-
-
-def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/lab/moons") as page:
+def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser", samples: Shared) -> None:
+    with opened(browser, samples.url, "/lab/moons") as page:
         page.get_by_role("link", name="Compare the last two").click()
-        assert page.get_by_role("row", name="Factuality, self-declared").inner_text().split()[-3:] == [
-            "0.71",
-            "0.84",
-            "higher",
-        ]
+        row = page.get_by_role("row", name="Factuality, self-declared")
+        assert row.inner_text().split()[-3:] == ["0.71", "0.84", "higher"]
         questions = page.get_by_role("region", name="Questions in both exams")
         assert questions.get_by_role("row").count() == 6
         assert questions.get_by_text("✗ wrong").count() == 4
 
 
-def test_the_leaderboard_has_only_verified_cards_best_first(browser: "Browser", shared: Shared) -> None:
-    with opened(browser, shared, "/leaderboard") as page:
-        names = page.locator("tbody th a")
-        assert names.all_inner_texts() == [
-            "bob/midterms-2022",
-            "lab/moons",
-            "lab/planets",
-            "bob/nobel-prizes",
-        ]
-        page.get_by_role("link", name="science 3").click()
-        assert names.all_inner_texts() == ["lab/moons", "lab/planets", "bob/nobel-prizes"]
+# What people with an account do.
+
+PEOPLES_PAGES = (
+    *("/", "/bob", "/bob/open", "/bob/gated", "/settings", "/settings/tokens", "/settings/organizations"),
+    *("/organizations/lab", "/new", "/bob/open/upload", "/bob/open/edit", "/bob/open/settings"),
+    *("/bob/gated/access", "/settings/hub/accounts", "/settings/hub/accounts/bob", "/settings/hub/quotas"),
+    *("/settings/hub/quarantine", "/settings/hub/log", "/lab/held", "/none/none"),
+)
+FAST_PAGES = ("/bob", "/settings/tokens", "/bob/open/upload", "/settings/hub/accounts/bob", "/lab/held")
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with hub_for_browsers(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
+        shared.create("bob/open")
+        shared.put("bob/open", {"README.md": b"---\nlicense: mit\n---\n# Open\n"})
+        shared.create("bob/gated", gated="manual")
+        shared.put("bob/gated", {"README.md": b"# Inside"})
+        quarantined(shared, tmp_path_factory.mktemp("cards"), "lab/held")
+        yield shared
+
+
+def log_in(page: "Page", people: Shared, who: str) -> None:
+    page.goto(f"{people.url}/login")
+    page.get_by_label("Name").fill(who.partition(":")[0])
+    page.get_by_label("Token").fill(people.tokens[who])
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("link", name="Settings").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("narrow", "paths"),
+    [
+        pytest.param(True, FAST_PAGES, id="390 px"),
+        pytest.param(False, PEOPLES_PAGES, id="wide, all", marks=pytest.mark.slow),
+        pytest.param(True, PEOPLES_PAGES, id="390 px, all", marks=pytest.mark.slow),
+    ],
+)
+def test_pages_of_people_fit_and_are_accessible(
+    browser: "Browser", people: Shared, narrow: bool, paths: tuple[str, ...]
+) -> None:
+    with opened(browser, people.url, narrow=narrow) as page:
+        log_in(page, people, "ada:admin")
+        for path in paths:
+            page.goto(people.url + path)
+            assert page.locator("h1").first.is_visible(), path
+            require_accessible(page)
+
+
+def test_card_is_published_in_a_browser(browser: "Browser", people: Shared, tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "README.md").write_text("---\nlicense: mit\n---\n# Moons of the planets\n")
+    (draft / "search.json").write_text('{"evidence": "wikipedia:en"}')
+    seal(draft, Manifest(name="moons", description="What moons are like", domain="science", kind="search"))
+    with opened(browser, people.url) as page:
+        log_in(page, people, "bob")
+        page.get_by_role("link", name="New", exact=True).click()
+        page.get_by_label("Name").fill("not a name")
+        page.get_by_role("button", name="Create").click()
+        field = page.get_by_label("Name")
+        assert field.input_value() == "not a name"
+        described = str(field.get_attribute("aria-describedby")).split()
+        assert "invalid name" in page.locator(f"#{described[0]}").inner_text().lower()
+        assert page.get_by_role("alert").is_visible()
+        field.fill("moons")
+        page.get_by_role("button", name="Create").click()
+        page.get_by_label("Or a whole folder").set_input_files(draft)
+        page.get_by_label("Publish as version").fill("v1")
+        page.get_by_role("button", name="Upload").click()
+        page.get_by_role("heading", name="Moons of the planets").wait_for()
+        assert page.get_by_role("link", name="v1").is_visible()
+    published = people.hub.publications.list(people.hub.repositories.get("model", "bob/moons"))
+    assert [each.tag for each in published] == ["v1"]
+
+
+def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
+    browser: "Browser", people: Shared
+) -> None:
+    with opened(browser, people.url, scripts=False, narrow=True) as page:
+        log_in(page, people, "dan")
+        page.goto(f"{people.url}/bob/gated")
+        page.get_by_label("Why do you ask?").fill("For my thesis")
+        page.get_by_role("button", name="Ask for access").click()
+        page.get_by_text("has not answered yet").wait_for()
+    with opened(browser, people.url, scripts=False) as page:
+        log_in(page, people, "bob")
+        page.goto(f"{people.url}/bob/gated/access")
+        page.get_by_text("For my thesis").wait_for()
+        page.get_by_role("button", name="Grant access to dan").click()
+        page.get_by_role("button", name="Withdraw").or_(page.get_by_text("granted")).first.wait_for()
+    gated = people.hub.repositories.get("model", "bob/gated")
+    assert people.hub.repositories.granted(gated, people.hub.accounts.get("dan").id)
+
+
+def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", people: Shared) -> None:
+    with opened(browser, people.url, "/login") as page:
+        tab_to(page, "name")
+        page.keyboard.type("bob")
+        page.keyboard.press("Tab")
+        page.keyboard.type(people.tokens["bob"])
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name="Settings").wait_for()
+        page.goto(f"{people.url}/settings/tokens")
+        tab_to(page, "name")
+        page.keyboard.type("by keyboard")
+        page.keyboard.press("Tab")
+        page.keyboard.press("r")  # chooses the scope read
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        token = page.locator(".shown-once").inner_text()
+        stored = next(each for each in people.hub.tokens.list("bob") if each.name == "by keyboard")
+        assert stored.scope == "read"
+    answer = httpx.get(f"{people.url}/api/whoami-v2", headers={"Authorization": f"Bearer {token}"})
+    assert answer.json()["name"] == "bob"

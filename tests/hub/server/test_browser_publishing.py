@@ -47,13 +47,6 @@ def test_repository_is_created_hidden_moved_and_deleted(shared: Shared, bob: Bro
     bob.open("/datasets/lab/renamed", 404)
 
 
-def test_dataset_called_settings_has_its_page(shared: Shared, bob: Browser) -> None:
-    for name in ("settings", "upload", "access", "edit"):
-        shared.create(f"bob/{name}", "dataset")
-        assert "--repo-type dataset" in bob.open(f"/datasets/bob/{name}")
-        bob.open(f"/datasets/bob/{name}/settings")
-
-
 @pytest.mark.parametrize(
     ("sent", "field", "status"),
     [
@@ -71,14 +64,6 @@ def test_repository_that_can_not_be_created_is_explained(
     assert answer.status_code == status
     assert f'id="{field}-error"' in answer.text
     assert f'value="{sent["name"]}"' in answer.text
-
-
-def test_move_to_a_namespace_of_others_is_refused(shared: Shared, bob: Browser) -> None:
-    shared.create("bob/stays")
-    answer = bob.send("/bob/stays/settings/move", {"to": "dan/stays"})
-    assert answer.status_code == 403
-    assert 'id="to-error"' in answer.text
-    assert shared.hub.repositories.get("model", "bob/stays")
 
 
 # --- publishing -----------------------------------------------------------------------------------------------------
@@ -199,13 +184,6 @@ def test_large_file_that_is_refused_is_not_stored(shared: Shared, bob: Browser) 
     assert answer.status_code == 400
     assert shared.hub.uploads.pending_bytes(account) == before
     assert not shared.hub.blobs.holds(hashlib.sha256(content).hexdigest())
-
-
-def test_upload_is_left_over_nowhere(shared: Shared, bob: Browser) -> None:
-    shared.create("bob/clean")
-    upload(bob, "/bob/clean/upload", {"a.txt": b"x"})
-    upload(bob, "/bob/clean/upload", {"a.py": b"x"})
-    assert list(shared.hub.blobs.partial.glob("*")) == []
 
 
 def test_card_without_an_exam_is_committed_and_the_reason_is_shown(shared: Shared, bob: Browser) -> None:

@@ -2,14 +2,11 @@
 
 import io
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
@@ -18,7 +15,7 @@ from kcard.hub.errors import Invalid, Refused, TooLarge
 from kcard.hub.server.routes import commit
 from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
-from tests.hub.shared_hub import Shared, status
+from tests.hub.shared_hub import Shared
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
@@ -142,26 +139,6 @@ def files(shared: Shared, name: str) -> set[str]:
     return set(shared.api("bob").list_repo_files(name)) - {".gitattributes"}
 
 
-def stored(shared: Shared, name: str, path: str) -> bytes:
-    return shared.http("bob").get(f"/{name}/resolve/main/{path}").content
-
-
-def test_an_uploaded_file_comes_back_byte_by_byte(shared: Shared, name: str) -> None:
-    api = shared.api("bob")
-    content = "# Karte\nÄpfel\n".encode()
-    done = api.upload_file(path_or_fileobj=content, path_in_repo="docs/read me.md", repo_id=name)
-    assert stored(shared, name, "docs/read%20me.md") == content
-    assert api.model_info(name).sha == done.oid
-    assert done.commit_url == f"{shared.url}/{name}/commit/{done.oid}"
-
-
-def test_uploaded_weights_come_back_byte_by_byte(shared: Shared, name: str) -> None:
-    shared.api("bob").upload_file(path_or_fileobj=tensors(), path_in_repo="model.safetensors", repo_id=name)
-    (entry,) = shared.api().get_paths_info(name, "model.safetensors")
-    assert entry.lfs is not None  # type: ignore[union-attr]
-    assert stored(shared, name, "model.safetensors") == tensors()
-
-
 def test_a_folder_is_uploaded_in_one_commit(shared: Shared, name: str, tmp_path: Path) -> None:
     for path, content in {
         "README.md": b"---\nlicense: mit\n---\n",
@@ -179,82 +156,6 @@ def test_a_folder_is_uploaded_in_one_commit(shared: Shared, name: str, tmp_path:
     assert files(shared, name) == expected
     assert len(shared.api().list_repo_commits(name)) == before + 1
     assert "license:mit" in (shared.api().model_info(name).tags or [])
-
-
-def test_what_is_unchanged_makes_no_commit(shared: Shared, name: str) -> None:
-    shared.put(name, {"config.json": b"{}", "model.safetensors": tensors()})
-    before = shared.api().model_info(name).sha
-    api = shared.api("bob")
-    operations = [
-        CommitOperationAdd("config.json", b"{}"),
-        CommitOperationAdd("model.safetensors", tensors()),
-    ]
-    assert api.create_commit(name, operations, commit_message="same").oid == before
-
-
-def test_files_and_folders_are_deleted_and_copied_in_one_commit(shared: Shared, name: str) -> None:
-    content = {
-        "a.json": b"1",
-        "b.json": b"2",
-        "old/x.json": b"3",
-        "old/y.json": b"4",
-        "model.safetensors": tensors(),
-    }
-    additions = [CommitOperationAdd(path, each) for path, each in content.items()]
-    shared.api("bob").create_commit(name, additions, commit_message="files")
-    operations: list[CommitOperationDelete | CommitOperationCopy] = [
-        CommitOperationDelete("a.json"),
-        CommitOperationDelete("old/"),
-        CommitOperationCopy("model.safetensors", "copy/model.safetensors"),
-        CommitOperationCopy("b.json", "copy/b.json"),
-    ]
-    shared.api("bob").create_commit(name, operations, commit_message="rearranged")
-    assert files(shared, name) == {"b.json", "model.safetensors", "copy/model.safetensors", "copy/b.json"}
-    assert stored(shared, name, "copy/model.safetensors") == tensors()
-    assert stored(shared, name, "copy/b.json") == b"2"
-
-
-def test_a_deleted_file_stays_in_the_commits_before(shared: Shared, name: str) -> None:
-    first = shared.put(name, {"a.json": b"1", "f/b.json": b"2"})
-    api = shared.api("bob")
-    api.delete_file("a.json", name)
-    api.delete_folder("f", name)
-    assert files(shared, name) == set()
-    assert api.file_exists(name, "a.json", revision=first.sha)
-
-
-def test_deleting_what_is_not_there_says_so(shared: Shared, name: str) -> None:
-    with pytest.raises(EntryNotFoundError):
-        shared.api("bob").delete_file("never.json", name)
-
-
-def test_a_commit_on_another_parent_is_refused_with_412(shared: Shared, name: str) -> None:
-    api = shared.api("bob")
-    old = api.model_info(name).sha
-    new = shared.put(name, {"a.json": b"1"}).sha
-    operations = [CommitOperationAdd("b.json", b"2")]
-    with pytest.raises(HfHubHTTPError) as error:
-        api.create_commit(name, operations, commit_message="late", parent_commit=old)
-    assert status(error) == 412
-    assert files(shared, name) == {"a.json"}
-    api.create_commit(name, [CommitOperationAdd("b.json", b"2")], commit_message="on top", parent_commit=new)
-
-
-def test_commits_of_eight_threads_to_one_branch_are_all_kept(shared: Shared, name: str) -> None:
-    def add(thread: int) -> None:
-        for turn in range(3):
-            shared.api("bob").upload_file(
-                path_or_fileobj=b"%d %d" % (thread, turn),
-                path_in_repo=f"{thread}-{turn}.json.txt",
-                repo_id=name,
-            )
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(add, range(8)))
-    assert len(files(shared, name)) == 24
-    commits = shared.api().list_repo_commits(name)
-    assert len(commits) == 25
-    assert len({commit.commit_id for commit in commits}) == 25
 
 
 def test_a_commit_with_one_bad_line_does_nothing(shared: Shared, name: str) -> None:
@@ -278,31 +179,6 @@ def test_the_commits_author_is_who_asked(shared: Shared) -> None:
     shared.create("lab/authored")
     shared.api("cleo").upload_file(path_or_fileobj=b"1", path_in_repo="a.json", repo_id="lab/authored")
     assert shared.api().list_repo_commits("lab/authored")[0].authors == ["cleo"]
-
-
-def test_a_dataset_takes_its_own_files(shared: Shared) -> None:
-    shared.create("bob/data", "dataset")
-    shared.api("bob").upload_file(
-        path_or_fileobj=b'{"a": 1}\n', path_in_repo="train.jsonl", repo_id="bob/data", repo_type="dataset"
-    )
-    assert shared.api().file_exists("bob/data", "train.jsonl", repo_type="dataset")
-
-
-def test_committing_to_a_branch_that_is_not_there_is_refused(shared: Shared, name: str) -> None:
-    with pytest.raises(RevisionNotFoundError):
-        shared.api("bob").upload_file(
-            path_or_fileobj=b"1", path_in_repo="a.json", repo_id=name, revision="nowhere"
-        )
-
-
-def test_a_pull_request_is_not_taken_for_a_commit_to_main(shared: Shared, name: str) -> None:
-    with pytest.raises(HfHubHTTPError) as error:
-        shared.api("bob").upload_file(
-            path_or_fileobj=b"1", path_in_repo="a.json", repo_id=name, create_pr=True
-        )
-    assert status(error) == 501
-    assert send(shared, name, file("a.json", "1"), query="?create_pr=1").status_code == 501
-    assert files(shared, name) == set()
 
 
 def test_large_texts_are_asked_for_as_large_files(shared: Shared, name: str) -> None:

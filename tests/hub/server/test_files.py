@@ -11,8 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from huggingface_hub import HfApi, constants, file_download
-from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RevisionNotFoundError
+from huggingface_hub import HfApi, constants
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,55 +134,11 @@ def test_raw_is_what_git_keeps(shared: Shared) -> None:
     assert f"oid sha256:{ETAG[1:-1]}" in http.get("/bob/files/raw/main/model.safetensors").text
 
 
-def test_datasets_have_files(shared: Shared) -> None:
-    shared.create("bob/facts", "dataset")
-    shared.put("bob/facts", {"train.csv": b"a,b\n"}, "dataset")
-    assert shared.http().get("/datasets/bob/facts/resolve/main/train.csv").content == b"a,b\n"
-    assert shared.http().get("/bob/facts/resolve/main/train.csv").headers["x-error-code"] == "RepoNotFound"
-
-
 def test_a_file_that_the_store_lost_is_an_error_and_no_broken_answer(shared: Shared) -> None:
     shared.create("bob/lost")
     shared.put("bob/lost", {"a.txt": b"only here"})
     shared.hub.blobs.delete(hashlib.sha256(b"only here").hexdigest())
     assert shared.http().get("/bob/lost/resolve/main/a.txt").status_code == 500
-
-
-def test_the_client_downloads_into_its_cache_and_asks_no_more_than_needed(
-    shared: Shared, tmp_path: Path
-) -> None:
-    api = shared.api()
-    path = Path(api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path))
-    assert path.read_bytes() == WEIGHTS
-    assert path.parent.name == repository(shared).head
-    again = api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path, local_files_only=True)
-    assert again == str(path)
-
-
-def test_a_snapshot_has_every_file(shared: Shared, tmp_path: Path) -> None:
-    folder = Path(shared.api().snapshot_download("bob/files", cache_dir=tmp_path))
-    assert {path: (folder / path).read_bytes() for path in FILES} == FILES
-
-
-def test_a_revision_with_a_slash_has_files(shared: Shared, tmp_path: Path) -> None:
-    head = repository(shared).head
-    assert head is not None
-    shared.hub.refs.create_branch(repository(shared), "drafts/new", head)
-    shared.put("bob/files", {"only.txt": b"here"}, branch="drafts/new")
-    api = shared.api()
-    path = api.hf_hub_download("bob/files", "only.txt", revision="drafts/new", cache_dir=tmp_path)
-    assert Path(path).read_bytes() == b"here"
-    with pytest.raises(EntryNotFoundError):
-        api.hf_hub_download("bob/files", "only.txt", cache_dir=tmp_path)
-    with pytest.raises(RevisionNotFoundError):
-        api.hf_hub_download("bob/files", "only.txt", revision="drafts/old", cache_dir=tmp_path)
-
-
-def test_absent_files_are_remembered_by_the_client(shared: Shared, tmp_path: Path) -> None:
-    with pytest.raises(EntryNotFoundError):
-        shared.api().hf_hub_download("bob/files", "absent.json", cache_dir=tmp_path)
-    cached = file_download.try_to_load_from_cache("bob/files", "absent.json", cache_dir=tmp_path)
-    assert cached is file_download._CACHED_NO_EXIST
 
 
 def test_an_interrupted_download_goes_on_where_it_ended(
@@ -238,16 +193,6 @@ def test_a_client_that_hangs_up_harms_nobody(shared: Shared) -> None:
             connection.sendall(f"GET {URL} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert shared.http().get(URL).content == WEIGHTS
-
-
-def test_gated_files_are_given_out_where_access_was_granted(shared: Shared, tmp_path: Path) -> None:
-    shared.create("bob/gated", gated="manual")
-    shared.put("bob/gated", {"config.json": CONFIG})
-    with pytest.raises(GatedRepoError):
-        shared.api("dan").hf_hub_download("bob/gated", "config.json", cache_dir=tmp_path)
-    shared.api("bob").grant_access("bob/gated", "dan")
-    path = shared.api("dan").hf_hub_download("bob/gated", "config.json", cache_dir=tmp_path)
-    assert Path(path).read_bytes() == CONFIG
 
 
 def test_downloads_are_counted_by_one_small_file(shared: Shared, tmp_path: Path) -> None:

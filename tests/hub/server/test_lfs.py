@@ -1,7 +1,8 @@
-"""Large files by LFS: with the real client, and what the hub says to those who try to get round it."""
+"""Large files by LFS: with the real client, and those that are not what they claim, or not theirs who claim them."""
 
 import hashlib
 import os
+import pickle
 import socket
 import time
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ from safetensors.numpy import save
 from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
+from tests.hub.server.attacks import Code, commit, inline, large
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 PART = 500_000
+WEIGHTS = save({"weight": np.full((32, 32), 3.0, dtype=np.float32)})
 SMALL = ServerOptions(part_size=PART, max_file_size=2_000_000)
 
 
@@ -27,6 +30,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         shared.create("bob/adapter")
         shared.create("bob/secret", private=True)
+        shared.put("bob/secret", {"model.safetensors": WEIGHTS})
         shared.create("dan/own")
         yield shared
 
@@ -98,30 +102,18 @@ def test_what_the_account_sent_need_not_be_sent_again(shared: Shared) -> None:
     assert bob.post("/bob/adapter.git/info/lfs/objects/verify", json=verify).status_code == 200
 
 
-def test_to_know_a_sha256_is_no_right_to_the_file(shared: Shared) -> None:
-    content, bob, dan = fresh(), shared.http("bob"), shared.http("dan")
-    httpx.put(href(bob, "bob/secret", content), content=content)
-    assert "actions" in one(dan, "dan/own", content)
-    verify = {"oid": digest(content), "size": len(content)}
-    assert dan.post("/dan/own.git/info/lfs/objects/verify", json=verify).status_code == 404
-    assert shared.hub.uploads.find_usable_size(shared.identity("dan"), digest(content)) is None
-
-
-@pytest.mark.parametrize("kind", ["whole", "in parts"])
-def test_other_bytes_than_announced_are_refused(shared: Shared, small: str, kind: str) -> None:
+def test_other_bytes_than_announced_are_refused_when_their_parts_are_joined(
+    shared: Shared, small: str
+) -> None:
     content, bob = fresh(PART + 10), shared.http("bob")
     other = b"x" + content[1:]
-    if kind == "whole":
-        answer = httpx.put(href(bob, "bob/adapter", content), content=other)
-    else:
-        bob.base_url = httpx.URL(small)
-        action = one(bob, "bob/adapter", content)["actions"]["upload"]
-        assert action["header"]["chunk_size"] == str(PART)
-        for number in (1, 2):
-            part = other[(number - 1) * PART : number * PART]
-            assert httpx.put(action["header"][f"{number:05d}"], content=part).headers["ETag"]
-        answer = httpx.post(action["href"], json={"oid": digest(content), "parts": []})
-    status, message = refusal(answer)
+    bob.base_url = httpx.URL(small)
+    action = one(bob, "bob/adapter", content)["actions"]["upload"]
+    assert action["header"]["chunk_size"] == str(PART)
+    for number in (1, 2):
+        part = other[(number - 1) * PART : number * PART]
+        assert httpx.put(action["header"][f"{number:05d}"], content=part).headers["ETag"]
+    status, message = refusal(httpx.post(action["href"], json={"oid": digest(content), "parts": []}))
     assert status == 400
     assert "sha256" in message
     assert not shared.hub.blobs.holds(digest(content))
@@ -238,6 +230,7 @@ def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared
     assert httpx.put(early[2], content=batch[2]).status_code == 413, (
         "though there was room when it was asked for"
     )
+    shared.hub.accounts.update("dan", quota=None)
 
 
 def test_a_quota_counts_parts_that_are_never_joined(shared: Shared, small: str) -> None:
@@ -276,3 +269,76 @@ def test_files_are_fetched_by_lfs_by_those_who_may_read_them(shared: Shared) -> 
         assert (
             request_batch(shared.http("dan"), prefix + name, content, operation="download").status_code == 404
         )
+
+
+def upload(shared: Shared, who: str, name: str, content: bytes, sent: bytes | None = None) -> str:
+    """The sha256 of content that was uploaded by LFS; `sent` in its place, where that is given."""
+    put = httpx.put(href(shared.http(who), name, content), content=content if sent is None else sent)
+    assert put.is_success == (sent is None), put.text
+    return digest(content)
+
+
+def test_a_pickle_that_came_by_lfs_is_refused_where_it_is_committed(shared: Shared) -> None:
+    sha256 = upload(shared, "bob", "bob/adapter", pickle.dumps(Code(), 4))
+    assert commit(shared, "bob", "bob/adapter", large("model.safetensors", sha256)).status_code == 400
+    assert commit(shared, "bob", "bob/adapter", large("model.bin", sha256)).status_code == 400
+
+
+# Bytes that are not what they claim to be, or not theirs who claim them.
+
+
+def test_other_bytes_than_their_sha256_are_refused_and_not_stored(shared: Shared) -> None:
+    honest = os.urandom(1000)
+    for sent in (os.urandom(1000), honest[:-1], honest + b"x", b""):
+        sha256 = upload(shared, "bob", "bob/adapter", honest, sent)
+        assert not shared.hub.blobs.holds(sha256)
+        assert commit(shared, "bob", "bob/adapter", large("a.txt", sha256, 1000)).status_code == 400
+
+
+SECRET = hashlib.sha256(WEIGHTS).hexdigest()
+NEVER = hashlib.sha256(b"nobody ever had this").hexdigest()
+
+
+def test_a_batch_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> None:
+    objects = [{"oid": oid, "size": len(WEIGHTS)} for oid in (SECRET, NEVER)]
+    body = {"operation": "upload", "transfers": ["basic"], "objects": objects}
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=body).json()
+    assert all("upload" in each["actions"] for each in answer["objects"])
+    body["operation"] = "download"
+    answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=body).json()
+    assert [each["error"]["code"] for each in answer["objects"]] == [404, 404]
+    answers = [
+        shared.http("dan").post(
+            "/dan/own.git/info/lfs/objects/verify", json={"oid": oid, "size": len(WEIGHTS)}
+        )
+        for oid in (SECRET, NEVER)
+    ]
+    assert [each.status_code for each in answers] == [404, 404]
+
+
+@pytest.mark.parametrize("size", [len(WEIGHTS), len(WEIGHTS) + 1, None])
+def test_a_hash_gives_no_file_to_a_commit_nor_to_a_copy(shared: Shared, size: int | None) -> None:
+    answers = [
+        commit(shared, "dan", "dan/own", large("model.safetensors", oid, size)) for oid in (SECRET, NEVER)
+    ]
+    assert [each.status_code for each in answers] == [400, 400]
+    assert answers[0].text.replace(SECRET, "") == answers[1].text.replace(NEVER, "")
+    assert "model.safetensors" not in shared.api("dan").list_repo_files("dan/own")
+
+
+def test_what_may_be_read_may_be_copied(shared: Shared) -> None:
+    """The other side of it: or the tests above would pass where nothing can ever be copied."""
+    shared.create("dan/copies")
+    shared.create("bob/shown")
+    content = save({"shown": np.ones(4, dtype=np.float32)})
+    shared.put("bob/shown", {"model.safetensors": content})
+    copy = large("model.safetensors", hashlib.sha256(content).hexdigest())
+    assert commit(shared, "dan", "dan/copies", copy).status_code == 200
+    shared.hub.repositories.update(shared.hub.repositories.get("model", "bob/shown"), gated="manual")
+    shared.create("cleo/copies")
+    assert commit(shared, "cleo", "cleo/copies", copy).status_code == 200, "dan's copy is public"
+    shared.hub.repositories.delete(shared.hub.repositories.get("model", "dan/copies"))
+    shared.create("ada/copies")
+    assert commit(shared, "cleo", "cleo/copies", inline("a.json", b"1")).status_code == 200
+    shared.hub.repositories.delete(shared.hub.repositories.get("model", "cleo/copies"))
+    assert commit(shared, "dan", "dan/own", copy).status_code == 400, "gated files are not to be copied"

@@ -5,7 +5,6 @@ import re
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,14 @@ WORDS = {part for route in ROUTES for part in route.path.split("/") if part and 
 USUAL = {"types": "models", "namespace": "ada", "name": "card", "revision": "main", "path": "a/b.txt"}
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> Iterator[Shared]:
-    with shared_hub(tmp_path) as hub:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """bob/card, and bob/hidden, a private repository with much metadata."""
+    with shared_hub(tmp_path_factory.mktemp("hub")) as hub:
+        hub.create("bob/card")
+        hub.create("bob/hidden", private=True)
+        items = "".join(f"- {'word' * 10} {number}\n" for number in range(2000))
+        hub.put("bob/hidden", {"README.md": f"---\nitems:\n{items}---\n".encode()})
         yield hub
 
 
@@ -63,7 +67,6 @@ def test_such_a_name_is_refused_for_new_repositories_and_accounts(shared: Shared
     answer = client.post("/api/repos/create", json={"name": name})
     assert answer.status_code == 400
     assert f"name {name!r} is reserved" in answer.json()["error"]
-    shared.create("bob/card")
     moved = client.post("/api/repos/move", json={"fromRepo": "bob/card", "toRepo": f"bob/{name}"})
     assert moved.status_code == 400
     with pytest.raises(Invalid, match="is reserved"):
@@ -106,18 +109,10 @@ def test_a_repository_of_before_with_such_a_name_keeps_working(
     assert deleted.status_code == 200
 
 
-def hidden(shared: Shared, lines: int) -> None:
-    """A private repository with much metadata."""
-    shared.create("bob/hidden", private=True)
-    items = "".join(f"- {'word' * 10} {number}\n" for number in range(lines))
-    shared.put("bob/hidden", {"README.md": f"---\nitems:\n{items}---\n".encode()})
-
-
 @pytest.mark.parametrize("who", [None, "dan"])
 def test_a_private_repository_takes_the_same_work_as_a_missing_one(
     shared: Shared, monkeypatch: pytest.MonkeyPatch, who: str | None
 ) -> None:
-    hidden(shared, 10)
     read: list[object] = []
     read_row = repositories.repository_from_row
 
@@ -140,7 +135,6 @@ def test_a_private_repository_takes_the_same_work_as_a_missing_one(
 @pytest.mark.slow
 def test_a_private_repository_takes_the_same_time_as_a_missing_one(shared: Shared) -> None:
     """300 requests each, in turns. Tolerant, since machines are busy; a difference of a parsed card is larger."""
-    hidden(shared, 6000)
     client = shared.http("dan")
     taken: dict[str, list[float]] = {"hidden": [], "absent": []}
     for _ in range(300):

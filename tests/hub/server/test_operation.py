@@ -108,19 +108,6 @@ def test_every_answer_names_its_request_and_forbids_scripts(shared: Shared) -> N
         assert "unsafe" not in headers["content-security-policy"], path
 
 
-def test_whether_a_private_repository_is_there_is_not_told(shared: Shared) -> None:
-    for who in (None, "dan"):
-        client = shared.http(who)
-        hidden, absent = (client.get(f"/api/models/bob/{name}") for name in ("hidden", "absent"))
-        assert hidden.status_code == absent.status_code
-        assert hidden.text.replace("hidden", "absent") == absent.text
-        seen = [
-            {k: v for k, v in a.headers.items() if k not in {"x-request-id", "date"}}
-            for a in (hidden, absent)
-        ]
-        assert str(seen[0]).replace("hidden", "absent") == str(seen[1])
-
-
 def operations(described: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

@@ -46,40 +46,16 @@ def _unchanged(shared: Shared) -> Iterator[None]:
 
 # --- path traversal -------------------------------------------------------------------------------------------------
 
-PATHS = [
-    "../evil.json",
-    "a/../../evil.json",
-    "/etc/evil.json",
-    "a//evil.json",
-    "./evil.json",
-    "a/./evil.json",
-    "",
-    ".",
-    "..",
-    "a/",
-    "..\\evil.json",
-    "C:\\evil.json",
-    "C:evil.json",
-    "evil.json:stream",
-    "evil\0.json",
-    "evil\n.json",
-    "evil\r\nX-Evil: 1.json",
-    "evil\x7f.json",
-    "ev‮nosj.json",
-    ".git/config.json",
-    ".GIT/hooks/evil.json",
-    "a/.git/evil.json",
-    "git~1/evil.json",
-    "con.json",
-    "aux/evil.json",
-    "evil.json.",
-    "evil.json ",
-    "a" * 300 + ".json",
-    "a/" * 600 + "evil.json",
-]
 
-
-@pytest.mark.parametrize("path", PATHS)
+# tests/hub/test_formats.py has many more.
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../evil.json", "a/../../evil.json", "/etc/evil.json", "a//evil.json", "", "..\\evil.json"),
+        *("C:evil.json", "evil\0.json", "evil\r\nX-Evil: 1.json", ".GIT/hooks/evil.json", "aux/evil.json"),
+        *("evil.json ", "a" * 300 + ".json", "a/" * 600 + "evil.json"),
+    ],
+)
 def test_paths_that_lead_elsewhere_are_refused(shared: Shared, path: str) -> None:
     sha256 = hashlib.sha256(b"x").hexdigest()
     for operation in (inline(path, b"1"), large(path, sha256, 1), deleted(path)):
@@ -126,20 +102,9 @@ def test_paths_that_a_disk_takes_for_one_are_refused(shared: Shared) -> None:
 
 # --- pickles and code -----------------------------------------------------------------------------------------------
 
-PICKLED = [pickle.dumps(Code(), protocol) for protocol in range(6)]
-
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        f"model.{end}"
-        for end in ("bin", "pt", "pth", "pkl", "ckpt", "npy", "npz", "h5", "joblib", "PT", "keras")
-    ]
-    + [
-        f"run.{end}"
-        for end in ("py", "sh", "so", "exe", "ipynb", "js", "html", "svg", "zip", "tar.gz", "gguf")
-    ]
-    + ["modeling_evil.py", "a/b/setup.PY", "noending"],
+    "path", ["model.bin", "model.PT", "a/b/setup.PY", "run.html", "x.tar.gz", "noending"]
 )
 def test_pickles_programs_and_archives_are_refused_by_name(shared: Shared, path: str) -> None:
     assert commit(shared, "bob", NAME, inline(path, b"harmless")).status_code == 400
@@ -147,17 +112,12 @@ def test_pickles_programs_and_archives_are_refused_by_name(shared: Shared, path:
 
 
 @pytest.mark.parametrize("path", ["model.safetensors", "notes.txt", "config.json", "README.md", "LICENSE"])
-@pytest.mark.parametrize("protocol", range(6))
-def test_pickles_are_refused_whatever_their_name(shared: Shared, path: str, protocol: int) -> None:
-    assert commit(shared, "bob", NAME, inline(path, PICKLED[protocol])).status_code == 400
-
-
-def test_torch_files_are_refused_by_their_first_bytes(shared: Shared) -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("archive/data.pkl", PICKLED[2])
-    for path in ("model.safetensors", "notes.txt", "tokenizer.model"):
-        assert commit(shared, "bob", NAME, inline(path, buffer.getvalue())).status_code == 400
+def test_pickles_are_refused_whatever_their_name(shared: Shared, path: str) -> None:
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:  # as torch.save writes them
+        archive.writestr("archive/data.pkl", pickle.dumps(Code()))
+    for content in (pickle.dumps(Code(), 0), pickle.dumps(Code()), zipped.getvalue()):
+        assert commit(shared, "bob", NAME, inline(path, content)).status_code == 400
 
 
 @pytest.mark.parametrize("path", ["config.json", "tokenizer_config.json", "a/config.json"])
@@ -232,28 +192,18 @@ def tensors(header: object, body: bytes = b"", length: int | None = None) -> byt
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
-def tensor(start: int, stop: int, shape: list[int], dtype: str = "U8") -> dict[str, object]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+def tensor(start: int, stop: int, shape: list[int]) -> dict[str, object]:
+    return {"dtype": "U8", "shape": shape, "data_offsets": [start, stop]}
 
 
 @pytest.mark.parametrize(
     "content",
     [
         tensors({}, length=1 << 62),
-        tensors({}, length=26_000_000),
         tensors({"a": tensor(0, 8, [8])}, b"1234"),
         tensors({"a": tensor(0, 4, [4]), "b": tensor(2, 6, [4])}, b"123456"),
         tensors({"a": tensor(0, 2, [2]), "b": tensor(4, 6, [2])}, b"123456"),
-        tensors({"a": tensor(0, 2, [2])}, b"1234"),
-        tensors({"a": tensor(0, 4, [1 << 40, 1 << 40])}, b"1234"),
-        tensors({"a": tensor(0, 4, [4], "F32")}, b"1234"),
-        tensors({"a": tensor(0, 4, [-4])}, b"1234"),
-        tensors({"a": tensor(-4, 0, [4])}, b"1234"),
         tensors(b'{"a": ' + json.dumps(tensor(0, 1, [1])).encode() + b', "a": {}}', b"1"),
-        tensors({"a": tensor(0, 0, [0] * 10_000)}),
-        tensors(b"[" * 100_000),
-        tensors({"a": {"dtype": "U8"}}),
-        b"",
         b"1234567",
     ],
 )

@@ -149,16 +149,6 @@ def test_a_token_of_one_repository_writes_to_no_other(shared: Shared) -> None:
     assert http.post("/api/repos/create", json={"name": "another"}).status_code == 403
 
 
-def test_what_is_private_answers_like_what_is_not_there(shared: Shared) -> None:
-    for path in ("", "/revision/main", "/tree/main", "/refs", "/commits/main"):
-        there, never = (
-            shared.http("dan").get(f"/api/models/bob/{name}{path}") for name in ("secret", "never1")
-        )
-        assert there.status_code == never.status_code == 404
-        assert there.headers["X-Error-Code"] == never.headers["X-Error-Code"] == "RepoNotFound"
-        assert there.text.replace("secret", "") == never.text.replace("never1", "")
-
-
 # --- pull requests --------------------------------------------------------------------------------------------------
 
 

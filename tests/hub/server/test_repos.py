@@ -3,36 +3,11 @@
 import pytest
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
-from kcard.hub.errors import NotFound
 from tests.hub.shared_hub import Shared, status
-
-
-def test_a_new_repository_is_there_under_the_url_that_was_told(shared: Shared) -> None:
-    url = shared.api("bob").create_repo("bob/new")
-    assert url.url == f"{shared.url}/bob/new"
-    assert url.repo_id == "bob/new"
-    assert [file.rfilename for file in shared.api().model_info("bob/new").siblings or []] == [
-        ".gitattributes"
-    ]
 
 
 def test_without_a_namespace_a_repository_is_the_askers_own(shared: Shared) -> None:
     assert shared.api("dan").create_repo("mine").repo_id == "dan/mine"
-
-
-def test_a_dataset_may_have_the_name_of_a_model(shared: Shared) -> None:
-    shared.api("bob").create_repo("bob/both")
-    url = shared.api("bob").create_repo("bob/both", repo_type="dataset")
-    assert url.url == f"{shared.url}/datasets/bob/both"
-
-
-def test_one_that_is_there_is_a_conflict_unless_the_client_says_it_may_be(shared: Shared) -> None:
-    api = shared.api("bob")
-    first = api.create_repo("bob/twice")
-    with pytest.raises(HfHubHTTPError) as error:
-        api.create_repo("bob/TWICE")
-    assert status(error) == 409
-    assert api.create_repo("bob/TWICE", exist_ok=True).url == first.url
 
 
 @pytest.mark.parametrize("wish", [{"visibility": "private"}, {"private": True}])
@@ -66,35 +41,11 @@ def test_nobody_makes_nothing(shared: Shared) -> None:
     assert shared.http().post("/api/repos/create", json={"name": "x"}).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "name", ["a--b", "a..b", "-a", "a.git", "a/b/c", "", "a b", "..", "ü", "a\nb", "x" * 120]
-)
-def test_odd_names_are_refused(shared: Shared, name: str) -> None:
-    answer = shared.http("bob").post("/api/repos/create", json={"name": name})
-    assert answer.status_code == 400
-    assert answer.json()["error"]
-
-
 def test_spaces_are_not_offered(shared: Shared) -> None:
     answer = shared.http("bob").post(
         "/api/repos/create", json={"name": "s", "type": "space", "sdk": "gradio"}
     )
     assert answer.status_code == 501
-
-
-def test_a_deleted_repository_is_gone_and_its_name_free(shared: Shared) -> None:
-    api = shared.api("bob")
-    api.create_repo("bob/gone")
-    api.delete_repo("bob/gone")
-    assert not api.repo_exists("bob/gone")
-    api.create_repo("bob/gone")
-    assert "repository.deleted" in {event.action for event in shared.hub.events.list(actor="bob")}
-
-
-def test_deleting_what_is_not_there_fails_unless_it_may_be_missing(shared: Shared) -> None:
-    with pytest.raises(RepositoryNotFoundError):
-        shared.api("bob").delete_repo("bob/never")
-    shared.api("bob").delete_repo("bob/never", missing_ok=True)
 
 
 def test_only_who_administers_a_repository_deletes_it(shared: Shared) -> None:
@@ -107,16 +58,6 @@ def test_only_who_administers_a_repository_deletes_it(shared: Shared) -> None:
     with pytest.raises(RepositoryNotFoundError):
         shared.api("dan").delete_repo("lab/hidden")
     shared.api("bob").delete_repo("lab/kept")
-
-
-def test_a_moved_repository_keeps_its_files_under_the_new_name(shared: Shared) -> None:
-    api = shared.api("bob")
-    shared.create("bob/old")
-    shared.put("bob/old", {"config.json": b"{}"})
-    api.move_repo("bob/old", "lab/renamed")
-    assert api.file_exists("lab/renamed", "config.json")
-    with pytest.raises(NotFound):
-        shared.hub.repositories.get("model", "bob/old")
 
 
 def test_a_repository_moves_neither_onto_another_nor_to_a_foreign_namespace(shared: Shared) -> None:

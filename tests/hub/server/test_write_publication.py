@@ -9,9 +9,7 @@ import pytest
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError
 from safetensors.numpy import save
 
-from kcard.hub.values import DeclaredFigures
 from kcard.manifest import Manifest, seal
-from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, status
 
 
@@ -38,21 +36,6 @@ def card(
     return folder
 
 
-def test_a_tag_publishes_the_card_of_its_commit(shared: Shared, name: str, tmp_path: Path) -> None:
-    api = shared.api("bob")
-    folder = card(tmp_path)
-    done = api.upload_folder(repo_id=name, folder_path=folder)
-    api.create_tag(name, tag="v1", tag_message="the first")
-    repository = shared.hub.repositories.get("model", name)
-    (published,) = shared.hub.publications.list(repository)
-    assert (published.tag, published.commit, published.author) == ("v1", done.oid, "bob")
-    version = shared.hub.registry.get(name)
-    assert version.sha256 == published.version
-    assert version.manifest == Manifest.read(folder)
-    assert shared.hub.registry.verify(name) == []
-    assert [event.action for event in shared.hub.events.list(1)] == ["card.published"]
-
-
 def test_a_published_tag_neither_moves_nor_goes(shared: Shared, name: str, tmp_path: Path) -> None:
     api = shared.api("bob")
     api.upload_folder(repo_id=name, folder_path=card(tmp_path))
@@ -71,21 +54,6 @@ def test_a_published_tag_neither_moves_nor_goes(shared: Shared, name: str, tmp_p
     assert shared.hub.registry.versions(name)[0] == first
 
 
-def test_a_card_that_is_not_whole_is_not_published_and_its_tag_not_made(
-    shared: Shared, name: str, tmp_path: Path
-) -> None:
-    api = shared.api("bob")
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path))
-    api.upload_file(path_or_fileobj=b'{"changed": 1}', path_in_repo="config.json", repo_id=name)
-    with pytest.raises(BadRequestError, match=r"config\.json has sha256"):
-        api.create_tag(name, tag="v1")
-    api.delete_file("config.json", name)
-    with pytest.raises(BadRequestError, match=r"config\.json, listed in kcard\.json, is not in the commit"):
-        api.create_tag(name, tag="v1")
-    assert api.list_repo_refs(name).tags == []
-    assert shared.hub.publications.list(shared.hub.repositories.get("model", name)) == []
-
-
 def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
     shared: Shared, name: str, tmp_path: Path
 ) -> None:
@@ -98,47 +66,6 @@ def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
     ):
         api.create_tag(name, tag="v1")
     assert api.list_repo_refs(name).tags == []
-
-
-def test_a_trained_card_is_published_with_its_exam_only(shared: Shared, name: str, tmp_path: Path) -> None:
-    api = shared.api("bob")
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full"))
-    with pytest.raises(BadRequestError, match="exam"):
-        api.create_tag(name, tag="v1")
-    forged = card(tmp_path, kind="full", more={"exam.json": b'{"own": {"recall": {"mean": 1}}}'})
-    api.upload_folder(repo_id=name, folder_path=forged)
-    with pytest.raises(BadRequestError, match=r"exam\.json is not plausible"):
-        api.create_tag(name, tag="v1")
-    more = {"exam.json": exam("moons", 0.75)}
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path, kind="full", more=more))
-    api.create_tag(name, tag="v1")
-    repository = shared.hub.repositories.get("model", name)
-    assert shared.hub.publications.summarize([repository.id])[repository.id].declared == DeclaredFigures(
-        0.9, 0.75, coverage=1.0
-    )
-
-
-def test_a_manifest_that_is_none_is_refused(shared: Shared, name: str) -> None:
-    api = shared.api("bob")
-    api.upload_file(path_or_fileobj=b'{"format": 1}', path_in_repo="kcard.json", repo_id=name)
-    with pytest.raises(BadRequestError, match="can't publish the card"):
-        api.create_tag(name, tag="v1")
-
-
-def test_a_deleted_repository_takes_its_versions_along(shared: Shared, name: str, tmp_path: Path) -> None:
-    api = shared.api("bob")
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path))
-    api.create_tag(name, tag="v1")
-    api.delete_repo(name)
-    assert name not in {version.name for version in shared.hub.registry.list()}
-
-
-def test_a_moved_repository_publishes_under_its_new_name(shared: Shared, name: str, tmp_path: Path) -> None:
-    api = shared.api("bob")
-    api.upload_folder(repo_id=name, folder_path=card(tmp_path))
-    api.create_tag(name, tag="v1")
-    api.move_repo(name, "lab/moved-card")
-    assert shared.hub.registry.get("lab/moved-card").number == 1
 
 
 @pytest.mark.parametrize("leave", ["delete", "rename"])

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
-from kcard.cards.generators.retrieval import CardGenerator, ModelWithIndex, load_generator
+from kcard.cards.generators.retrieval import ModelWithIndex, load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UnknownCard, one_line
 from kcard.events import Event, OnEvent, ignore
-from kcard.interfaces import LLM, Generator
+from kcard.interfaces import LLM, CardGenerator, Generator
 from kcard.types import Choice, Passage, Question, Sampling
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.cards.generators.retrieval import CardGenerator
     from kcard.cards.models.loader import Loader
     from kcard.evaluation.audit import IndependentEvidence
-    from kcard.interfaces import Checker, Evidence
+    from kcard.interfaces import CardGenerator, Checker, Evidence
 
 __all__ = [
     "CHANCE",

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from kcard import system
 from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.fingerprint import read_fingerprint
-from kcard.cards.generators.retrieval import CardGenerator, padded
+from kcard.cards.generators.retrieval import padded
 from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
 from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
-from kcard.interfaces import LLM
+from kcard.interfaces import LLM, CardGenerator
 from kcard.io import build, parse
 from kcard.manifest import Base, Manifest
 from kcard.text import is_english

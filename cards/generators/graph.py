@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.cards.card import GRAPH, Card
-from kcard.cards.generators.retrieval import CardGenerator, padded
+from kcard.cards.generators.retrieval import padded
 from kcard.cards.passages import passages
 from kcard.errors import DamagedCard
+from kcard.interfaces import CardGenerator
 from kcard.text import is_english, words
 from kcard.types import Passage, Sampling, Source
 

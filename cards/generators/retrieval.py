@@ -1,4 +1,4 @@
-"""The interface of loaded cards, and retrieval cards.
+"""Retrieval cards, and cards with a model and an index.
 
 Candidates are found by words and by static embeddings, without network access:
 
@@ -15,7 +15,6 @@ used.
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -26,49 +25,21 @@ import numpy as np
 from kcard.cards import passages as cards_passages
 from kcard.cards.card import Card, kind_of
 from kcard.cards.passages import INDEX, load_index, passages
-from kcard.interfaces import Array
+from kcard.interfaces import Array, CardGenerator
 from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
-from kcard.types import Passage, Question, Sampling, Source
+from kcard.types import Passage, Sampling, Source
 
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
-    from kcard.cards.models.stack import Group
 
 __all__ = [
-    "CardGenerator",
     "ModelWithIndex",
     "RetrievalCard",
     "load_generator",
     "load_retrieval_card",
     "padded",
 ]
-
-
-# The interface of a loaded card of any kind: it turns questions into passages.
-
-
-class CardGenerator(ABC):
-    """One loaded card.
-
-    group        the cards that it runs in one batch with (kcard.cards.models.stack); None: it runs alone
-    size         bytes of its own weights; 0 if it shares them with other cards
-    unsupported  why its model can't run in a batch with those of other cards; "" if it can, or has no model
-    """
-
-    group: "Group | None" = None
-    size: int = 0
-    unsupported: str = ""
-
-    @abstractmethod
-    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
-        """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
-
-    def generate_for(
-        self, questions: Sequence[Question], documents: int, sampling: Sampling
-    ) -> list[list[Passage]]:
-        """Generate for questions that are being answered; a card that asks an LLM adds its requests to their traces."""
-        return self.generate([question.text for question in questions], documents, sampling)
 
 
 def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:

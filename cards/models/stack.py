@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
-from kcard.cards.generators.retrieval import CardGenerator
 from kcard.cards.models import prompting, weights
 from kcard.cards.models.batched import decoder, lora, prefix
 from kcard.cards.models.batched import whole_models as whole
@@ -28,6 +27,7 @@ from kcard.cards.models.loader import Loader, explained
 from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.weights import Weights
 from kcard.errors import CardError
+from kcard.interfaces import CardGenerator
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:

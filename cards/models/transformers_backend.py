@@ -15,13 +15,12 @@ import numpy as np
 from kcard.cache import depth, layer_and_pooling, pooled
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
-from kcard.cards.generators.retrieval import CardGenerator
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, Sampler, until_eos
 from kcard.cards.models.batched.prefix import Prefix, check_sizes
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UsageError
-from kcard.interfaces import Array
+from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
 from kcard.types import Passage, Sampling
 

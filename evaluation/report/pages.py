@@ -16,7 +16,7 @@ from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
 
-__all__ = ["ShownPassage", "Trace", "parse_trace", "render", "write_page"]
+__all__ = ["ShownPassage", "ShownTrace", "parse_trace", "render", "write_page"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ShownPassage:
 
 
 @dataclass(frozen=True)
-class Trace:
+class ShownTrace:
     """How an answer came about.
 
     citations  of each sentence: its text, the number of the cited passage from 1 (None: no citation), and the support
@@ -58,7 +58,7 @@ class Trace:
 SCORES = ("relevance", "faithfulness", "factuality")
 
 
-def parse_trace(data: Mapping[str, Any]) -> Trace:
+def parse_trace(data: Mapping[str, Any]) -> ShownTrace:
     """Parse EvalResult.trace, which is empty if the question failed."""
     # The passages with their scores and evidence.
     passages = []
@@ -85,7 +85,7 @@ def parse_trace(data: Mapping[str, Any]) -> Trace:
         citations.append((_text(citation.get("sentence")), number, _number(citation.get("support"))))
     gate, nearest = _mapping(data.get("gate")), _mapping(data.get("nearest"))
     fired = gate.get("fired")
-    return Trace(
+    return ShownTrace(
         gate=_text(gate.get("name")),
         score=_number(gate.get("score")),
         fired=fired if isinstance(fired, bool) else None,

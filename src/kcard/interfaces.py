@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ __all__ = [
     "THRESHOLD",
     "Answerer",
     "Array",
+    "CardGenerator",
     "Checker",
     "Evidence",
     "Gate",
@@ -58,6 +59,29 @@ class Generator(ABC):
     def is_sequential(self) -> bool:
         """Whether cards run one after another, so that larger batches load them less often."""
         return False
+
+
+class CardGenerator(ABC):
+    """One loaded card.
+
+    group        the cards that it runs in one batch with (kcard.cards.models.stack); None: it runs alone
+    size         bytes of its own weights; 0 if it shares them with other cards
+    unsupported  why its model can't run in a batch with those of other cards; "" if it can, or has no model
+    """
+
+    group: Any = None
+    size: int = 0
+    unsupported: str = ""
+
+    @abstractmethod
+    def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
+        """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
+
+    def generate_for(
+        self, questions: Sequence[Question], documents: int, sampling: Sampling
+    ) -> list[list[Passage]]:
+        """Generate for questions that are being answered; a card that asks an LLM adds its requests to their traces."""
+        return self.generate([question.text for question in questions], documents, sampling)
 
 
 class Relevance(ABC):

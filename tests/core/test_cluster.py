@@ -18,6 +18,7 @@ from kcard import cluster as module
 from kcard.cluster import RayOptions, complete_rows, json_ready, mapped
 from kcard.config import settings
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
+from kcard.events import ignore
 from kcard.io import Row
 from tests.core.work import do, seen
 
@@ -32,7 +33,7 @@ def complete(
     work: list[Row], path: Path, resume: bool = False, cluster: RayOptions | None = None
 ) -> dict[str, Any]:
     """What the rows came to, by card."""
-    defaults: dict[str, Any] = {"progress": lambda *_: None, "check": lambda _: None, "device": "cpu"}
+    defaults: dict[str, Any] = {"on_event": ignore, "check": lambda _: None, "device": "cpu"}
     outcomes = complete_rows(do, work, path, resume=resume, cluster=cluster, **defaults)
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == list(outcomes)
     return {row["card"]: row.get("length", row.get("error")) for row in outcomes}

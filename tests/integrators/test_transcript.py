@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from kcard.gates.base import Always
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import gate_turns
 from kcard.integrators.card_ranking import CardRanker
@@ -99,7 +100,7 @@ def test_where_the_llm_needs_nothing_its_no_stands_before_the_answer() -> None:
 
 
 def test_a_gate_that_asks_the_llm_nothing_leaves_nothing_in_the_transcript() -> None:
-    assert gate_turns(object(), fired=True) == ()  # type: ignore[arg-type] # any gate without turn()
+    assert gate_turns(Always(FunctionLLM(str)), fired=True) == ()
 
 
 class Narrow(LLM):

@@ -157,7 +157,13 @@ def may_import(package: str, other: str) -> bool:
 
 # Modules that are short for a reason: what runs alone, what two packages share, what keeps an extra or rich apart.
 SHORT = {
-    *("kcard.__main__", "kcard.hub.migrations.env", "kcard.serve.options", "kcard.cli.escapes"),
+    *(
+        "kcard.__main__",
+        "kcard.hub.migrations.env",
+        "kcard.serve.options",
+        "kcard.cli.escapes",
+        "kcard.events",
+    ),
 }
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines
@@ -201,7 +207,7 @@ EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wante
 FIELDS = {
     *("AuditedFigures.asked", "AccessRequest.asked", "StudyTotals.asked", "ExamRun.asked", "Audit.asked"),
     *("CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
-    *("Passage.kept", "PassageView.kept", "Retention.kept", "Settings.found", "Finding.found"),
+    *("Passage.kept", "Retention.kept", "Settings.found", "Finding.found"),
     *("of.asked", "choices_of.given"),
 }
 

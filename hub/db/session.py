@@ -421,6 +421,9 @@ class Database:
             # A concurrent upgrade waits here and finds nothing to do.
             with self._transaction(unlimited, write=True) as connection:
                 config.attributes["connection"] = connection
+                if revision is None and not inspect(connection).has_table("alembic_version"):
+                    command.upgrade(config, "base+1")  # the tables as they are now
+                    command.stamp(config, "head")
                 command.upgrade(config, "head")
         finally:
             unlimited.dispose()

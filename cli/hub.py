@@ -13,9 +13,10 @@ from kcard.errors import UsageError
 from kcard.io import parse_size, shown_size
 
 if TYPE_CHECKING:
-    from kcard.hub.accounts import Account, Accounts, Role, Scope
+    from kcard.hub.accounts import Accounts
+    from kcard.hub.db.models import Account, Role, Scope, Token
     from kcard.hub.db.session import Database
-    from kcard.hub.tokens import Token, TokenStore
+    from kcard.hub.tokens import TokenStore
 
 __all__ = ["register"]
 
@@ -258,7 +259,9 @@ def log(
     """Show the event log of a shared hub, latest first; the actor - is the command line."""
     from kcard.hub.accounts import Events
 
-    events = [as_data(event) for event in Events(_database(database_url)).list(limit, before, action, actor)]
+    columns = ("number", "at", "actor", "action", "target", "detail")
+    listed = Events(_database(database_url)).list(limit, before, action, actor)
+    events = [as_data(event, *columns) for event in listed]
     if json_:
         print_json(events)
         return
@@ -293,12 +296,13 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
 
 
 def _facts(account: "Account", used: int) -> dict[str, Any]:
-    facts = as_data(account)
-    return {key: value for key, value in facts.items() if key != "id"} | {"used": used}
+    columns = ("name", "kind", "fullname", "email", "admin", "disabled", "quota", "created", "description")
+    return as_data(account, *columns) | {"used": used}
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:
-    return {"user": token.user} | as_data(token)
+    columns = ("name", "scope", "repository", "created", "expires")
+    return {"user": token.account.name} | as_data(token, *columns)
 
 
 def _line(cells: "Sequence[Any] | Any") -> str:

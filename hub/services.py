@@ -9,10 +9,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import insert, select
-
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.db.models import settings
+from kcard.hub.db.models import HubSetting
 from kcard.hub.db.session import Database
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
@@ -71,20 +69,19 @@ class HubServices:
         database, blobs = registry.database, registry.blobs
         tokens = TokenStore(database)
         # The hub's secret, created on first use and shared by all workers.
-        query = select(settings.c.value).where(settings.c.name == SECRET)
-        with database.read() as connection:
-            key = connection.scalar(query)
-        if key is None:
-            with database.write() as connection:
-                key = connection.scalar(query)
-                if key is None:
-                    key = secrets.token_hex(32)
-                    connection.execute(insert(settings).values(name=SECRET, value=key))
+        with database.read() as session:
+            stored = session.get(HubSetting, SECRET)
+        if stored is None:
+            with database.write() as session:
+                stored = session.get(HubSetting, SECRET)
+                if stored is None:
+                    stored = HubSetting(name=SECRET, value=secrets.token_hex(32))
+                    session.add(stored)
         return cls(
             registry=registry,
             database=database,
             blobs=blobs,
-            secret=bytes.fromhex(key),
+            secret=bytes.fromhex(stored.value),
             accounts=Accounts(database),
             tokens=tokens,
             sessions=Sessions(database, tokens),

@@ -413,10 +413,7 @@ REASONS = (
         ".sh .so .wasm .whl",
         "code is not allowed in repositories: put what a card needs in a library",
     ),
-    (
-        ".htm .html .pdf .svg .xhtml .xml",
-        "they can run scripts in browsers: use .png, .jpg, .webp or .md",
-    ),
+    (".htm .html .pdf .svg .xhtml .xml", "they can run scripts in browsers: use .png, .jpg, .webp or .md"),
     (".7z .bz2 .gz .lz4 .rar .tar .tgz .xz .zip .zst", "upload the files in the archive instead"),
 )
 

@@ -154,11 +154,7 @@ REFUSED: Json = {
     },
     "content": {
         "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"error": {"type": "string"}},
-                "required": ["error"],
-            }
+            "schema": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
         }
     },
 }

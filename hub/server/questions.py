@@ -30,6 +30,7 @@ from kcard.errors import HubError, KcardError, Unavailable, UnknownCard, one_lin
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
 from kcard.hub.audits import is_measurable
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Busy, Invalid, NotFound
 from kcard.hub.permissions import may_download
 from kcard.hub.search import SearchQuery
@@ -37,7 +38,7 @@ from kcard.hub.search_index import normalise_words
 from kcard.hub.server.dependencies import get_repository, has_access, require_download
 from kcard.hub.server.responses import parse_reference
 from kcard.hub.services import HubServices
-from kcard.hub.values import QuarantineReason, Repository
+from kcard.hub.values import QuarantineReason
 from kcard.hub.versions import Version
 
 __all__ = [

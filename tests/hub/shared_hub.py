@@ -26,13 +26,14 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Commit, Repository, RepositoryType
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.trees import git_oid, lfs_pointer_oid
-from kcard.hub.values import Add, Commit, Entry, Repository, RepositoryType
+from kcard.hub.values import Add, Entry
 
 __all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub", "status"]
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 import kcard.hub.db.session
 from kcard.errors import HubError
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import HEAD, accounts, members, metadata, pools, repositories
+from kcard.hub.db.models import HEAD, Account, PoolMember, Repository, StoredPool, metadata
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, seal
@@ -38,14 +38,14 @@ def is_declared(name: str | None, _kind: str, _parents: object) -> bool:
 
 
 def test_the_migrations_end_where_the_tables_are(tmp_path: Path) -> None:
-    assert {accounts.name, repositories.name} <= set(metadata.tables)
+    assert {Account.__tablename__, Repository.__tablename__} <= set(metadata.tables)
     config = Config()
     config.set_main_option(
         "script_location", str(Path(kcard.hub.db.session.__file__).parents[1] / "migrations")
     )
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
     with Database(tmp_path / "hub.db").read() as connection:
-        context = MigrationContext.configure(connection, opts={"include_name": is_declared})
+        context = MigrationContext.configure(connection.connection(), opts={"include_name": is_declared})
         assert compare_metadata(context, metadata) == []
 
 
@@ -61,14 +61,14 @@ def test_a_block_that_fails_changes_nothing(tmp_path: Path) -> None:
 
     def half() -> None:
         with database.write() as connection:
-            connection.execute(insert(pools).values(name="clinic"))
+            connection.execute(insert(StoredPool).values(name="clinic"))
             row = {"pool_id": 77, "card": "oncology", "position": 0, "reference": "oncology"}
-            connection.execute(insert(members).values(row))
+            connection.execute(insert(PoolMember).values(row))
 
     with pytest.raises(IntegrityError, match="FOREIGN KEY"):  # there is no pool 77
         half()
     with database.read() as connection:
-        assert connection.execute(select(pools)).all() == []
+        assert connection.execute(select(StoredPool)).all() == []
 
 
 def test_a_database_of_a_newer_kcard_is_refused_and_left_alone(home: Path) -> None:
@@ -122,11 +122,11 @@ def test_a_home_that_cant_be_made_is_one_clear_error(tmp_path: Path) -> None:
 def test_readers_go_on_while_another_writes(tmp_path: Path) -> None:
     database = Database(tmp_path / "hub.db")
     with database.write() as writer:
-        writer.execute(insert(pools).values(name="clinic"))
+        writer.execute(insert(StoredPool).values(name="clinic"))
         with Database(tmp_path / "hub.db").read() as reader:
-            assert reader.execute(select(pools)).all() == []
+            assert reader.execute(select(StoredPool)).all() == []
     with database.read() as reader:
-        assert reader.scalar(select(pools.c.name)) == "clinic"
+        assert reader.scalar(select(StoredPool.name)) == "clinic"
 
 
 def test_an_open_database_needs_no_alembic(home: Path) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.history import check_ref
-from kcard.hub.values import Ref, Repository
 from tests.hub.stand import Stand
 
 
@@ -35,7 +35,8 @@ def test_branches_and_tags_are_listed_main_first(hub: Stand, card: Repository) -
     hub.refs.create_tag(card, "v2", head)
     hub.refs.create_tag(card, "v1", head, "hello")
     assert [ref.name for ref in hub.refs.branches(card)] == ["main", "a", "z"]
-    assert hub.refs.tags(card) == [Ref("v1", head, "hello"), Ref("v2", head, "")]
+    tags = [(tag.name, tag.sha, tag.message) for tag in hub.refs.tags(card)]
+    assert tags == [("v1", head, "hello"), ("v2", head, "")]
 
 
 def test_what_is_there_already_is_a_conflict(hub: Stand, card: Repository) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from kcard.errors import CardError, HubError, UsageError
 from kcard.hub import history, versions
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound
-from kcard.hub.local_cards import LocalCards
+from kcard.hub.publications import LocalCards
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository
 from kcard.manifest import seal
 from tests.hub.client.cards import rivers
 

@@ -17,7 +17,7 @@ from kcard.errors import DamagedCard, MissingExtra, Unavailable, UsageError
 from kcard.hub import object_store
 from kcard.hub.object_store import ObjectStore
 from kcard.hub.registry import Hub
-from kcard.hub.storage import Blobs, find_fault, open_store, open_verified, put_stream
+from kcard.hub.storage import Blobs, open_store
 from tests.hub.stand import seal_card
 
 CONTENT = bytes(range(256)) * 20
@@ -38,7 +38,7 @@ def blobs(url: str | None, tmp_path: Path) -> Blobs:
 
 def stored(blobs: Blobs, content: bytes = CONTENT) -> str:
     sha256 = hashlib.sha256(content).hexdigest()
-    put_stream(blobs, io.BytesIO(content), sha256, "test")
+    blobs.put_stream(io.BytesIO(content), sha256, "test")
     return sha256
 
 
@@ -51,7 +51,7 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
     with blobs.open(SHA256) as stream:
         stream.seek(300)
         assert stream.read(10) == CONTENT[300:310]
-    with open_verified(blobs, SHA256) as stream:
+    with blobs.open_verified(SHA256) as stream:
         assert stream.read() == CONTENT
     stored(blobs, b"other")
     assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
@@ -72,7 +72,7 @@ def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.Monkey
 def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
     assert not blobs.holds(SHA256)
     assert blobs.size(SHA256) == 0
-    assert find_fault(blobs, SHA256) == "missing"
+    assert blobs.find_fault(SHA256) == "missing"
     for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
         with pytest.raises(DamagedCard, match="missing"):
             ask(SHA256)
@@ -94,16 +94,16 @@ def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Pat
     else:
         Path(blobs.where(SHA256)).chmod(0o644)
         Path(blobs.where(SHA256)).write_bytes(b"something else")
-    assert str(find_fault(blobs, SHA256)).startswith("damaged")
+    assert str(blobs.find_fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
     with pytest.raises(DamagedCard, match="damaged"):
-        open_verified(blobs, SHA256)
+        blobs.open_verified(SHA256)
 
 
 def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:
     with pytest.raises(DamagedCard, match="was changed"):
-        put_stream(blobs, io.BytesIO(CONTENT), OTHER, "test")
+        blobs.put_stream(io.BytesIO(CONTENT), OTHER, "test")
     assert list(blobs) == []
     assert list(blobs.partial.iterdir()) == []
 

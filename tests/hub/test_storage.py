@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import DamagedCard
-from kcard.hub.storage import BlobStore, open_verified, partial_folder, sweep
+from kcard.hub.storage import BlobStore, partial_folder, sweep
 
 TEXT = b"Rosenberg was elected in 2022."
 SHA256 = hashlib.sha256(TEXT).hexdigest()
@@ -48,18 +48,18 @@ def test_a_damaged_blob_is_not_opened_and_is_replaced_when_put_again(store: Blob
     store.put(source, SHA256)
     store.path(SHA256).chmod(0o644)
     store.path(SHA256).write_bytes(TEXT.replace(b"2022", b"2020"))
-    assert str(store.fault(SHA256)).startswith("damaged")
+    assert str(store.find_fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
-        open_verified(store, SHA256)
+        store.open_verified(SHA256)
     store.put(source, SHA256)
-    assert store.fault(SHA256) is None
+    assert store.find_fault(SHA256) is None
 
 
 def test_a_missing_blob_is_said_to_be_missing(store: BlobStore) -> None:
-    assert store.fault(SHA256) == "missing"
+    assert store.find_fault(SHA256) == "missing"
     assert not store.holds(SHA256)
     with pytest.raises(DamagedCard, match="missing"):
-        open_verified(store, SHA256)
+        store.open_verified(SHA256)
     store.delete(SHA256)
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from kcard.errors import UsageError
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.db.models import tokens as token_rows
+from kcard.hub.db.models import Token
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 from kcard.hub.tokens import TokenStore
@@ -48,7 +48,7 @@ def test_a_token_tells_who_shows_it_and_what_for(tokens: TokenStore, database: D
 def test_nothing_in_the_database_is_the_token(tokens: TokenStore, database: Database, tmp_path: Path) -> None:
     token = tokens.create("ada")
     with database.read() as connection:
-        assert connection.scalar(select(token_rows.c.digest)) == hashlib.sha256(token.encode()).hexdigest()
+        assert connection.scalar(select(Token.digest)) == hashlib.sha256(token.encode()).hexdigest()
     assert not any(token.removeprefix("kc_").encode() in p.read_bytes() for p in tmp_path.glob("hub.db*"))
     assert token not in repr(Events(database).list())
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, fold_name
-from kcard.hub.db.models import now
+from kcard.hub.db.models import RepositoryType, now
 from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import (
     is_administrator,
@@ -34,7 +34,6 @@ from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
 from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
-from kcard.hub.values import RepositoryType
 
 __all__ = [
     "SAVED",

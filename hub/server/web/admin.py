@@ -234,12 +234,7 @@ LOG_PATH = "/settings/hub/log"
 
 @log_router.get(LOG_PATH)
 def log_page(
-    hub: HubDep,
-    _: AdministratorDep,
-    action: str = "",
-    actor: str = "",
-    target: str = "",
-    before: str = "",
+    hub: HubDep, _: AdministratorDep, action: str = "", actor: str = "", target: str = "", before: str = ""
 ) -> Response:
     """Show events, latest first, by action, actor or target."""
     filters = {"action": action, "actor": actor, "target": target}

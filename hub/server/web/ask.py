@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from kcard.errors import CardError
+from kcard.hub.db.models import VersionRow
 from kcard.hub.errors import Invalid, NotFound, Refused
 from kcard.hub.server.dependencies import HubDep, OptionsDep, VisitorDep
 from kcard.hub.server.limits import Buckets, cancel_on_disconnect, network_of
@@ -24,7 +25,6 @@ from kcard.hub.server.questions import (
 from kcard.hub.server.responses import status_of
 from kcard.hub.server.web.render import Form, VisitorFormDep, page
 from kcard.hub.services import HubServices
-from kcard.hub.values import VersionSummary
 
 __all__ = [
     "LONGEST",
@@ -53,7 +53,7 @@ class PassageView:
     """
 
     card: AskableCard | None
-    summary: VersionSummary | None
+    summary: VersionRow | None
     text: str
     kept: bool
     faithfulness: float | None
@@ -103,7 +103,7 @@ class AnswerView:
 
 
 def answer_view(
-    answer: Mapping[str, Any], cards: Sequence[AskableCard], summaries: Mapping[int, VersionSummary]
+    answer: Mapping[str, Any], cards: Sequence[AskableCard], summaries: Mapping[int, VersionRow]
 ) -> AnswerView:
     """Return the view of an answer in the form of Answer.to_json. `summaries` are those of the cards' repositories."""
     by_name = {card.name: card for card in cards}
@@ -137,7 +137,7 @@ def answer_view(
 
 
 def _make_passage(
-    passage: dict[str, Any], cards: Mapping[str, AskableCard], summaries: Mapping[int, VersionSummary]
+    passage: dict[str, Any], cards: Mapping[str, AskableCard], summaries: Mapping[int, VersionRow]
 ) -> PassageView:
     card = cards.get(_read_text(passage.get("card")))
     text, evidence = _read_text(passage.get("text")), passage.get("evidence")

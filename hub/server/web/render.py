@@ -16,6 +16,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kcard.errors import CardError, KcardError, UsageError
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused
 from kcard.hub.server.dependencies import (
     HubDep,
@@ -31,7 +32,6 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository
 
 if TYPE_CHECKING:
     from jinja2 import Environment

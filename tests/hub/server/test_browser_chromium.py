@@ -107,7 +107,7 @@ def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
         page.get_by_role("button", name="Grant access to dan").click()
         page.get_by_role("button", name="Withdraw").or_(page.get_by_text("granted")).first.wait_for()
     gated = shared.hub.repositories.get("model", "bob/gated")
-    assert shared.hub.repositories.granted(gated, shared.hub.accounts.get("dan").id)
+    assert shared.hub.repositories.access_state(gated, shared.hub.accounts.get("dan").id) == "granted"
 
 
 def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", shared: Shared) -> None:

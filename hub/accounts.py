@@ -254,8 +254,9 @@ class Accounts:
         by: str | None = None,
     ) -> Account:
         """Create a user. Raises Invalid for an invalid name, Conflict if it is taken in any case."""
+        user = Account(kind="user", name=name, fullname=fullname, email=email, admin=admin, quota=quota)
         with self._database.write() as session:
-            return _insert_account(session, "user", name, by, fullname, email, admin, quota)
+            return _add_account(session, user, by)
 
     def add_organisation(
         self, name: str, *, owner: str, fullname: str = "", quota: int | None = None, by: str | None = None
@@ -263,7 +264,8 @@ class Accounts:
         """Create an organisation with its first administrator. Raises as `add_user`, NotFound for an unknown owner."""
         with self._database.write() as session:
             user = _require_kind(session, owner, "user")
-            organisation = _insert_account(session, "organisation", name, by, fullname, "", False, quota)
+            organisation = Account(kind="organisation", name=name, fullname=fullname, quota=quota)
+            _add_account(session, organisation, by)
             session.add(Membership(organisation_id=organisation.id, user_id=user.id, role=OWNER))
             write_event(session, by, "member.changed", organisation.name, user=user.name, role=OWNER)
             return organisation
@@ -273,7 +275,7 @@ class Accounts:
         with self._database.write() as session:
             if session.scalar(select(func.count()).where(Account.kind == "user")):
                 return None
-            return _insert_account(session, "user", FIRST, None, "", "", True, None)
+            return _add_account(session, Account(kind="user", name=FIRST, admin=True), None)
 
     def get(self, name: str) -> Account:
         """Return the account of that name, in any case. Raises NotFound."""
@@ -340,10 +342,8 @@ class Accounts:
         if role is not None and role not in get_args(Role):
             raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
         with self._database.write() as session:
-            group, member = (
-                _require_kind(session, organisation, "organisation"),
-                find_account(session, user),
-            )
+            group = _require_kind(session, organisation, "organisation")
+            member = find_account(session, user)
             if member.kind != "user":
                 raise UsageError(f"{member.name} is an organisation: only users can be members")
             where = (Membership.organisation_id == group.id, Membership.user_id == member.id)
@@ -408,34 +408,19 @@ def find_roles(session: Session, user_id: int) -> Mapping[str, Role]:
     return dict(session.execute(query).tuples().all())
 
 
-def _insert_account(
-    session: Session,
-    kind: str,
-    name: str,
-    by: str | None,
-    fullname: str,
-    email: str,
-    admin: bool,
-    quota: int | None,
-) -> Account:
+def _add_account(session: Session, account: Account, by: str | None) -> Account:
+    name, account.folded = account.name, fold_name(account.name)
     check_unambiguous(check_namespace(name), account=True)
-    check_text("fullname", fullname)
-    check_text("email", email)
-    taken = session.scalar(select(Account.name).where(Account.folded == fold_name(name)))
+    check_text("fullname", account.fullname or "")
+    check_text("email", account.email or "")
+    taken = session.scalar(select(Account.name).where(Account.folded == account.folded))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
-    account = Account(
-        name=name,
-        folded=fold_name(name),
-        kind=kind,
-        fullname=fullname,
-        email=email,
-        admin=admin,
-        quota=_check_quota(quota),
-    )
+    _check_quota(account.quota)
     session.add(account)
     session.flush()
-    write_event(session, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
+    quota, admin = account.quota, account.admin or None
+    write_event(session, by, "account.created", name, kind=account.kind, admin=admin, quota=quota)
     return account
 
 

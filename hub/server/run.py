@@ -189,7 +189,7 @@ def open_hub(location: Location, options: ServerOptions) -> "HubServices":
     """Open the hub with these options."""
     from kcard.hub.services import HubServices
 
-    return HubServices.open(
+    return HubServices(
         location.home,
         database_url=location.database_url,
         blobs_url=location.blobs_url,

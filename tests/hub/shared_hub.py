@@ -158,11 +158,11 @@ class Shared:
 def shared_hub(
     folder: Path, options: ServerOptions | None = None, *, database_url: str | None = None, **settings: Any
 ) -> Iterator[Shared]:
-    """A hub in a new folder with its people, being served; `settings` go to HubServices.open.
+    """A hub in a new folder with its people, being served; `settings` go to HubServices.
 
     Real clients in this process may reach it: conftest forbids them the network otherwise.
     """
-    hub = HubServices.open(folder / "home", database_url=database_url, **settings)
+    hub = HubServices(folder / "home", database_url=database_url, **settings)
     tokens = _people(hub)
     offline, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
     xet, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True  # the hub does not speak it

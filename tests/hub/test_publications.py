@@ -257,7 +257,7 @@ def test_summaries_of_a_page_take_three_queries(tmp_path: Path) -> None:
             )
         with recorded_statements() as statements:
             assert len(hub.publications.summarize(ids)) == 5
-        assert len([query for query in statements if query != "BEGIN"]) == 4
+        assert len([query for query in statements if query != "BEGIN"]) == 3
 
 
 def test_a_commit_that_takes_the_card_away_leaves_what_was_published(

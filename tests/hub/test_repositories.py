@@ -140,8 +140,8 @@ class Shelf:
     def put(self, name: str, *tags: str, day: int = 0, **values: Any) -> int:
         owner = self.hub.accounts.get(name.partition("/")[0]).id
         at = BEGAN + timedelta(days=day)
-        row = {"type": "model", "namespace_id": owner, "name": name, "folded": name.lower(), "tags": "[]"}
-        row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": "{}", "size": 0}
+        row = {"type": "model", "namespace_id": owner, "name": name, "folded": name.lower(), "tags": []}
+        row |= {"visibility": "public", "gated": "no", "created": at, "modified": at, "card": {}, "size": 0}
         row |= {"downloads": 0, "likes": 0, "newest": 0, **values}
         with self.hub.registry.database.write() as connection:
             new = connection.execute(insert(Repository).values(row).returning(Repository.id))

@@ -89,7 +89,7 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
     """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
-    facts = _facts(account, accounts.committed_bytes(account.name))
+    facts = _facts(account)
     owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
     if json_:
         print_json(facts | {"tokens": owned})
@@ -131,7 +131,7 @@ def change_user(
     accounts = _accounts(database_url)
     account = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
     if json_:
-        print_json(_facts(account, accounts.committed_bytes(account.name)))
+        print_json(_facts(account))
     note(f"{account.name} was changed")
 
 
@@ -148,7 +148,7 @@ def add_organisation(
     accounts = _accounts(database_url)
     account = accounts.add_organisation(name, owner=owner, fullname=fullname, quota=_quota(quota))
     if json_:
-        print_json(_facts(account, 0))
+        print_json(_facts(account))
     note(f"{account.name} was added; {owner} administers it")
 
 
@@ -284,7 +284,7 @@ def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
 
 def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
     of_kind = [account for account in accounts.list() if account.kind == kind]
-    rows = [_facts(account, accounts.committed_bytes(account.name)) for account in of_kind]
+    rows = [_facts(account) for account in of_kind]
     if json_:
         print_json(rows)
         return
@@ -295,9 +295,9 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 
 
-def _facts(account: "Account", used: int) -> dict[str, Any]:
+def _facts(account: "Account") -> dict[str, Any]:
     columns = ("name", "kind", "fullname", "email", "admin", "disabled", "quota", "created", "description")
-    return as_data(account, *columns) | {"used": used}
+    return as_data(account, *columns, "used")
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:

@@ -12,7 +12,6 @@ from kcard.errors import UsageError
 from kcard.hub.db.models import Account, Event, HubSetting, Membership, Role, Scope
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
-from kcard.hub.quotas import committed_by_account, committed_bytes
 
 __all__ = [
     "AMBIGUOUS",
@@ -376,16 +375,6 @@ class Accounts:
         mine = (Membership.user_id == user_id, Membership.role == OWNER)
         with self._database.read() as session:
             return int(session.scalar(select(func.count()).where(*mine)) or 0)
-
-    def committed_by_account(self) -> dict[int, int]:
-        """Return the committed bytes of every account, by its id."""
-        with self._database.read() as session:
-            return committed_by_account(session)
-
-    def committed_bytes(self, name: str) -> int:
-        """Return the bytes of the distinct files in the account's repositories, including those of older commits."""
-        with self._database.read() as session:
-            return committed_bytes(session, find_account(session, name).id)
 
 
 def find_account(session: Session, name: str) -> Account:

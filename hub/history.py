@@ -168,7 +168,7 @@ def add_holdings(session: Session, repository_id: int, entries: Mapping[str, Ent
     """Add the blobs of these entries, by sha256, to the repository's holdings."""
     here = (Holding.repository_id == repository_id, Holding.sha256.in_(entries))
     existing = set(session.scalars(select(Holding.sha256).where(*here)))
-    owner = quotas.find_owner(session, repository_id)
+    owner = quotas.require_owner(session, repository_id)
     rows = [
         {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
         for sha256, entry in entries.items()
@@ -251,7 +251,7 @@ class Commits:
                 write_commit(session, branch, draft)
                 add_holdings(session, repository.id, added)
                 uploads.delete_committed(session, identity.account_id, repository.id, added)
-                quotas.require_quota(session, quotas.find_owner(session, repository.id), self._quota)
+                quotas.require_quota(session, quotas.require_owner(session, repository.id), self._quota)
                 if metadata_of_main is not None:
                     current = session.get_one(Repository, repository.id)  # it may have been moved
                     write_metadata(session, current, metadata_of_main, draft.commit)

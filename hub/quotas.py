@@ -26,13 +26,10 @@ __all__ = [
     "Reservations",
     "add_committed",
     "charged_bytes",
-    "committed_by_account",
-    "committed_bytes",
     "count_blobs",
     "count_tree",
     "discount_blobs",
     "discount_repository",
-    "find_owner",
     "find_quota",
     "recount",
     "reduce_reservation",
@@ -87,18 +84,8 @@ def charged_bytes(session: Session, account_id: int) -> int:
     reserved = select(func.coalesce(func.sum(Reservation.size), 0)).where(
         Reservation.namespace_id == account_id, live
     )
-    both = select(pending.scalar_subquery(), reserved.scalar_subquery())
-    return committed_bytes(session, account_id) + sum(map(int, session.execute(both).one()))
-
-
-def committed_bytes(session: Session, account_id: int) -> int:
-    """Return the committed bytes in an account's repositories."""
-    return int(session.execute(select(Account.used).where(Account.id == account_id)).scalar_one())
-
-
-def committed_by_account(session: Session) -> dict[int, int]:
-    """Return the committed bytes of every account, by its id."""
-    return dict(session.execute(select(Account.id, Account.used)).tuples().all())
+    parts = select(Account.used, pending.scalar_subquery(), reserved.scalar_subquery())
+    return sum(map(int, session.execute(parts.where(Account.id == account_id)).one()))
 
 
 # Reservations: bytes that a quota is charged for before they are received.
@@ -163,12 +150,6 @@ def require_owner(session: Session, repository_id: int) -> int:
 # Updates of the committed bytes.
 
 
-def find_owner(session: Session, repository_id: int) -> int:
-    """Return the account whose namespace contains the repository, which must exist."""
-    here = select(Repository.namespace_id).where(Repository.id == repository_id)
-    return int(session.execute(here).scalar_one())
-
-
 def add_committed(session: Session, account_id: int, size: int) -> None:
     """Add to an account's committed bytes; a negative size subtracts."""
     here = Account.id == account_id
@@ -179,24 +160,24 @@ def count_tree(session: Session, repository_id: int, size: int) -> None:
     """Count the stored tree of a new commit; a negative size: of a deleted one."""
     here = Repository.id == repository_id
     session.execute(update(Repository).where(here).values(tree_bytes=Repository.tree_bytes + size))
-    add_committed(session, find_owner(session, repository_id), size)
+    add_committed(session, require_owner(session, repository_id), size)
 
 
 def count_blobs(session: Session, repository_id: int, sha256s: Collection[str]) -> None:
     """Count blobs that were added to the repository."""
-    owner = find_owner(session, repository_id)
+    owner = require_owner(session, repository_id)
     add_committed(session, owner, _exclusive_bytes(session, repository_id, owner, sha256s))
 
 
 def discount_blobs(session: Session, repository_id: int, sha256s: Collection[str]) -> None:
     """Stop counting blobs that are about to be removed from the repository."""
-    owner = find_owner(session, repository_id)
+    owner = require_owner(session, repository_id)
     add_committed(session, owner, -_exclusive_bytes(session, repository_id, owner, sha256s))
 
 
 def discount_repository(session: Session, repository_id: int) -> None:
     """Stop counting a repository that is about to be deleted."""
-    owner = find_owner(session, repository_id)
+    owner = require_owner(session, repository_id)
     add_committed(session, owner, -_repository_bytes(session, repository_id, owner))
 
 

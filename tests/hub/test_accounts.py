@@ -122,7 +122,7 @@ def test_what_an_account_holds_counts_each_file_once(accounts: Accounts, databas
     hold(database, ada.id, "ada/one", ("a" * 64, 100), ("b" * 64, 10))
     hold(database, ada.id, "ada/two", ("a" * 64, 100))
     hold(database, bob.id, "bob/one", ("a" * 64, 100))
-    assert (accounts.committed_bytes("ada"), accounts.committed_bytes("bob")) == (110, 100)
+    assert (accounts.get("ada").used, accounts.get("bob").used) == (110, 100)
 
 
 def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, database: Database) -> None:
@@ -194,7 +194,7 @@ def test_postgresql_keeps_people_tokens_and_the_log_in_the_same_way(postgres: st
     assert [a.name for a in accounts.list()] == ["Ada", "admin", "lab"]
     assert accounts.members("lab") == {"Ada": "admin", "admin": "read"}
     hold(database, ada.id, "Ada/card", ("a" * 64, 100), ("b" * 64, 10))
-    assert accounts.committed_bytes("ada") == 110
+    assert accounts.get("ada").used == 110
     with database.read() as connection, pytest.raises(TooLarge):
         require_quota(connection, ada.id)
     for text in ("a\0b", "\ud800"):

@@ -130,7 +130,7 @@ def render_account_page(
         form.status,
         form=form,
         account=account,
-        used=hub.accounts.committed_bytes(account.name),
+        used=account.used,
         tokens=hub.tokens.list(account.name),
         quota=quota,
         new_token=token,
@@ -164,18 +164,16 @@ class Storage:
 @quotas_router.get("/settings/hub/quotas")
 def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
     """Show the accounts that store most."""
-    used = hub.accounts.committed_by_account()
     stored = [
-        Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
+        Storage(account, account.used, options.quota if account.quota is None else account.quota)
         for account in hub.accounts.list()
-        if account.id in used or account.quota is not None
     ]
     largest = sorted(stored, key=lambda storage: (-storage.used, storage.account.name))
     return page(
         "hub_quotas.html",
         rows=largest[:MOST],
         more=max(0, len(largest) - MOST),
-        total=sum(used.values()),
+        total=sum(storage.used for storage in stored),
         default=options.quota,
     )
 

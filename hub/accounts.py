@@ -13,37 +13,6 @@ from kcard.hub.db.models import Account, Event, HubSetting, Membership, Role, Sc
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 
-__all__ = [
-    "AMBIGUOUS",
-    "DEFAULT_NAMESPACE",
-    "FALLBACK_NAMESPACE",
-    "NAMESPACE_SETTING",
-    "OWN_NAMESPACES",
-    "RESERVED",
-    "TAKEN",
-    "Account",
-    "Accounts",
-    "Action",
-    "Event",
-    "Events",
-    "Identity",
-    "Role",
-    "Scope",
-    "bare_name",
-    "check_name",
-    "check_namespace",
-    "check_repository_name",
-    "check_text",
-    "check_unambiguous",
-    "find_account",
-    "find_own_namespace",
-    "find_roles",
-    "fold_name",
-    "full_name",
-    "is_valid_name",
-]
-
-
 # Valid names of namespaces and repositories.
 
 LONGEST_NAME = 96

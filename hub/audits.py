@@ -20,8 +20,6 @@ from kcard.hub.values import covers_enough
 from kcard.hub.versions import Version, find_row, is_card
 from kcard.manifest import Manifest
 
-__all__ = ["AuditFinding", "Audits", "StoredAudit", "is_measurable"]
-
 # Kinds of cards whose model is not among their files.
 ELSEWHERE = ("reference", "llm", "search")
 # Repository, number, sha256 of the manifest, commit.

@@ -61,24 +61,6 @@ from kcard.hub.trees import EncodedTree, Tree
 from kcard.hub.versions import VersionCatalogue, select_versions
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
-__all__ = [
-    "BLOBS",
-    "DATABASE",
-    "SUMS",
-    "Backup",
-    "ProgressStream",
-    "Report",
-    "blob_name",
-    "copy_rows",
-    "count_cards",
-    "count_contents",
-    "inconsistent_versions",
-    "load_backup",
-    "refuse_pickles",
-    "save_backup",
-]
-
-
 # Copies of all rows of a hub, from one database to another of any kind.
 
 CHUNK = 200  # rows; one may have a tree of thousands of files

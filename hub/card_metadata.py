@@ -15,16 +15,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = [
-    "README",
-    "CardMetadata",
-    "describe_card",
-    "read_manifest",
-    "read_metadata",
-    "read_text",
-    "write_metadata",
-]
-
 README = "README.md"
 LONGEST = 4_000_000  # bytes of a README.md or a manifest that are read
 

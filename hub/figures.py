@@ -13,23 +13,6 @@ from kcard.hub.values import FLOOR, OVERLAP, DeclaredFigures, VerifiedFigures, c
 from kcard.io import parse
 from kcard.manifest import Manifest
 
-__all__ = [
-    "AUDIT",
-    "COVERAGE",
-    "EXAM_FIGURES",
-    "EXAM_FILE",
-    "THRESHOLD",
-    "AuditKind",
-    "audited_factuality",
-    "check_share",
-    "has_independent_evidence",
-    "has_weights",
-    "read_exam",
-    "read_limits",
-    "verify_figures",
-]
-
-
 # The exam that comes with a card: its self-declared figures, and whether it is plausible.
 #
 # A plausible exam may still be forged; only the hub's own exam and audits are trusted. docs/evaluation.md has the

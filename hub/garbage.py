@@ -21,15 +21,6 @@ from kcard.hub.storage import Blobs, abandoned_folders, discard
 from kcard.hub.uploads import Parts, delete_stale_verdicts
 from kcard.hub.versions import Snapshots
 
-__all__ = [
-    "GRACE",
-    "Garbage",
-    "collect_garbage",
-    "delete_unreferenced",
-    "find_referenced",
-    "repository_blobs",
-]
-
 # How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
 READ_BATCH, DELETE_BATCH = 500, 100  # candidates that one transaction looks up, or deletes

@@ -22,24 +22,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.trees import CommitTree, EncodedTree, Tree
 from kcard.hub.values import BRANCH, MAIN, TAG, Add, Entry, Operation
 
-__all__ = [
-    "CommitDraft",
-    "Commits",
-    "Refs",
-    "add_holdings",
-    "check_ref",
-    "delete_commit",
-    "draft_commit",
-    "find_head",
-    "point_branch",
-    "put_tag",
-    "read_commit_tree",
-    "read_tree",
-    "require_unpublished",
-    "write_commit",
-]
-
-
 # Rows of commits, branches and holdings, within a transaction of the caller.
 
 

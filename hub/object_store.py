@@ -19,7 +19,6 @@ from kcard.hub.storage import Blobs, describe_mismatch, is_digest
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["ObjectStore"]
 
 BLOCK = 2 << 20  # bytes of one request
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}

@@ -19,38 +19,9 @@ from typing import Literal
 from sqlalchemy import ColumnElement, and_, false, or_, select, true
 from sqlalchemy.orm import Session
 
-from kcard.hub.accounts import Identity, Role, fold_name
-from kcard.hub.db.models import PUBLIC, AccessRequest, AccessState, Account, Holding, Repository, Upload
+from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.db.models import PUBLIC, AccessRequest, AccessState, Account, Holding, Repository, Role, Upload
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused, Unauthenticated
-
-__all__ = [
-    "GRANTED",
-    "LOGIN",
-    "LONGEST_NOTE",
-    "Reach",
-    "downloadable",
-    "find_usable_blobs",
-    "is_administrator",
-    "may_administer",
-    "may_administer_namespace",
-    "may_create",
-    "may_download",
-    "may_read",
-    "may_write",
-    "put_request",
-    "reach_of",
-    "readable",
-    "repository_not_found",
-    "require_administer",
-    "require_administer_namespace",
-    "require_administrator",
-    "require_create",
-    "require_download",
-    "require_read",
-    "require_unrestricted",
-    "require_write",
-]
-
 
 # Requests for access to gated repositories.
 

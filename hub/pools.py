@@ -11,8 +11,6 @@ from kcard.hub.db.session import Database
 from kcard.hub.versions import CardReference, Version
 from kcard.manifest import NAME
 
-__all__ = ["Pools", "Runs"]
-
 
 class Pools:
     """The pools of a hub. `find` returns the version of a reference, or raises UnknownCard."""

@@ -57,9 +57,6 @@ from kcard.hub.versions import (
 )
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
-__all__ = ["LocalCards", "Publications", "move_repository"]
-
-
 # The one way to a new version, of the hub's own cards and of those that clients push.
 #
 # A published tag is permanent: what a name and a tag meant is recorded, and stays when the repository is deleted or

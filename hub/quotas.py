@@ -21,25 +21,6 @@ from kcard.hub.db.models import Account, Commit, Holding, Repository, Reservatio
 from kcard.hub.db.session import Database
 from kcard.hub.errors import NotFound, TooLarge
 
-__all__ = [
-    "LIFETIME",
-    "Reservations",
-    "add_committed",
-    "charged_bytes",
-    "count_blobs",
-    "count_tree",
-    "discount_blobs",
-    "discount_repository",
-    "find_quota",
-    "recount",
-    "reduce_reservation",
-    "remaining_quota",
-    "require_owner",
-    "require_quota",
-    "transfer_repository",
-]
-
-
 # What an account may store, and what it is charged for.
 
 

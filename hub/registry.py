@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from kcard.hub.pools import Pools, Runs
     from kcard.hub.publications import LocalCards
 
-__all__ = ["EMPTY", "Hub", "Selection", "find_card_folder"]
-
 
 # Finds the folder to publish: the card trained last, a draft by name, or any folder.
 

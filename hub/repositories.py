@@ -38,9 +38,6 @@ from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
 from kcard.hub.values import MAIN, Entry
 
-__all__ = ["LIMIT", "MOST", "SORTS", "ListQuery", "Listing", "Repositories"]
-
-
 # For git-lfs users; the hub ignores it.
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 FIRST = "initial commit"

@@ -18,8 +18,6 @@ from kcard.hub.errors import Invalid
 from kcard.hub.permissions import reach_of
 from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, normalise_words
 
-__all__ = ["FACTUALITY", "ORDERS", "Counts", "Order", "RepositorySearch", "SearchQuery", "SearchResults"]
-
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 FACTUALITY = (0.5, 0.7, 0.9)

@@ -13,27 +13,6 @@ from sqlalchemy.orm import Session, aliased
 from kcard.hub import figures
 from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, VersionRow
 
-__all__ = [
-    "AUTHOR",
-    "FACETS",
-    "LONGEST",
-    "TAG",
-    "WORD",
-    "Facets",
-    "find_bases",
-    "find_domain",
-    "find_kind",
-    "make_facets",
-    "make_terms",
-    "mark_changed",
-    "mark_removed",
-    "normalise_words",
-    "replace_terms",
-    "split_words",
-    "update_rows",
-]
-
-
 # Search terms of a repository: its author, its tags, and the words of its name and tags.
 #
 # A word is a run of letters and digits, in lower case: gpt2-large has the words gpt2 and large.

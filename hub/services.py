@@ -19,8 +19,6 @@ from kcard.hub.search import RepositorySearch
 from kcard.hub.tokens import Sessions, TokenStore
 from kcard.hub.uploads import Uploads, Verdicts
 
-__all__ = ["HubServices"]
-
 SECRET = "secret"
 
 

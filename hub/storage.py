@@ -20,31 +20,6 @@ from kcard.errors import DamagedCard, DiskFull, HubError, UsageError
 if sys.platform != "win32":  # without such locks, the age of a folder decides
     import fcntl
 
-__all__ = [
-    "BUFFER",
-    "Blob",
-    "BlobStore",
-    "Blobs",
-    "Readable",
-    "abandoned_folders",
-    "check_new_folder",
-    "copy_hashing",
-    "create_folder",
-    "describe_mismatch",
-    "discard",
-    "explain_os_errors",
-    "is_digest",
-    "is_full",
-    "link_or_copy",
-    "open_private",
-    "open_store",
-    "partial_folder",
-    "partial_sibling",
-    "sweep",
-    "sync_folder",
-    "try_lock",
-]
-
 
 BUFFER = 1 << 20
 STALE_SECONDS = 24 * 3600

@@ -14,13 +14,10 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import Identity, Scope, find_account, find_roles, fold_name, write_event
-from kcard.hub.db.models import BrowserSession, Repository, Token, now
+from kcard.hub.accounts import Identity, find_account, find_roles, fold_name, write_event
+from kcard.hub.db.models import BrowserSession, Repository, Scope, Token, now
 from kcard.hub.db.session import Database, count_changed
 from kcard.hub.errors import Conflict, NotFound, Unauthenticated
-
-__all__ = ["LONGEST_SESSION", "PREFIX", "Login", "Sessions", "TokenStore", "digest_secret"]
-
 
 PREFIX = "kc_"
 FOREIGN = "hf_"

@@ -23,29 +23,6 @@ from kcard.hub.errors import NotFound, Refused
 from kcard.hub.storage import Blob
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
 
-__all__ = [
-    "TEXTS",
-    "CommitTree",
-    "EncodedTree",
-    "Tree",
-    "apply_encoded",
-    "apply_operations",
-    "choose_storage",
-    "compress_tree",
-    "decode_tree",
-    "dump_tree",
-    "encode_delta",
-    "encode_full",
-    "file_entry",
-    "find_tree",
-    "git_oid",
-    "lfs_pointer",
-    "lfs_pointer_oid",
-    "load_tree",
-    "total_size",
-]
-
-
 # Entries of files in a commit, with git's object ids: text as regular files, everything else as large files.
 
 # Forms of files that are regular files in a commit, if small.

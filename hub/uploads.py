@@ -25,9 +25,6 @@ from kcard.hub.permissions import find_usable_blobs
 from kcard.hub.quotas import reduce_reservation, require_owner, require_quota
 from kcard.hub.storage import BUFFER, Blobs, discard, try_lock
 
-__all__ = ["Parts", "Uploads", "VerdictKey", "Verdicts", "delete_committed", "delete_stale_verdicts"]
-
-
 # Multipart uploads of large files; each request may reach another worker.
 #
 # Parts are complete files, joined into a new file that is then hashed, so that sending a part again can't change a file

@@ -9,30 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-__all__ = [
-    "BRANCH",
-    "DECLARED",
-    "FLOOR",
-    "MAIN",
-    "OVERLAP",
-    "TAG",
-    "VERIFIED",
-    "Add",
-    "Copy",
-    "DeclaredFigures",
-    "Delete",
-    "DeleteFolder",
-    "Entry",
-    "Operation",
-    "QuarantineReason",
-    "VerifiedFigures",
-    "covers_enough",
-    "describe_figures",
-    "is_independent",
-    "quarantine_reason",
-]
-
-
 DECLARED, VERIFIED = "self-declared", "verified"
 # Evidence with this overlap with a card's corpus, or more, is not independent of the card.
 OVERLAP = 0.1

@@ -31,32 +31,6 @@ from kcard.hub.values import (
 )
 from kcard.manifest import MANIFEST, NAME, Manifest, file_digest
 
-__all__ = [
-    "NUMBER",
-    "CardReference",
-    "FileProblem",
-    "HubContents",
-    "Quarantine",
-    "Snapshots",
-    "Version",
-    "VersionCatalogue",
-    "check_alias",
-    "damaged_file",
-    "find_newest_versions",
-    "find_row",
-    "find_version",
-    "find_versions",
-    "is_card",
-    "is_newest",
-    "list_audited",
-    "list_derived",
-    "list_recent",
-    "list_versions",
-    "load_versions",
-    "select_versions",
-]
-
-
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
 

@@ -19,19 +19,6 @@ from kcard.hub.errors import Dangerous, Invalid, TooLarge
 if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
-__all__ = [
-    "LONGEST_DESCRIPTION",
-    "check_manifest",
-    "check_yaml",
-    "derive_tags",
-    "find_library",
-    "find_pipeline_tag",
-    "load_yaml",
-    "parse_readme",
-    "render_readme",
-    "split_front_matter",
-]
-
 
 # Untrusted YAML: limited in size, without anchors, aliases, tags and duplicate keys; front matter of a README.
 

@@ -32,20 +32,6 @@ from sqlalchemy.orm import Session
 from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.db.models import HEAD
 
-__all__ = [
-    "WAIT_SECONDS",
-    "Database",
-    "Outage",
-    "database_name",
-    "make_engine",
-    "make_postgresql_engine",
-    "make_sqlite_engine",
-    "parse_location",
-    "transaction_options",
-    "wait_for_writers",
-]
-
-
 # Outages: while a database does not answer, one transaction at a time probes it, and all others fail at once.
 #
 # Otherwise each of them would occupy a thread until its own timeout.

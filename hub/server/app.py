@@ -28,9 +28,6 @@ from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
 
-__all__ = ["HeadRequests", "SecurityHeaders", "create_app"]
-
-
 # Security headers for browsers.
 
 ALWAYS = {

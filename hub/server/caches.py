@@ -41,18 +41,6 @@ from kcard.hub.values import Entry
 from kcard.io import parse
 from kcard.manifest import MANIFEST, Manifest
 
-__all__ = [
-    "Caches",
-    "CachesDep",
-    "EncodedProperties",
-    "Folder",
-    "Folders",
-    "SizedCache",
-    "TreeItem",
-    "card_properties",
-    "join_json",
-]
-
 Value = TypeVar("Value")
 
 

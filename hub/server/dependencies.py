@@ -31,43 +31,6 @@ from kcard.hub.permissions import (
 from kcard.hub.services import HubServices
 from kcard.hub.tokens import LONGEST_SESSION, Login
 
-__all__ = [
-    "AdministeredRepository",
-    "AdministratorDep",
-    "HubDep",
-    "LoginNeeded",
-    "MemberDep",
-    "MemberRepository",
-    "NoPullRequest",
-    "OptionalIdentity",
-    "OptionsDep",
-    "RawPath",
-    "RepositoryDep",
-    "RequiredIdentity",
-    "RestOfPath",
-    "Segment",
-    "ServerOptions",
-    "SessionDep",
-    "Visitor",
-    "VisitorDep",
-    "WebRepository",
-    "WritableRepository",
-    "base_url",
-    "decode_segment",
-    "form_token",
-    "get_repository",
-    "has_access",
-    "read_session_cookie",
-    "refuse_nul",
-    "remember_visitor",
-    "repository_type",
-    "require_download",
-    "visitor",
-    "web_type",
-    "write_session_cookie",
-]
-
-
 # Options of the server.
 
 

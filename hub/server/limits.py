@@ -49,31 +49,6 @@ from kcard.errors import Unavailable
 from kcard.hub.accounts import fold_name
 from kcard.hub.errors import Invalid, TooManyRequests
 
-__all__ = [
-    "EXPENSIVE",
-    "LARGEST_BODY",
-    "MOST_AT_ONCE",
-    "PROBES",
-    "READS",
-    "BodyLimit",
-    "Buckets",
-    "Connection",
-    "ExpensiveTurn",
-    "LoginLimit",
-    "RateLimit",
-    "TakeResult",
-    "cancel_on_disconnect",
-    "create_counts",
-    "is_this_machine",
-    "lift_body_limit",
-    "limit_writes",
-    "limiter",
-    "lock_account",
-    "network_of",
-    "request_cost",
-    "run_in_write_thread",
-]
-
 T = TypeVar("T")
 
 # --- Requests --------------------------------------------------------------------------------------------------------

@@ -35,9 +35,6 @@ from kcard.hub.server.responses import Responses
 from kcard.hub.server.web.render import make_crash_response
 from kcard.hub.services import HubServices
 
-__all__ = ["Exchange", "Instrumentation", "Metrics", "health_router", "log_exchange", "metrics_router"]
-
-
 # Requests: each is reported to the log and to the metrics.
 
 REQUEST_ID = "X-Request-Id"

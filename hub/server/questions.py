@@ -41,24 +41,6 @@ from kcard.hub.services import HubServices
 from kcard.hub.values import QuarantineReason
 from kcard.hub.versions import Version
 
-__all__ = [
-    "BUSY",
-    "FAILED",
-    "GO",
-    "LONGEST_LINE",
-    "AskableCard",
-    "Candidates",
-    "Child",
-    "Program",
-    "Relay",
-    "Unanswered",
-    "ask_question",
-    "find_all_cards",
-    "find_one_card",
-    "run_ask_workers",
-]
-
-
 # The cards that may answer a visitor's question: the named one, or all that the visitor may download.
 
 MOST_CARDS = 200

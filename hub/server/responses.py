@@ -33,31 +33,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.trees import lfs_pointer
 from kcard.hub.values import Entry, VerifiedFigures
 
-__all__ = [
-    "ABSENT",
-    "UNAUTHORIZED",
-    "Json",
-    "Responses",
-    "declared_model_index",
-    "declared_results",
-    "describe_commit",
-    "describe_file",
-    "describe_folder",
-    "describe_refs",
-    "describe_repository",
-    "describe_sibling",
-    "expand_item",
-    "format_time",
-    "link_to_next_page",
-    "make_json_error",
-    "make_model_index",
-    "parse_reference",
-    "select_properties",
-    "status_of",
-    "verified_results",
-]
-
-
 # Errors as HTTP responses, in the form that Hugging Face clients read. Errors are translated here and nowhere else.
 
 STATUS: dict[type[KcardError], int] = {

@@ -34,22 +34,6 @@ if TYPE_CHECKING:
 
     from kcard.hub.services import HubServices
 
-__all__ = [
-    "JsonFormatter",
-    "Location",
-    "LogFormat",
-    "Serving",
-    "TextFormatter",
-    "follow_parent",
-    "listening",
-    "log_configuration",
-    "open_hub",
-    "redact",
-    "run_workers",
-    "serve",
-    "worker",
-]
-
 
 # Logging: lines of text or JSON on stderr, with secrets redacted.
 #

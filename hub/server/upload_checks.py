@@ -32,9 +32,6 @@ from kcard.hub.server.limits import lift_body_limit, limiter
 from kcard.hub.storage import explain_os_errors, partial_folder
 from kcard.hub.uploads import Verdicts
 
-__all__ = ["Claims", "StoredBody", "check_files", "sign_ticket", "store_body", "verify_ticket"]
-
-
 # Request bodies, streamed to disk.
 
 BLOCK = 1 << 20  # bytes; each upload has two blocks in memory

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from kcard.hub.accounts import Accounts, Identity, Role
-from kcard.hub.db.models import Commit, Repository
+from kcard.hub.accounts import Accounts, Identity
+from kcard.hub.db.models import Commit, Repository, Role
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub

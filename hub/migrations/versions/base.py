@@ -8,8 +8,6 @@ from alembic import op
 
 from kcard.hub.db.models import metadata
 
-__all__ = ["upgrade"]
-
 revision = "0101"
 down_revision = None
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts import Account, Identity
-from kcard.hub.db.models import AccessState, Repository, RepositoryType
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import AccessState, Account, Repository, RepositoryType
 from kcard.hub.errors import Invalid, NotFound
 from kcard.hub.repositories import MOST, ListQuery
 from kcard.hub.server.dependencies import (
@@ -19,9 +19,6 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, format_time
 from kcard.hub.services import HubServices
-
-__all__ = ["access_router", "decide_access", "find_user", "require_gated", "router"]
-
 
 router = APIRouter(tags=["read"])
 

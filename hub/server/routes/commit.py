@@ -43,23 +43,6 @@ from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
 from kcard.hub.values import MAIN, Add, Delete, DeleteFolder, Entry, Operation
 from kcard.io import parse
 
-__all__ = [
-    "MOST_LINES",
-    "CommitFiles",
-    "File",
-    "Header",
-    "Inline",
-    "Large",
-    "Line",
-    "commit_uploaded",
-    "create_tag",
-    "preupload_router",
-    "read_lines",
-    "router",
-    "select_inline_files",
-]
-
-
 # Tags. One on a commit with a card publishes a version.
 
 

@@ -34,23 +34,6 @@ from kcard.hub.services import HubServices
 from kcard.hub.trees import lfs_pointer
 from kcard.hub.values import Entry
 
-__all__ = [
-    "Blocks",
-    "ByteRange",
-    "DownloadPlan",
-    "Downloads",
-    "Unsatisfiable",
-    "content_type",
-    "count_downloads",
-    "file_headers",
-    "find_counted_path",
-    "is_unchanged",
-    "plan_response",
-    "resolve_range",
-    "router",
-]
-
-
 # The headers Range, If-Range and If-None-Match (RFC 9110, sections 13 and 14).
 
 # A single range. Several ranges, like an invalid one, may be answered with the whole file.

@@ -37,17 +37,6 @@ from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
 
-__all__ = [
-    "MOST_PARTS",
-    "declared_size",
-    "large_files_router",
-    "open_parts",
-    "reserve_quota",
-    "router",
-    "upload_action",
-]
-
-
 # Reservations of a namespace's quota while an upload is received.
 
 RENEW_SECONDS = 30

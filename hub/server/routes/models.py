@@ -27,9 +27,6 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.limits import EXPENSIVE, ExpensiveTurn, lift_body_limit
 from kcard.hub.server.responses import ABSENT, Json, Responses, link_to_next_page
 
-__all__ = ["audits_router", "router"]
-
-
 router = APIRouter(tags=["read"])
 
 MEDIA_TYPE = "application/json"

@@ -25,17 +25,6 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.limits import ExpensiveTurn, lift_body_limit
 from kcard.hub.services import HubServices
 
-__all__ = [
-    "change_settings",
-    "create_repository",
-    "delete_repository",
-    "move_repository",
-    "repository_url",
-    "router",
-    "validate_router",
-]
-
-
 router = APIRouter(tags=["write"])
 
 Visibility = Literal["public", "private"]

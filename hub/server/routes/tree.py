@@ -35,9 +35,6 @@ from kcard.hub.server.routes import commit as commit_routes
 from kcard.hub.services import HubServices
 from kcard.hub.values import Entry
 
-__all__ = ["branches_tags_router", "refs_router", "trees_router"]
-
-
 trees_router = APIRouter(tags=["read"])
 
 TREES_PAGE, EXPANDED_PAGE = 1000, 100

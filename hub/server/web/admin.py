@@ -7,16 +7,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Account, Action
+from kcard.hub.accounts import Action
+from kcard.hub.db.models import Account
 from kcard.hub.errors import Invalid
 from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, Segment
 from kcard.hub.server.web.account import SAVED, update_profile
 from kcard.hub.server.web.render import Form, FormDep, page
 from kcard.hub.services import HubServices
 from kcard.io import parse_size, shown_size
-
-__all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]
-
 
 # Numbers of rows in links and hidden fields.
 

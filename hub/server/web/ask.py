@@ -26,19 +26,6 @@ from kcard.hub.server.responses import status_of
 from kcard.hub.server.web.render import Form, VisitorFormDep, page
 from kcard.hub.services import HubServices
 
-__all__ = [
-    "LONGEST",
-    "OF_CLIENT",
-    "AnswerView",
-    "NearestPassage",
-    "PassageView",
-    "QuestionLimit",
-    "SentenceView",
-    "answer_view",
-    "router",
-]
-
-
 ANSWER_VIEWS_LONGEST = 4000  # characters of a shown text
 MOST = 40  # passages, sentences or notes
 

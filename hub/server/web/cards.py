@@ -27,29 +27,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import Manifest
 
-__all__ = [
-    "CardView",
-    "ChartBar",
-    "ExamQuestionView",
-    "ExamView",
-    "Histogram",
-    "History",
-    "HistoryPoint",
-    "HistorySeries",
-    "Interval",
-    "RepositoryRow",
-    "Use",
-    "list_uses",
-    "load_card",
-    "load_exam",
-    "load_row",
-    "make_histogram",
-    "make_history",
-    "page_address",
-    "search_rows",
-]
-
-
 # Charts as SVG geometry: factuality and recall over versions, and the distribution of scores.
 
 WIDTH, HEIGHT = 640.0, 190.0

@@ -26,9 +26,6 @@ from kcard.hub.server.web.render import page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 
-__all__ = ["Difference", "FileView", "Tensor", "differences", "router", "view_file"]
-
-
 SHOWN = 60_000  # characters of a text
 MOST_HEADER = 4_000_000  # bytes of a safetensors header
 MOST_TENSORS = 500

@@ -45,23 +45,6 @@ from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
 from kcard.manifest import MANIFEST
 
-__all__ = [
-    "ComparedVersion",
-    "Figure",
-    "Rights",
-    "SameQuestion",
-    "compare_figures",
-    "compare_router",
-    "feed_router",
-    "home_router",
-    "list_references",
-    "load_compared_version",
-    "match_questions",
-    "page",
-    "router",
-]
-
-
 # What a visitor may do with a repository, for the links and forms of its pages.
 
 

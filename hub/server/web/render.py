@@ -36,24 +36,6 @@ from kcard.hub.services import HubServices
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = [
-    "TEMPLATES",
-    "Form",
-    "FormDep",
-    "VisitorFormDep",
-    "make_crash_response",
-    "make_error_response",
-    "next_path",
-    "page",
-    "policy",
-    "read_fields",
-    "read_template",
-    "render_template",
-    "require_form_token",
-    "require_same_origin",
-    "wants_html",
-]
-
 
 TEMPLATES = Path(__file__).with_name("templates")
 # What XML can't contain.

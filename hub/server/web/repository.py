@@ -50,15 +50,6 @@ from kcard.hub.storage import copy_hashing, explain_os_errors, partial_folder
 from kcard.hub.values import MAIN
 from kcard.manifest import MANIFEST
 
-__all__ = [
-    "new_repository_router",
-    "readme_router",
-    "repository_settings_router",
-    "requests_router",
-    "upload_router",
-]
-
-
 # A new repository.
 
 new_repository_router = APIRouter(include_in_schema=False)

@@ -184,7 +184,7 @@ def test_a_backup_of_one_kind_can_be_restored_into_the_other(
     assert (other.blobs.holds(weights), other.blobs.holds(sent)) == (True, False)
     with other.database.read() as connection:
         assert connection.execute(select(Upload)).all() == []
-        row = connection.execute(select(Repository).where(Repository.name == "ada/card")).one()
+        row = connection.scalars(select(Repository).where(Repository.name == "ada/card")).one()
         assert (row.name, row.created.replace(tzinfo=UTC)) == ("ada/card", NOW)
         assert connection.scalar(select(Account.admin).where(Account.name == "ada")) is True
     with other.database.write() as connection:  # ids go on after those that came with the backup

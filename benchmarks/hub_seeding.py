@@ -22,10 +22,9 @@ from sqlalchemy import Connection, Table, insert, text
 from kcard.batching import batched
 from kcard.hub import search_index, trees
 from kcard.hub.checks import metadata
-from kcard.hub.db.models import accounts, commits, holdings, publications, refs, repositories, versions
-from kcard.hub.db.models import terms as term_rows
+from kcard.hub.db.models import Row
 from kcard.hub.db.session import Database
-from kcard.hub.storage import Blobs, put_stream
+from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Base, Manifest
 
@@ -62,8 +61,10 @@ LANGUAGES = ["en", "de", "fr", "es", "zh", "ja", "hi", "pt"]
 KINDS = ["lora", "full", "retrieval", "both"]
 TASKS = ["text-generation", "question-answering", "feature-extraction"]
 AT_ONCE = 2000
-NUMBERED = (accounts, repositories, commits, versions, publications)
-TABLES = (*NUMBERED, refs, holdings, term_rows)
+NUMBERED = tuple(
+    Row.metadata.tables[name] for name in ("accounts", "repositories", "commits", "versions", "publications")
+)
+TABLES = (*NUMBERED, *(Row.metadata.tables[name] for name in ("refs", "holdings", "terms")))
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,11 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
     configs = {base: _config(blobs, base) for base in BASES}
     # Rows go in fastest in the order of their key, with the indexes made afterwards.
     indexes = [index for table in TABLES for index in table.indexes]
-    with database.write() as connection:
+    with database.write() as session:
+        connection = session.connection()
         for index in indexes:
             index.drop(connection)
-        _put(connection, accounts, (_account(number) for number in range(1, NAMESPACES + 1)))
+        _put(connection, "accounts", (_account(number) for number in range(1, NAMESPACES + 1)))
     versions: list[tuple[str, str, int]] = []
     for first in range(1, count + 1, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, count + 1))
@@ -113,18 +115,20 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
             for card in some
             for kind, term in search_index.make_terms(card.name, card.tags)
         )
-        with database.write() as connection:
+        with database.write() as session:
+            connection = session.connection()
             for table, rows in _rows(some):
                 _put(connection, table, rows)
     versions.sort()
-    with database.write() as connection:
-        _put(connection, term_rows, ({"kind": k, "term": t, "repository_id": r} for k, t, r in versions))
+    with database.write() as session:
+        connection = session.connection()
+        _put(connection, "terms", ({"kind": k, "term": t, "repository_id": r} for k, t, r in versions))
         for index in indexes:
             index.create(connection)
         if connection.dialect.name == "postgresql":
             _count_on(connection)
         for some_ids in batched(range(1, count + 1), 1000):
-            search_index.update_rows(connection, *some_ids)
+            search_index.update_rows(session, *some_ids)
         connection.execute(text("ANALYZE"))
     pairs = [
         (f"license:{a}", b)
@@ -224,7 +228,7 @@ def _config(blobs: Blobs, base: str) -> Entry:
         {"base_model_name_or_path": base, "peft_type": "LORA", "task_type": "CAUSAL_LM"}
     ).encode()
     sha256 = hashlib.sha256(content).hexdigest()
-    put_stream(blobs, io.BytesIO(content), sha256, "adapter_config.json")
+    blobs.put_stream(io.BytesIO(content), sha256, "adapter_config.json")
     return Entry("adapter_config.json", sha256[:40], sha256, len(content), lfs=False)
 
 
@@ -233,14 +237,14 @@ def _entry(draw: random.Random, path: str, size: int) -> Entry:
     return Entry(path, sha256[:40], sha256, size, lfs=path.endswith(".safetensors"))
 
 
-def _rows(some: Sequence[_Card]) -> Iterator[tuple[Table, Iterator[dict[str, Any]]]]:
+def _rows(some: Sequence[_Card]) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
     """The rows of cards, table by table. A card has the same number as repository, commit and version."""
     sha = {card.number: hashlib.sha1(card.name.encode(), usedforsecurity=False).hexdigest() for card in some}
-    yield repositories, (_repository(card, sha[card.number]) for card in some)
-    yield commits, (_commit(card, sha[card.number]) for card in some)
+    yield "repositories", (_repository(card, sha[card.number]) for card in some)
+    yield "commits", (_commit(card, sha[card.number]) for card in some)
     pointing = (("branch", "main"), ("tag", "v1"))
     yield (
-        refs,
+        "refs",
         (
             {"repository_id": card.number, "kind": kind, "name": name, "sha": sha[card.number], "message": ""}
             for card in some
@@ -248,15 +252,15 @@ def _rows(some: Sequence[_Card]) -> Iterator[tuple[Table, Iterator[dict[str, Any
         ),
     )
     yield (
-        holdings,
+        "holdings",
         (
             {"repository_id": card.number, "sha256": entry.sha256, "size": entry.size}
             for card in some
             for entry in card.entries
         ),
     )
-    yield versions, (_version(card, sha[card.number]) for card in some)
-    yield publications, (_publication(card, sha[card.number]) for card in some)
+    yield "versions", (_version(card, sha[card.number]) for card in some)
+    yield "publications", (_publication(card, sha[card.number]) for card in some)
 
 
 def _repository(card: _Card, sha: str) -> dict[str, Any]:
@@ -273,8 +277,8 @@ def _repository(card: _Card, sha: str) -> dict[str, Any]:
         "downloads": card.downloads,
         "likes": card.downloads % 1000,
         "head": sha,
-        "card": json.dumps(card.card),
-        "tags": json.dumps(card.tags),
+        "card": card.card,
+        "tags": card.tags,
         "pipeline_tag": card.card["pipeline_tag"],
         "library": card.card["library_name"],
         "size": sum(entry.size for entry in card.entries),
@@ -320,8 +324,8 @@ def _publication(card: _Card, sha: str) -> dict[str, Any]:
     }
 
 
-def _put(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:
-    source = iter(rows)
+def _put(connection: Connection, name: str, rows: Iterable[dict[str, Any]]) -> None:
+    source, table = iter(rows), Row.metadata.tables[name]
     while some := [*islice(source, 50_000)]:
         if connection.dialect.name == "postgresql":
             _copy(connection, table, some)
@@ -334,4 +338,5 @@ def _copy(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) 
     cursor: Any = connection.connection.cursor()
     with cursor, cursor.copy(f"COPY {table.name} ({', '.join(columns)}) FROM STDIN") as copy:
         for row in rows:
-            copy.write_row([row[column] for column in columns])
+            values = (row[column] for column in columns)
+            copy.write_row([json.dumps(v) if isinstance(v, dict | tuple) else v for v in values])

@@ -229,8 +229,8 @@ def fill(home: Path, count: int) -> None:
 
 def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
     """Publish the card under other names; its files are in the hub already."""
-    from kcard.hub.local_cards import LocalCards
-    from kcard.hub.storage import Blob, put
+    from kcard.hub.publications import LocalCards
+    from kcard.hub.storage import Blob
 
     sizes, own_cards = dict(hub.blobs.sizes()), LocalCards(hub.database, hub.blobs)
     topics = itertools.islice(itertools.product(WHAT, WHERE, SIDE), count)
@@ -240,7 +240,7 @@ def _copy(hub: Any, manifest: Manifest, count: int) -> Iterator[str]:
             text = copy.to_json()
             path = Path(scratch) / MANIFEST
             path.write_text(text, encoding="utf-8")
-            sealed = put(hub.blobs, path, hashlib.sha256(text.encode()).hexdigest())
+            sealed = hub.blobs.put(path, hashlib.sha256(text.encode()).hexdigest())
             blobs = {name: Blob(sha256, sizes[sha256]) for name, sha256 in manifest.files.items()}
             blobs[MANIFEST] = sealed
             own_cards.add(text, blobs, (), functools.partial(_read, hub, blobs), lambda: None)
@@ -255,16 +255,16 @@ def _pool(hub: Any, names: list[str]) -> None:
     """One pool of all of them, in bulk: adding them one by one takes minutes."""
     from sqlalchemy import insert, select
 
-    from kcard.hub.db.models import members, pools
+    from kcard.hub.db.models import PoolMember, StoredPool
 
     hub.pools.create("all", names[:1])
     with hub.database.write() as connection:
-        pool = connection.execute(select(pools.c.id).where(pools.c.name == "all")).scalar_one()
+        pool = connection.execute(select(StoredPool.id).where(StoredPool.name == "all")).scalar_one()
         rows = [
             {"pool_id": pool, "card": name, "position": place, "reference": name}
             for place, name in enumerate(names[1:], 1)
         ]
-        connection.execute(insert(members), rows)
+        connection.execute(insert(PoolMember), rows)
 
 
 def table(report: dict[str, Any]) -> str:

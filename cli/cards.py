@@ -17,7 +17,7 @@ from kcard.io import shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.pools import StoredPool
+    from kcard.hub.db.models import StoredPool
     from kcard.hub.values import QuarantineReason
     from kcard.hub.versions import Version
 

@@ -151,7 +151,7 @@ def _history() -> Any:
 
 @command_for(AskOptions)
 def chat(values: dict[str, Any]) -> None:
-    """Ask question after question; /cards, /mode and /trace change and explain. Without a terminal, each line is one."""
+    """Ask question after question; /cards, /mode and /trace change and explain. Each line of a pipe is one."""
     options = AskOptions(**values)
     if sys.stdin.isatty():
         talk(options)

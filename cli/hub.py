@@ -14,9 +14,10 @@ from kcard.events import Event, OnEvent
 from kcard.io import parse_size, shown_size
 
 if TYPE_CHECKING:
-    from kcard.hub.accounts import Account, Accounts, Role, Scope
+    from kcard.hub.accounts import Accounts
+    from kcard.hub.db.models import Account, Role, Scope, Token
     from kcard.hub.db.session import Database
-    from kcard.hub.tokens import Token, TokenStore
+    from kcard.hub.tokens import TokenStore
 
 __all__ = ["register"]
 
@@ -89,7 +90,7 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
     """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
-    facts = _facts(account, accounts.committed_bytes(account.name))
+    facts = _facts(account)
     owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
     if json_:
         print_json(facts | {"tokens": owned})
@@ -131,7 +132,7 @@ def change_user(
     accounts = _accounts(database_url)
     account = accounts.update(name, admin=admin, fullname=fullname, email=email, **changes)
     if json_:
-        print_json(_facts(account, accounts.committed_bytes(account.name)))
+        print_json(_facts(account))
     note(f"{account.name} was changed")
 
 
@@ -148,7 +149,7 @@ def add_organisation(
     accounts = _accounts(database_url)
     account = accounts.add_organisation(name, owner=owner, fullname=fullname, quota=_quota(quota))
     if json_:
-        print_json(_facts(account, 0))
+        print_json(_facts(account))
     note(f"{account.name} was added; {owner} administers it")
 
 
@@ -259,7 +260,9 @@ def log(
     """Show the event log of a shared hub, latest first; the actor - is the command line."""
     from kcard.hub.accounts import Events
 
-    events = [as_data(event) for event in Events(_database(database_url)).list(limit, before, action, actor)]
+    columns = ("number", "at", "actor", "action", "target", "detail")
+    listed = Events(_database(database_url)).list(limit, before, action, actor)
+    events = [as_data(event, *columns) for event in listed]
     if json_:
         print_json(events)
         return
@@ -282,7 +285,7 @@ def _print_token(token: str, user: str, scope: str, json_: bool) -> None:
 
 def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
     of_kind = [account for account in accounts.list() if account.kind == kind]
-    rows = [_facts(account, accounts.committed_bytes(account.name)) for account in of_kind]
+    rows = [_facts(account) for account in of_kind]
     if json_:
         print_json(rows)
         return
@@ -293,13 +296,14 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
         note(f"no {kind} yet: `kcard hub {kind} add` creates one")
 
 
-def _facts(account: "Account", used: int) -> dict[str, Any]:
-    facts = as_data(account)
-    return {key: value for key, value in facts.items() if key != "id"} | {"used": used}
+def _facts(account: "Account") -> dict[str, Any]:
+    columns = ("name", "kind", "fullname", "email", "admin", "disabled", "quota", "created", "description")
+    return as_data(account, *columns, "used")
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:
-    return {"user": token.user} | as_data(token)
+    columns = ("name", "scope", "repository", "created", "expires")
+    return {"user": token.account.name} | as_data(token, *columns)
 
 
 def _line(cells: "Sequence[Any] | Any") -> str:

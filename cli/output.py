@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -115,11 +115,12 @@ def interval(mean: "Mean | None", sign: str = "") -> str:
     return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
 
 
-def as_data(value: "DataclassInstance") -> dict[str, Any]:
-    """Return a dataclass as JSON-ready data, times in whole seconds."""
+def as_data(value: "DataclassInstance | object", *names: str) -> dict[str, Any]:
+    """Return a dataclass, or these attributes of any object, as JSON-ready data, times in whole seconds."""
+    fields = {name: getattr(value, name) for name in names} or asdict(cast("DataclassInstance", value))
     return {
         key: inner.isoformat(timespec="seconds") if isinstance(inner, datetime) else inner
-        for key, inner in asdict(value).items()
+        for key, inner in fields.items()
     }
 
 

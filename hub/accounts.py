@@ -1,51 +1,17 @@
 """Users, organisations, the namespace of the hub's own cards, and the log of events."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
 
 from kcard.errors import UsageError
-from kcard.hub.db.models import accounts, events, memberships, now, settings, utc
+from kcard.hub.db.models import Account, Event, HubSetting, Membership, Role, Scope
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
-from kcard.hub.quotas import committed_by_account, committed_bytes
-
-__all__ = [
-    "AMBIGUOUS",
-    "DEFAULT_NAMESPACE",
-    "FALLBACK_NAMESPACE",
-    "NAMESPACE_SETTING",
-    "OWN_NAMESPACES",
-    "RESERVED",
-    "TAKEN",
-    "Account",
-    "Accounts",
-    "Action",
-    "Event",
-    "Events",
-    "Identity",
-    "OwnNamespace",
-    "Role",
-    "Scope",
-    "bare_name",
-    "check_name",
-    "check_namespace",
-    "check_repository_name",
-    "check_text",
-    "check_unambiguous",
-    "find_account",
-    "find_own_namespace",
-    "find_roles",
-    "fold_name",
-    "full_name",
-    "is_valid_name",
-]
-
 
 # Valid names of namespaces and repositories.
 
@@ -63,16 +29,8 @@ AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
 # for a hub where somebody had the first name before it was reserved.
 DEFAULT_NAMESPACE, FALLBACK_NAMESPACE = OWN_NAMESPACES = ("library", "library-cards")
 # First segments of paths where an account's page would be. They are refused for new accounts only.
-TAKEN = {
-    "ask",
-    "compare",
-    "favicon.ico",
-    "favicon.svg",
-    "feed.atom",
-    "leaderboard",
-    "robots.txt",
-    *OWN_NAMESPACES,
-}
+TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboard", "robots.txt"}
+TAKEN |= {*OWN_NAMESPACES}
 
 
 def fold_name(name: str) -> str:
@@ -127,9 +85,6 @@ def check_repository_name(name: str) -> str:
 
 # The identity that a token proves.
 
-Scope: TypeAlias = Literal["read", "write", "admin"]
-Role: TypeAlias = Literal["read", "write", "admin"]
-
 
 @dataclass(frozen=True)
 class Identity:
@@ -162,28 +117,18 @@ class Identity:
 NAMESPACE_SETTING = "namespace"
 
 
-class OwnNamespace(NamedTuple):
-    """The account that owns the hub's own cards."""
-
-    id: int
-    name: str
-
-
-def find_own_namespace(connection: Connection) -> OwnNamespace | None:
-    """Return the namespace; None if the hub never had a card of its own."""
-    name = select(settings.c.value).where(settings.c.name == NAMESPACE_SETTING).scalar_subquery()
-    row = connection.execute(
-        select(accounts.c.id, accounts.c.name).where(accounts.c.folded == name)
-    ).one_or_none()
-    return None if row is None else OwnNamespace(*row)
+def find_own_namespace(session: Session) -> Account | None:
+    """Return the account that owns the hub's own cards; None if the hub never had one."""
+    name = select(HubSetting.value).where(HubSetting.name == NAMESPACE_SETTING).scalar_subquery()
+    return session.scalar(select(Account).where(Account.folded == name))
 
 
-def full_name(own: OwnNamespace | None, name: str) -> str:
+def full_name(own: Account | None, name: str) -> str:
     """Return the name of a card's repository, namespace/name."""
     return name if "/" in name or own is None else f"{own.name}/{name}"
 
 
-def bare_name(own: OwnNamespace | None, repository: str) -> str:
+def bare_name(own: Account | None, repository: str) -> str:
     """Return the name of a repository's card: without the hub's own namespace."""
     return repository if own is None else repository.removeprefix(f"{own.name}/")
 
@@ -212,23 +157,6 @@ Action: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Event:
-    """A change.
-
-    number  increases; see `before` of Events.list
-    actor   the account that made the change; None: the command line
-    target  the name of the changed account or repository, which may no longer exist
-    """
-
-    number: int
-    at: datetime
-    actor: str | None
-    action: str
-    target: str
-    detail: Mapping[str, Any]
-
-
 class Events:
     """The log of a hub."""
 
@@ -236,16 +164,11 @@ class Events:
         self._database = database
 
     def add(
-        self,
-        actor: str | None,
-        action: Action,
-        target: str,
-        connection: Connection | None = None,
-        **detail: object,
+        self, actor: str | None, action: Action, target: str, session: Session | None = None, **detail: object
     ) -> None:
         """Write an event, within the given transaction or in its own."""
-        if connection is not None:
-            write_event(connection, actor, action, target, **detail)
+        if session is not None:
+            write_event(session, actor, action, target, **detail)
             return
         with self._database.write() as own:
             write_event(own, actor, action, target, **detail)
@@ -259,61 +182,27 @@ class Events:
         target: str | None = None,
     ) -> "list[Event]":
         """Return at most `limit` events with numbers below `before`, newest first."""
-        query = select(events).order_by(events.c.id.desc()).limit(limit)
+        equal = {"action": action, "actor": actor, "target": target}
+        query = select(Event).filter_by(**{key: value for key, value in equal.items() if value is not None})
         if before is not None:
-            query = query.where(events.c.id < before)
-        if action is not None:
-            query = query.where(events.c.action == action)
-        if actor is not None:
-            query = query.where(events.c.actor == actor)
-        if target is not None:
-            query = query.where(events.c.target == target)
-        with self._database.read() as connection:
-            return [
-                Event(row.id, utc(row.at), row.actor, row.action, row.target, json.loads(row.detail))
-                for row in connection.execute(query)
-            ]
+            query = query.where(Event.number < before)
+        query = query.order_by(Event.number.desc()).limit(limit)
+        with self._database.read() as session:
+            return [*session.scalars(query)]
 
 
-def write_event(
-    connection: Connection, actor: str | None, action: Action, target: str, **detail: object
-) -> None:
+def write_event(session: Session, actor: str | None, action: Action, target: str, **detail: object) -> None:
     """Write an event within a transaction. `detail` must be JSON values."""
-    values = {key: value for key, value in detail.items() if value is not None}
-    text = json.dumps(values, sort_keys=True)
-    connection.execute(
-        insert(events).values(at=now(), actor=actor, action=action, target=target, detail=text)
-    )
+    values = {key: value for key, value in sorted(detail.items()) if value is not None}
+    session.add(Event(actor=actor, action=action, target=target, detail=values))
 
 
 FIRST = "admin"
 UNLOGGED = {"email", "description"}
 LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
-AccountList: TypeAlias = list["Account"]  # `list` is a method below
+AccountList: TypeAlias = list[Account]  # `list` is a method below
 UNCHANGED: Any = object()  # default of arguments for which None has a meaning
-
-
-@dataclass(frozen=True)
-class Account:
-    """A user or an organisation.
-
-    admin     whether the user administers the hub
-    disabled  a disabled user's tokens don't work; the account's repositories stay
-    quota     bytes that its repositories may have in all; None: the hub's default
-    description  plain text for its page
-    """
-
-    id: int
-    name: str
-    kind: Literal["user", "organisation"]
-    fullname: str
-    email: str
-    admin: bool
-    disabled: bool
-    quota: int | None
-    created: datetime
-    description: str = ""
 
 
 class Accounts:
@@ -333,54 +222,46 @@ class Accounts:
         by: str | None = None,
     ) -> Account:
         """Create a user. Raises Invalid for an invalid name, Conflict if it is taken in any case."""
-        with self._database.write() as connection:
-            return _insert_account(connection, "user", name, by, fullname, email, admin, quota)
+        user = Account(kind="user", name=name, fullname=fullname, email=email, admin=admin, quota=quota)
+        with self._database.write() as session:
+            return _add_account(session, user, by)
 
     def add_organisation(
-        self,
-        name: str,
-        *,
-        owner: str,
-        fullname: str = "",
-        quota: int | None = None,
-        by: str | None = None,
+        self, name: str, *, owner: str, fullname: str = "", quota: int | None = None, by: str | None = None
     ) -> Account:
         """Create an organisation with its first administrator. Raises as `add_user`, NotFound for an unknown owner."""
-        with self._database.write() as connection:
-            user = _require_kind(connection, owner, "user")
-            organisation = _insert_account(connection, "organisation", name, by, fullname, "", False, quota)
-            row = {"organisation_id": organisation.id, "user_id": user.id, "role": OWNER}
-            connection.execute(insert(memberships).values(row))
-            write_event(connection, by, "member.changed", organisation.name, user=user.name, role=OWNER)
+        with self._database.write() as session:
+            user = _require_kind(session, owner, "user")
+            organisation = Account(kind="organisation", name=name, fullname=fullname, quota=quota)
+            _add_account(session, organisation, by)
+            session.add(Membership(organisation_id=organisation.id, user_id=user.id, role=OWNER))
+            write_event(session, by, "member.changed", organisation.name, user=user.name, role=OWNER)
             return organisation
 
     def create_first(self) -> Account | None:
         """Create the administrator `admin` if there is no user yet, else return None. Safe to call concurrently."""
-        with self._database.write() as connection:
-            if connection.scalar(select(func.count()).where(accounts.c.kind == "user")):
+        with self._database.write() as session:
+            if session.scalar(select(func.count()).where(Account.kind == "user")):
                 return None
-            return _insert_account(connection, "user", FIRST, None, "", "", True, None)
+            return _add_account(session, Account(kind="user", name=FIRST, admin=True), None)
 
     def get(self, name: str) -> Account:
         """Return the account of that name, in any case. Raises NotFound."""
-        with self._database.read() as connection:
-            return find_account(connection, name)
+        with self._database.read() as session:
+            return find_account(session, name)
 
     def list(self) -> "list[Account]":
         """Return every account, by name."""
-        with self._database.read() as connection:
-            return [
-                _account_from_row(row)
-                for row in connection.execute(select(accounts).order_by(accounts.c.folded))
-            ]
+        with self._database.read() as session:
+            return [*session.scalars(select(Account).order_by(Account.folded))]
 
     def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
         """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
         start = fold_name(search)
-        query = select(accounts).where(accounts.c.folded.startswith(start, autoescape=True))
-        query = query.where(accounts.c.folded > fold_name(after)).order_by(accounts.c.folded).limit(limit)
-        with self._database.read() as connection:
-            return [_account_from_row(row) for row in connection.execute(query)]
+        query = select(Account).where(Account.folded.startswith(start, autoescape=True))
+        query = query.where(Account.folded > fold_name(after)).order_by(Account.folded).limit(limit)
+        with self._database.read() as session:
+            return [*session.scalars(query)]
 
     def update(
         self,
@@ -405,24 +286,21 @@ class Accounts:
         changes: dict[str, Any] = {key: value for key, value in fields.items() if value is not None}
         if quota is not UNCHANGED:
             changes["quota"] = _check_quota(quota)
-        with self._database.write() as connection:
-            account = find_account(connection, name)
+        with self._database.write() as session:
+            account = find_account(session, name)
             if admin and account.kind == "organisation":
                 raise UsageError(f"{account.name} is an organisation: only users can administer the hub")
             if account.admin and not account.disabled and (disabled or admin is False):
-                others = (
-                    accounts.c.admin.is_(True),
-                    accounts.c.disabled.is_(False),
-                    accounts.c.id != account.id,
-                )
-                if not connection.scalar(select(func.count()).where(*others)):
+                others = (Account.admin.is_(True), Account.disabled.is_(False), Account.id != account.id)
+                if not session.scalar(select(func.count()).where(*others)):
                     raise Forbidden(f"{account.name} is the only administrator: add another one first")
             if changes:
-                connection.execute(update(accounts).where(accounts.c.id == account.id).values(changes))
+                for key, value in changes.items():
+                    setattr(account, key, value)
                 # The log does not contain email addresses, nor long texts.
                 detail = {key: True if key in UNLOGGED else value for key, value in changes.items()}
-                write_event(connection, by, "account.updated", account.name, **detail)
-            return find_account(connection, name)
+                write_event(session, by, "account.updated", account.name, **detail)
+            return account
 
     def set_member(self, organisation: str, user: str, role: Role | None, *, by: str | None = None) -> None:
         """Set a user's role in an organisation; None removes the user.
@@ -431,110 +309,81 @@ class Accounts:
         """
         if role is not None and role not in get_args(Role):
             raise UsageError(f"unknown role {role!r}: use {', '.join(get_args(Role))}")
-        with self._database.write() as connection:
-            group, member = (
-                _require_kind(connection, organisation, "organisation"),
-                find_account(connection, user),
-            )
+        with self._database.write() as session:
+            group = _require_kind(session, organisation, "organisation")
+            member = find_account(session, user)
             if member.kind != "user":
                 raise UsageError(f"{member.name} is an organisation: only users can be members")
-            where = (memberships.c.organisation_id == group.id, memberships.c.user_id == member.id)
-            before = connection.scalar(select(memberships.c.role).where(*where))
-            connection.execute(delete(memberships).where(*where))
+            where = (Membership.organisation_id == group.id, Membership.user_id == member.id)
+            before = session.scalar(select(Membership.role).where(*where))
+            session.execute(delete(Membership).where(*where))
             if before == OWNER and role != OWNER:
-                owners = (memberships.c.organisation_id == group.id, memberships.c.role == OWNER)
-                if not connection.scalar(select(func.count()).where(*owners)):
+                owners = (Membership.organisation_id == group.id, Membership.role == OWNER)
+                if not session.scalar(select(func.count()).where(*owners)):
                     raise Forbidden(
                         f"{member.name} is the only administrator of {group.name}: add another one first"
                     )
             if role is not None:
-                row = {"organisation_id": group.id, "user_id": member.id, "role": role}
-                connection.execute(insert(memberships).values(row))
-            write_event(connection, by, "member.changed", group.name, user=member.name, role=role or "none")
+                session.add(Membership(organisation_id=group.id, user_id=member.id, role=role))
+            write_event(session, by, "member.changed", group.name, user=member.name, role=role or "none")
 
     def members(self, organisation: str) -> dict[str, Role]:
         """Return the roles in an organisation by user name."""
-        with self._database.read() as connection:
-            group = _require_kind(connection, organisation, "organisation")
+        with self._database.read() as session:
+            group = _require_kind(session, organisation, "organisation")
             query = (
-                select(accounts.c.name, memberships.c.role)
-                .join(memberships, memberships.c.user_id == accounts.c.id)
-                .where(memberships.c.organisation_id == group.id)
-                .order_by(accounts.c.folded)
+                select(Account.name, Membership.role)
+                .join(Membership, Membership.user_id == Account.id)
+                .where(Membership.organisation_id == group.id)
+                .order_by(Account.folded)
             )
-            return dict(connection.execute(query).tuples().all())
+            return dict(session.execute(query).tuples().all())
 
     def count_administered(self, user_id: int) -> int:
         """Return how many organisations a user administers."""
-        mine = (memberships.c.user_id == user_id, memberships.c.role == OWNER)
-        with self._database.read() as connection:
-            return int(connection.scalar(select(func.count()).where(*mine)) or 0)
-
-    def committed_by_account(self) -> dict[int, int]:
-        """Return the committed bytes of every account, by its id."""
-        with self._database.read() as connection:
-            return committed_by_account(connection)
-
-    def committed_bytes(self, name: str) -> int:
-        """Return the bytes of the distinct files in the account's repositories, including those of older commits."""
-        with self._database.read() as connection:
-            return committed_bytes(connection, find_account(connection, name).id)
+        mine = (Membership.user_id == user_id, Membership.role == OWNER)
+        with self._database.read() as session:
+            return int(session.scalar(select(func.count()).where(*mine)) or 0)
 
 
-def find_account(connection: Connection, name: str) -> Account:
+def find_account(session: Session, name: str) -> Account:
     """Return the account of that name, in any case. Raises NotFound."""
-    query = select(accounts).where(accounts.c.folded == fold_name(name))
-    row = connection.execute(query).one_or_none() if is_valid_name(name) else None
-    if row is None:
+    query = select(Account).where(Account.folded == fold_name(name))
+    account = session.scalar(query) if is_valid_name(name) else None
+    if account is None:
         raise NotFound("account", f"account {name[:100]!r} not found")
-    return _account_from_row(row)
+    return account
 
 
-def find_roles(connection: Connection, user_id: int) -> Mapping[str, Role]:
+def find_roles(session: Session, user_id: int) -> Mapping[str, Role]:
     """Return a user's roles by organisation name, without disabled organisations."""
     query = (
-        select(accounts.c.name, memberships.c.role)
-        .join(memberships, memberships.c.organisation_id == accounts.c.id)
-        .where(memberships.c.user_id == user_id, accounts.c.disabled.is_(False))
-        .order_by(accounts.c.folded)
+        select(Account.name, Membership.role)
+        .join(Membership, Membership.organisation_id == Account.id)
+        .where(Membership.user_id == user_id, Account.disabled.is_(False))
+        .order_by(Account.folded)
     )
-    return dict(connection.execute(query).tuples().all())
+    return dict(session.execute(query).tuples().all())
 
 
-def _insert_account(
-    connection: Connection,
-    kind: str,
-    name: str,
-    by: str | None,
-    fullname: str,
-    email: str,
-    admin: bool,
-    quota: int | None,
-) -> Account:
+def _add_account(session: Session, account: Account, by: str | None) -> Account:
+    name, account.folded = account.name, fold_name(account.name)
     check_unambiguous(check_namespace(name), account=True)
-    check_text("fullname", fullname)
-    check_text("email", email)
-    taken = connection.scalar(select(accounts.c.name).where(accounts.c.folded == fold_name(name)))
+    check_text("fullname", account.fullname or "")
+    check_text("email", account.email or "")
+    taken = session.scalar(select(Account.name).where(Account.folded == account.folded))
     if taken is not None:
         raise Conflict(f"account {taken!r} already exists: choose another name")
-    values = {
-        "name": name,
-        "folded": fold_name(name),
-        "kind": kind,
-        "fullname": fullname,
-        "email": email,
-        "admin": admin,
-        "disabled": False,
-        "quota": _check_quota(quota),
-        "created": now(),
-    }
-    row = connection.execute(insert(accounts).values(values).returning(accounts)).one()
-    write_event(connection, by, "account.created", name, kind=kind, admin=admin or None, quota=quota)
-    return _account_from_row(row)
+    _check_quota(account.quota)
+    session.add(account)
+    session.flush()
+    quota, admin = account.quota, account.admin or None
+    write_event(session, by, "account.created", name, kind=account.kind, admin=admin, quota=quota)
+    return account
 
 
-def _require_kind(connection: Connection, name: str, kind: Literal["user", "organisation"]) -> Account:
-    account = find_account(connection, name)
+def _require_kind(session: Session, name: str, kind: Literal["user", "organisation"]) -> Account:
+    account = find_account(session, name)
     if account.kind != kind:
         article = {"user": "a user", "organisation": "an organisation"}
         raise NotFound("account", f"{account.name} is {article[account.kind]}: expected {article[kind]}")
@@ -554,8 +403,3 @@ def _check_quota(quota: int | None) -> int | None:
     if quota is not None and quota < 0:
         raise UsageError(f"invalid quota {quota}: use a number of bytes, 0 or more")
     return quota
-
-
-def _account_from_row(row: Row[Any]) -> Account:
-    values = {key: getattr(row, key) for key in Account.__dataclass_fields__}
-    return Account(**{**values, "created": utc(row.created)})

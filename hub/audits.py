@@ -4,23 +4,21 @@ They are append-only and never change the files of a version.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import TypeAlias
 
-from sqlalchemy import exists, insert, select
+from sqlalchemy import exists, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
 from kcard.hub.accounts import bare_name, find_own_namespace, write_event
-from kcard.hub.db.models import audits, now, repositories, utc, versions
+from kcard.hub.db.models import AuditRow, Repository, VersionRow, now
 from kcard.hub.db.session import Database
 from kcard.hub.figures import AUDIT, AuditKind, read_limits
-from kcard.hub.values import covers_enough, is_independent
-from kcard.hub.versions import Version, find_key, is_card
+from kcard.hub.values import covers_enough
+from kcard.hub.versions import Version, find_row, is_card
 from kcard.manifest import Manifest
-
-__all__ = ["AuditFinding", "Audits", "StoredAudit", "is_measurable"]
 
 # Kinds of cards whose model is not among their files.
 ELSEWHERE = ("reference", "llm", "search")
@@ -101,35 +99,25 @@ class Audits:
 
         `by`: the account that measured; None: the command line.
         """
-        with self._database.write() as connection:
-            row = find_key(connection, version)
+        with self._database.write() as session:
+            row = find_row(session, version)
             if row is None:
                 raise UnknownCard(
                     f"{version.reference} was removed during its audit: the result was not stored"
                 )
-            numbers, reference = [], version.reference
+            stored, reference = [], version.reference
             for finding in findings:
                 # The row, and the search index of its card.
-                values = {"version_id": row.id, "taken": now(), "author": by, **asdict(finding)}
-                number = int(
-                    connection.execute(insert(audits).values(values).returning(audits.c.id)).scalar_one()
-                )
-                owner = select(versions.c.repository_id).where(versions.c.id == row.id)
-                search_index.update_rows(connection, connection.execute(owner).scalar_one())
+                audit = AuditRow(version_id=row.id, taken=now(), author=by, **asdict(finding))
+                session.add(audit)
+                session.flush()
+                search_index.update_rows(session, row.repository_id)
                 # The event log: the measurement, and the quarantine that it causes.
-                named = ("recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
+                named = ("kind", "recall", "faithfulness", "factuality", "evidence", "coverage", "overlap")
                 measurements = {key: getattr(finding, key) for key in named}
-                write_event(
-                    connection,
-                    by,
-                    "card.measured",
-                    reference,
-                    audit=number,
-                    kind=finding.kind,
-                    **measurements,
-                )
-                (limit, floor), score = read_limits(connection), finding.factuality
-                counts = is_independent(finding.overlap) and covers_enough(finding.coverage, floor)
+                write_event(session, by, "card.measured", reference, audit=audit.id, **measurements)
+                (limit, floor), score = read_limits(session), finding.factuality
+                counts = audit.is_independent and covers_enough(finding.coverage, floor)
                 if (
                     finding.kind == AUDIT
                     and limit is not None
@@ -138,45 +126,36 @@ class Audits:
                     and counts
                 ):
                     why = {"factuality": score, "threshold": limit, "evidence": finding.evidence}
-                    write_event(connection, by, "card.quarantined", reference, audit=number, **why)
-                numbers.append(number)
-            # The times as stored.
-            query = select(audits.c.taken).where(audits.c.id.in_(numbers)).order_by(audits.c.id)
-            times = [utc(taken) for taken in connection.scalars(query)]
-        pairs = zip(times, findings, strict=True)
-        return [StoredAudit(version.name, version.number, taken, each, by) for taken, each in pairs]
+                    write_event(session, by, "card.quarantined", reference, audit=audit.id, **why)
+                stored.append(StoredAudit(version.name, version.number, audit.taken, finding, by))
+            return stored
 
     def unverified(self, after: int, limit: int) -> tuple[Sequence[Unverified], int | None]:
         """Return a page of measurable versions without a result, oldest first, and where it ends.
 
         `after`: where the page before ended, 0 for the first one. The end of this page is None if it is the last one.
         """
-        measured = exists().where(audits.c.version_id == versions.c.id)
-        columns = (versions.c.id, repositories.c.name, versions.c.number, versions.c.sha256, versions.c.sha)
-        query = select(*columns, versions.c.manifest).join_from(versions, repositories)
-        query = query.where(~measured, versions.c.id > after).order_by(versions.c.id).limit(limit)
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
+        measured = exists().where(AuditRow.version_id == VersionRow.id)
+        columns = (VersionRow.id, Repository.name, VersionRow.number, VersionRow.sha256, VersionRow.commit)
+        query = select(*columns, VersionRow.manifest).join_from(VersionRow, Repository)
+        query = query.where(~measured, VersionRow.id > after).order_by(VersionRow.id).limit(limit)
+        with self._database.read() as session:
+            rows = session.execute(query).all()
         candidates = [row for row in rows if is_measurable(Manifest.from_json(row.manifest))]
-        return [tuple(row)[1:5] for row in candidates], rows[-1].id if len(rows) == limit else None
+        page = [(row.name, row.number, row.sha256, row.commit) for row in candidates]
+        return page, rows[-1].id if len(rows) == limit else None
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
         """Return the audits of all versions of a card, or of all cards, oldest first."""
-        joined = audits.join(versions).join(repositories)
-        query = select(repositories.c.name, versions.c.number, audits).select_from(joined)
-        with self._database.read() as connection:
+        query = select(Repository.name, VersionRow.number, AuditRow)
+        query = query.select_from(AuditRow).join(VersionRow).join(Repository)
+        with self._database.read() as session:
             if card is not None:
-                query = query.where(is_card(connection, card))
-            own = find_own_namespace(connection)
-            rows = connection.execute(query.order_by(audits.c.id))
-            fields = AuditFinding.__dataclass_fields__
-            return [
-                StoredAudit(
-                    bare_name(own, row.name),
-                    row.number,
-                    utc(row.taken),
-                    AuditFinding(**{name: getattr(row, name) for name in fields}),
-                    row.author,
-                )
-                for row in rows
-            ]
+                query = query.where(is_card(session, card))
+            own = find_own_namespace(session)
+            stored = []
+            for name, number, audit in session.execute(query.order_by(AuditRow.id)):
+                values = {field.name: getattr(audit, field.name) for field in fields(AuditFinding)}
+                finding = AuditFinding(**values)
+                stored.append(StoredAudit(bare_name(own, name), number, audit.taken, finding, audit.author))
+            return stored

@@ -18,30 +18,31 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn, TypeAlias
 
-from sqlalchemy import Connection, Integer, delete, func, insert, select, text, update
+from sqlalchemy import Integer, delete, func, insert, select, text, update
+from sqlalchemy.orm import Session, undefer
 
 from kcard.errors import CardError, DamagedCard, HubError, UsageError
 from kcard.hub import trees
 from kcard.hub.accounts import bare_name, find_own_namespace
 from kcard.hub.checks.formats import PICKLE, check_path, check_tree
 from kcard.hub.db.models import (
-    accounts,
-    commits,
-    events,
-    holdings,
+    Account,
+    BrowserSession,
+    Commit,
+    Event,
+    Holding,
+    HubSetting,
+    PublishedTag,
+    Repository,
+    Reservation,
+    SearchClock,
+    SearchRow,
+    StoredPool,
+    StoredRun,
+    StoredVerdict,
+    Upload,
+    VersionRow,
     metadata,
-    pools,
-    published_tags,
-    repositories,
-    reservations,
-    runs,
-    search,
-    search_clock,
-    sessions,
-    settings,
-    uploads,
-    verdicts,
-    versions,
 )
 from kcard.hub.db.session import Database
 from kcard.hub.garbage import find_referenced, repository_blobs
@@ -54,83 +55,66 @@ from kcard.hub.storage import (
     open_private,
     partial_folder,
     partial_sibling,
-    put_stream,
     sync_folder,
 )
 from kcard.hub.trees import EncodedTree, Tree
-from kcard.hub.versions import VersionCatalogue
+from kcard.hub.versions import VersionCatalogue, select_versions
 from kcard.manifest import MANIFEST, Manifest, file_digest
-
-__all__ = [
-    "BLOBS",
-    "DATABASE",
-    "SUMS",
-    "Backup",
-    "ProgressStream",
-    "Report",
-    "blob_name",
-    "copy_rows",
-    "count_cards",
-    "count_contents",
-    "inconsistent_versions",
-    "load_backup",
-    "refuse_pickles",
-    "save_backup",
-]
-
 
 # Copies of all rows of a hub, from one database to another of any kind.
 
 CHUNK = 200  # rows; one may have a tree of thousands of files
 # Sessions of browsers; uploads in progress, whose bytes are in no backup; verdicts, which a hub trusts only
 # if it made them itself; and the clock, which only goes forward.
-LEFT_OUT = {sessions, uploads, reservations, verdicts, search_clock}
+LEFT_OUT = {
+    model.__tablename__ for model in (BrowserSession, Upload, Reservation, StoredVerdict, SearchClock)
+}
 
 
-def copy_rows(source: Connection, target: Connection) -> None:
+def copy_rows(source: Session, target: Session) -> None:
     """Copy every table to a database for which `count_contents` returns nothing.
 
     Its settings, events, accounts and records of removed cards are replaced.
     """
-    for table in (settings, events, accounts, published_tags):
-        target.execute(delete(table))
+    for model in (HubSetting, Event, Account, PublishedTag):
+        target.execute(delete(model))
     for table in metadata.sorted_tables:
-        if table in LEFT_OUT:
+        if table.name in LEFT_OUT:
             continue
         result = source.execute(select(table).execution_options(yield_per=CHUNK)).mappings()
         for rows in result.partitions():
             target.execute(insert(table), [dict(row) for row in rows])
-        if target.dialect.name == "postgresql" and "id" in table.c:
+        if target.get_bind().dialect.name == "postgresql" and "id" in table.c:
             # New rows must get ids after the copied ones.
             assert isinstance(table.c.id.type, Integer)
             highest = func.coalesce(func.max(table.c.id), 0) + 1
             sequence = func.pg_get_serial_sequence(table.name, "id")
             target.execute(select(func.setval(sequence, select(highest).scalar_subquery(), text("false"))))
-    target.execute(update(search_clock).values(changed=search_clock.c.changed + 1))
-    target.execute(update(search).values(changed=select(search_clock.c.changed).scalar_subquery()))
+    target.execute(update(SearchClock).values(changed=SearchClock.changed + 1))
+    target.execute(update(SearchRow).values(changed=select(SearchClock.changed).scalar_subquery()))
 
 
-def count_cards(connection: Connection) -> dict[str, int]:
+def count_cards(session: Session) -> dict[str, int]:
     """Return the numbers of cards, versions and repositories."""
     counts = {
-        "cards": select(func.count(versions.c.repository_id.distinct())),
-        "versions": select(func.count()).select_from(versions),
-        "repositories": select(func.count()).select_from(repositories),
+        "cards": select(func.count(VersionRow.repository_id.distinct())),
+        "versions": select(func.count()).select_from(VersionRow),
+        "repositories": select(func.count()).select_from(Repository),
     }
-    return {name: connection.scalar(count) or 0 for name, count in counts.items()}
+    return {name: session.scalar(count) or 0 for name, count in counts.items()}
 
 
-def count_contents(connection: Connection) -> dict[str, int]:
+def count_contents(session: Session) -> dict[str, int]:
     """Return the numbers of cards, pools, users, unpublished repositories and runs that are not zero."""
-    published = select(versions.c.repository_id)
+    published = select(VersionRow.repository_id)
     counts = {
-        "cards": select(func.count(versions.c.repository_id.distinct())),
-        "pools": select(func.count()).select_from(pools),
-        "users": select(func.count()).where(accounts.c.kind == "user"),
-        "repositories": select(func.count()).where(repositories.c.id.not_in(published)),
-        "runs": select(func.count()).select_from(runs),
+        "cards": select(func.count(VersionRow.repository_id.distinct())),
+        "pools": select(func.count()).select_from(StoredPool),
+        "users": select(func.count()).where(Account.kind == "user"),
+        "repositories": select(func.count()).where(Repository.id.not_in(published)),
+        "runs": select(func.count()).select_from(StoredRun),
     }
-    counted = {name: connection.scalar(count) or 0 for name, count in counts.items()}
+    counted = {name: session.scalar(count) or 0 for name, count in counts.items()}
     return {name: count for name, count in counted.items() if count}
 
 
@@ -244,8 +228,8 @@ def _write_backup(
 
 def _raise_missing(sha256: str, database: Database) -> NoReturn:
     """Raise _FileRemoved if the hub no longer needs the blob, else DamagedCard."""
-    with database.read() as connection:
-        if not find_referenced(connection, [sha256]):
+    with database.read() as session:
+        if not find_referenced(session, [sha256]):
             raise _FileRemoved
     raise DamagedCard(f"blob {sha256[:12]}… is missing: `kcard verify` lists the affected cards")
 
@@ -334,8 +318,8 @@ LONGEST_SUMS = 1 << 28  # bytes; a list of two million files
 
 def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | None) -> None:
     """Restore a backup: see Hub.restore."""
-    with database.read() as connection:
-        _require_empty(connection, database)
+    with database.read() as session:
+        _require_empty(session, database)
     with _open_backup(path) as tar, partial_folder(blobs.partial) as scratch:
         digests = _read_sums(tar, path)
         # The database, verified, and migrated if it is of an earlier version.
@@ -346,8 +330,8 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
         if digest != digests[DATABASE]:
             raise HubError(f"{path} is damaged: {DATABASE} does not match its sha256")
         source = Database(scratch / "hub.db")
-        with source.read() as connection:
-            files = set(repository_blobs(connection))
+        with source.read() as session:
+            files = set(repository_blobs(session))
         missing = files - set(digests.values())
         if missing:
             raise HubError(
@@ -355,12 +339,12 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
             )
         _put_blobs(tar, files, blobs, path, report)
         # The checks of a commit: safe paths that don't conflict, of files that exist.
-        with source.read() as connection:
-            for repository in connection.scalars(select(commits.c.repository_id).distinct()).all():
-                theirs = select(holdings.c.sha256).where(holdings.c.repository_id == repository)
-                available = set(connection.scalars(theirs))
+        with source.read() as session:
+            for repository in session.scalars(select(Commit.repository_id).distinct()).all():
+                theirs = select(Holding.sha256).where(Holding.repository_id == repository)
+                available = set(session.scalars(theirs))
                 try:
-                    for sha, new in _new_files(connection, repository):
+                    for sha, new in _new_files(session, repository):
                         if any(entry.sha256 not in available for entry in new.values()):
                             raise HubError(f"commit {sha} has unlisted files")
                 except HubError as error:
@@ -376,16 +360,16 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
         if inconsistent:
             raise HubError(f"{path}: {inconsistent[0]} does not match its manifest; nothing was restored")
         # Copy the rows, after storing again what a concurrent gc has deleted.
-        with database.write() as connection:
-            _require_empty(connection, database)
+        with database.write() as session:
+            _require_empty(session, database)
             _put_blobs(tar, {sha256 for sha256 in files if not blobs.holds(sha256)}, blobs, path, None)
             with source.read() as rows:
-                copy_rows(rows, connection)
-            recount(connection)
+                copy_rows(rows, session)
+            recount(session)
 
 
-def _require_empty(connection: Connection, database: Database) -> None:
-    if counts := count_contents(connection):
+def _require_empty(session: Session, database: Database) -> None:
+    if counts := count_contents(session):
         contents = " and ".join(f"{count} {name}" for name, count in counts.items())
         raise HubError(
             f"the hub in {database.name} is not empty ({contents}): set KCARD_HOME to a new folder, or "
@@ -445,28 +429,28 @@ def _put_blobs(
         with _open_member(tar, blob_name(sha256)) as stream:
             counted = ProgressStream(stream, done, report)
             try:
-                put_stream(blobs, counted, sha256, f"{path}: {blob_name(sha256)}")
+                blobs.put_stream(counted, sha256, f"{path}: {blob_name(sha256)}")
             except DamagedCard as error:
                 raise HubError(f"{error}; nothing was restored") from error
         done = counted.done
 
 
-def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, Tree]]:
+def _new_files(session: Session, repository: int) -> Iterator[tuple[str, Tree]]:
     """Check the paths of each commit, and yield it with the files that its stored tree sets.
 
     Usually a commit follows its parent, whose tree is then not read again.
     """
-    columns = (commits.c.sha, commits.c.parent, commits.c.tree, commits.c.delta)
-    rows = select(*columns).where(commits.c.repository_id == repository).order_by(commits.c.id)
+    columns = (Commit.sha, Commit.parent, Commit.tree, Commit.delta)
+    rows = select(*columns).where(Commit.repository_id == repository).order_by(Commit.id)
     last, tree = None, Tree()
-    for row in connection.execute(rows.execution_options(yield_per=20)):
+    for row in session.execute(rows.execution_options(yield_per=20)):
         stored, checked_paths = EncodedTree(row.tree, row.delta), set[str]()
         try:
             if row.delta and last is not None and row.parent == last:
                 checked_paths.update(tree)
                 new = trees.apply_encoded(tree, stored)
             else:
-                stored_tree = trees.find_tree(connection, repository, row.sha)
+                stored_tree = trees.find_tree(session, repository, row.sha)
                 assert stored_tree is not None  # as just read
                 tree, new = stored_tree.tree, trees.decode_tree(stored)[0]
             for each in new:
@@ -481,14 +465,13 @@ def _new_files(connection: Connection, repository: int) -> Iterator[tuple[str, T
 
 def inconsistent_versions(database: Database) -> list[str]:
     """Return the references of versions whose rows do not match their manifest."""
-    query = select(repositories.c.name, versions).join_from(versions, repositories)
-    with database.read() as connection:
-        own = find_own_namespace(connection)
-        rows = connection.execute(query.execution_options(yield_per=20))
+    query = select_versions().options(undefer(VersionRow.manifest))
+    with database.read() as session:
+        own = find_own_namespace(session)
         inconsistent = []
-        for row in rows:
-            stored = trees.find_tree(connection, row.repository_id, row.sha)
-            manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.name)
+        for row in session.scalars(query.execution_options(yield_per=20)):
+            stored = trees.find_tree(session, row.repository_id, row.commit)
+            manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.repository.name)
             # Cards in other namespaces are called namespace/name.
             has_name = card == manifest.name or "/" in card
             has_digest = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256

@@ -1,31 +1,19 @@
 """Metadata of repositories: from the README.md and the kcard.json of branch main, with derived tags."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy.orm import Session
 
 from kcard.errors import CardError
 from kcard.hub import search_index, trees
 from kcard.hub.checks import metadata
 from kcard.hub.checks.metadata import MOST_NODES
-from kcard.hub.db.models import repositories
+from kcard.hub.db.models import Commit, Repository
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Manifest
-
-__all__ = [
-    "README",
-    "CardMetadata",
-    "describe_card",
-    "read_manifest",
-    "read_metadata",
-    "read_text",
-    "write_metadata",
-]
 
 README = "README.md"
 LONGEST = 4_000_000  # bytes of a README.md or a manifest that are read
@@ -92,25 +80,11 @@ def read_text(blobs: Blobs, entry: Entry) -> str:
     return content.decode(errors="replace")
 
 
-def write_metadata(
-    connection: Connection,
-    repository_id: int,
-    name: str,
-    card_metadata: CardMetadata,
-    *,
-    sha: str,
-    at: datetime,
-) -> None:
+def write_metadata(session: Session, repository: Repository, metadata: CardMetadata, commit: Commit) -> None:
     """Set the metadata of a repository, as of that commit of main, and update the search index."""
-    values = {
-        "head": sha,
-        "modified": at,
-        "card": json.dumps(card_metadata.card, default=str, ensure_ascii=False),
-        "tags": json.dumps(card_metadata.tags, ensure_ascii=False),
-        "pipeline_tag": card_metadata.pipeline_tag,
-        "library": card_metadata.library,
-        "size": card_metadata.size,
-    }
-    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(values))
-    search_index.replace_terms(connection, repository_id, name, card_metadata.tags)
-    search_index.update_rows(connection, repository_id)
+    repository.head, repository.modified = commit.sha, commit.date
+    for each in fields(metadata):
+        setattr(repository, each.name, getattr(metadata, each.name))
+    session.flush()
+    search_index.replace_terms(session, repository.id, repository.name, metadata.tags)
+    search_index.update_rows(session, repository.id)

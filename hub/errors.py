@@ -20,22 +20,6 @@ from typing import Literal
 
 from kcard.errors import HubError
 
-__all__ = [
-    "Busy",
-    "Conflict",
-    "Dangerous",
-    "Forbidden",
-    "Gated",
-    "Invalid",
-    "NotFound",
-    "Refused",
-    "TooLarge",
-    "TooManyRequests",
-    "Unauthenticated",
-    "Unsupported",
-    "WrongParent",
-]
-
 
 class Refused(HubError):
     """The message says in one line what was refused, why, and what to do. It contains no secrets."""

@@ -12,22 +12,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, delete, select, union
+from sqlalchemy import ColumnElement, delete, select, union
+from sqlalchemy.orm import Session
 
-from kcard.hub.db.models import holdings, uploads, versions
+from kcard.hub.db.models import Holding, Upload, VersionRow
 from kcard.hub.db.session import Database
 from kcard.hub.storage import Blobs, abandoned_folders, discard
 from kcard.hub.uploads import Parts, delete_stale_verdicts
 from kcard.hub.versions import Snapshots
-
-__all__ = [
-    "GRACE",
-    "Garbage",
-    "collect_garbage",
-    "delete_unreferenced",
-    "find_referenced",
-    "repository_blobs",
-]
 
 # How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
@@ -38,31 +30,31 @@ T = TypeVar("T")
 # What the database refers to, and the hub must keep.
 
 
-def repository_blobs(connection: Connection) -> dict[str, int]:
+def repository_blobs(session: Session) -> dict[str, int]:
     """Return the sha256 and the size of every blob of a repository."""
-    return dict(connection.execute(select(holdings.c.sha256, holdings.c.size).distinct()).tuples().all())
+    return dict(session.execute(select(Holding.sha256, Holding.size).distinct()).tuples().all())
 
 
-def find_referenced(connection: Connection, candidates: Collection[str]) -> set[str]:
+def find_referenced(session: Session, candidates: Collection[str]) -> set[str]:
     """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
     rows = union(
-        select(holdings.c.sha256).where(holdings.c.sha256.in_(candidates)),
-        select(uploads.c.sha256).where(uploads.c.sha256.in_(candidates), ~_is_expired()),
+        select(Holding.sha256).where(Holding.sha256.in_(candidates)),
+        select(Upload.sha256).where(Upload.sha256.in_(candidates), ~_is_expired()),
     )
-    return set(connection.scalars(rows))
+    return set(session.scalars(rows))
 
 
 def delete_unreferenced(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None:
     """Delete those blobs that nothing refers to any more."""
     for batch in _batches(candidates, DELETE_BATCH):
         # Whoever is about to refer to one of them waits for this transaction, and then stores the blob again.
-        with database.write() as connection:
-            in_use = find_referenced(connection, batch)
+        with database.write() as session:
+            in_use = find_referenced(session, batch)
             blobs.delete(*(sha256 for sha256 in batch if sha256 not in in_use))
 
 
 def _is_expired() -> ColumnElement[bool]:
-    return uploads.c.at < datetime.now(UTC) - GRACE
+    return Upload.at < datetime.now(UTC) - GRACE
 
 
 # The collection.
@@ -90,8 +82,8 @@ def collect_garbage(
     folders = {folder.name: folder for folder in snapshots}
     freed = {name: _freed_size(folder) for name, folder in folders.items()}
 
-    def find_existing(connection: Connection, candidates: Collection[str]) -> set[str]:
-        return set(connection.scalars(select(versions.c.sha256).where(versions.c.sha256.in_(candidates))))
+    def find_existing(session: Session, candidates: Collection[str]) -> set[str]:
+        return set(session.scalars(select(VersionRow.sha256).where(VersionRow.sha256.in_(candidates))))
 
     def delete_snapshots(unneeded: Sequence[str]) -> None:
         for name in unneeded:
@@ -103,9 +95,9 @@ def collect_garbage(
 
     # Files that neither repositories nor unexpired uploads refer to.
     if not dry_run:
-        with database.write() as connection:
-            connection.execute(delete(uploads).where(_is_expired()))
-            delete_stale_verdicts(connection)
+        with database.write() as session:
+            session.execute(delete(Upload).where(_is_expired()))
+            delete_stale_verdicts(session)
     delete_blobs = None if dry_run else lambda unneeded: blobs.delete(*unneeded)
     for listed in _batches(blobs.sizes(), READ_BATCH):
         sizes = dict(listed)
@@ -127,20 +119,20 @@ def collect_garbage(
 def _delete_unneeded(
     database: Database,
     candidates: Iterable[str],
-    find_needed: Callable[[Connection, Sequence[str]], set[str]],
+    find_needed: Callable[[Session, Sequence[str]], set[str]],
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
     """Yield the candidates that the database does not need, after deleting them; `delete` None: without."""
     for batch in _batches(candidates, READ_BATCH):
-        with database.read() as connection:
-            needed = find_needed(connection, batch)
+        with database.read() as session:
+            needed = find_needed(session, batch)
             unneeded = [candidate for candidate in batch if candidate not in needed]
         for few in _batches(unneeded, DELETE_BATCH):
             if delete is None:
                 yield from few
                 continue
-            with database.write() as connection:  # one of them may be needed by now
-                needed = find_needed(connection, few)
+            with database.write() as session:  # one of them may be needed by now
+                needed = find_needed(session, few)
                 still_unneeded = [candidate for candidate in few if candidate not in needed]
                 delete(still_unneeded)
             yield from still_unneeded

@@ -5,64 +5,36 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
+from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
 from kcard.hub import quotas, search_index, trees, uploads
-from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.accounts import Identity
 from kcard.hub.card_metadata import read_metadata, write_metadata
-from kcard.hub.db.models import (
-    commits,
-    holdings,
-    now,
-    publications,
-    published_tags,
-    refs,
-    repositories,
-    utc,
-    versions,
-)
+from kcard.hub.db.models import Commit, Holding, Publication, PublishedTag, Ref, Repository, VersionRow, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, WrongParent
 from kcard.hub.permissions import find_usable_blobs, is_administrator
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import CommitTree, EncodedTree, Tree
-from kcard.hub.values import BRANCH, MAIN, TAG, Add, Commit, Entry, Operation, Ref, Repository
-
-__all__ = [
-    "CommitDraft",
-    "Commits",
-    "Refs",
-    "add_holdings",
-    "check_ref",
-    "delete_commit",
-    "draft_commit",
-    "find_head",
-    "point_branch",
-    "put_tag",
-    "read_commit_tree",
-    "read_tree",
-    "require_unpublished",
-    "write_commit",
-]
-
+from kcard.hub.values import BRANCH, MAIN, TAG, Add, Entry, Operation
 
 # Rows of commits, branches and holdings, within a transaction of the caller.
 
 
 @dataclass(frozen=True)
 class CommitDraft:
-    """An unwritten commit with its stored tree, and older commits to rewrite: see trees.choose_storage."""
+    """An unwritten commit, and older commits to rewrite: see trees.choose_storage."""
 
     commit: Commit
-    stored: EncodedTree
     rewritten: Mapping[str, EncodedTree]
 
 
 def draft_commit(
-    identity: str,
+    repository_id: int,
     before: CommitTree | None,
     files: Mapping[str, Entry],
     title: str,
@@ -71,30 +43,40 @@ def draft_commit(
 ) -> CommitDraft:
     """Make a commit of these files after the commit `before`; its sha is the sha1 of its canonical JSON.
 
-    `identity` makes equal commits of two repositories differ.
+    The id of the repository makes equal commits of two repositories differ.
     """
     parent, date = None if before is None else before.sha, now()
-    content = [identity, parent, trees.dump_tree(files), title, message, author, date.isoformat()]
+    content = [str(repository_id), parent, trees.dump_tree(files), title, message, author, date.isoformat()]
     sha = hashlib.sha1(json.dumps(content).encode(), usedforsecurity=False).hexdigest()
     stored, rewritten = trees.choose_storage(before, files)
-    return CommitDraft(Commit(sha, parent, title, message, author, date), stored, rewritten)
+    commit = Commit(
+        repository_id=repository_id,
+        sha=sha,
+        parent=parent,
+        title=title,
+        message=message,
+        author=author,
+        date=date,
+        tree=stored.content,
+        delta=stored.delta,
+    )
+    return CommitDraft(commit, rewritten)
 
 
-def find_head(connection: Connection, repository_id: int, branch: str) -> str | None:
+def find_head(session: Session, repository_id: int, branch: str) -> str | None:
     """Return the commit of a branch; None if there is no such branch."""
-    here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
-    sha: str | None = connection.scalar(select(refs.c.sha).where(*here))
-    return sha
+    here = (Ref.repository_id == repository_id, Ref.kind == BRANCH, Ref.name == branch)
+    return session.scalar(select(Ref.sha).where(*here))
 
 
-def read_tree(connection: Connection, repository: Repository, sha: str) -> Tree:
+def read_tree(session: Session, repository: Repository, sha: str) -> Tree:
     """Return the files of a commit by path, sorted. Raises NotFound, and HubError if they are damaged."""
-    return read_commit_tree(connection, repository, sha).tree
+    return read_commit_tree(session, repository, sha).tree
 
 
-def read_commit_tree(connection: Connection, repository: Repository, sha: str) -> CommitTree:
+def read_commit_tree(session: Session, repository: Repository, sha: str) -> CommitTree:
     """Return the tree of a commit with the chain that it is stored in, which `draft_commit` needs of the parent."""
-    commit_tree = trees.find_tree(connection, repository.id, sha)
+    commit_tree = trees.find_tree(session, repository.id, sha)
     if commit_tree is None:
         raise unknown_commit(repository, sha)
     return commit_tree
@@ -105,97 +87,83 @@ def unknown_commit(repository: Repository, sha: str) -> NotFound:
     return NotFound("revision", f"commit {sha[:64]!r} not found in {repository.name}")
 
 
-def write_commit(connection: Connection, repository_id: int, branch: str, draft: CommitDraft) -> None:
+def write_commit(session: Session, branch: str, draft: CommitDraft) -> None:
     """Write a commit and point the branch at it, creating the branch if needed."""
-    commit = draft.commit
-    values = {
-        "repository_id": repository_id,
-        "sha": commit.sha,
-        "parent": commit.parent,
-        "title": commit.title,
-        "message": commit.message,
-        "author": commit.author,
-        "date": commit.date,
-        "tree": draft.stored.content,
-        "delta": draft.stored.delta,
-    }
-    connection.execute(insert(commits).values(values))
-    point_branch(connection, repository_id, branch, commit.sha)
-    grown = [_rewrite(connection, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
-    quotas.count_tree(connection, repository_id, len(draft.stored.content) + sum(grown))
+    commit, repository_id = draft.commit, draft.commit.repository_id
+    session.add(commit)
+    point_branch(session, repository_id, branch, commit.sha)
+    grown = [_rewrite(session, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
+    quotas.count_tree(session, repository_id, len(commit.tree) + sum(grown))
 
 
-def _rewrite(connection: Connection, repository_id: int, sha: str, stored: EncodedTree) -> int:
+def _rewrite(session: Session, repository_id: int, sha: str, stored: EncodedTree) -> int:
     """Store the tree of a commit in another way; returns the bytes by which it grew."""
-    here = (commits.c.repository_id == repository_id, commits.c.sha == sha)
-    before = connection.scalar(select(func.length(commits.c.tree)).where(*here))
+    here = (Commit.repository_id == repository_id, Commit.sha == sha)
+    before = session.scalar(select(func.length(Commit.tree)).where(*here))
     if before is None:  # removed since
         return 0
-    connection.execute(update(commits).where(*here).values(tree=stored.content, delta=stored.delta))
+    session.execute(update(Commit).where(*here).values(tree=stored.content, delta=stored.delta))
     return len(stored.content) - int(before)
 
 
-def point_branch(connection: Connection, repository_id: int, branch: str, sha: str) -> None:
+def point_branch(session: Session, repository_id: int, branch: str, sha: str) -> None:
     """Point a branch at a commit, creating the branch if needed."""
-    here = (refs.c.repository_id == repository_id, refs.c.kind == BRANCH, refs.c.name == branch)
-    if connection.execute(update(refs).where(*here).values(sha=sha)).rowcount == 0:
-        new = {"repository_id": repository_id, "kind": BRANCH, "name": branch, "message": ""}
-        connection.execute(insert(refs).values(sha=sha, **new))
+    session.merge(Ref(repository_id=repository_id, kind=BRANCH, name=branch, sha=sha))
+    session.flush()
 
 
-def delete_commit(connection: Connection, repository_id: int, sha: str) -> str | None:
+def delete_commit(session: Session, repository_id: int, sha: str) -> str | None:
     """Delete a commit with its refs and the holdings that no other commit needs.
 
     Its children become children of its parent, which is returned.
     """
-    mine = commits.c.repository_id == repository_id
-    query = select(commits.c.parent, func.length(commits.c.tree)).where(mine, commits.c.sha == sha)
-    row = connection.execute(query).one_or_none()
+    mine = Commit.repository_id == repository_id
+    query = select(Commit.parent, func.length(Commit.tree)).where(mine, Commit.sha == sha)
+    row = session.execute(query).one_or_none()
     if row is None:  # two versions may have had one commit
         return None
     parent: str | None = row.parent
     # Store the trees of its children without reference to it.
-    children = connection.scalars(select(commits.c.sha).where(mine, commits.c.parent == sha, commits.c.delta))
-    before = None if parent is None else trees.find_tree(connection, repository_id, parent)
+    children = session.scalars(select(Commit.sha).where(mine, Commit.parent == sha, Commit.delta))
+    before = None if parent is None else trees.find_tree(session, repository_id, parent)
     grown = 0
     for child in list(children):
-        child_tree = trees.find_tree(connection, repository_id, child)
+        child_tree = trees.find_tree(session, repository_id, child)
         assert child_tree is not None  # as just read
-        grown += _rewrite(connection, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
-    quotas.count_tree(connection, repository_id, grown - int(row[1]))
+        grown += _rewrite(session, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
+    quotas.count_tree(session, repository_id, grown - int(row[1]))
     # Delete the commit.
-    connection.execute(update(commits).where(mine, commits.c.parent == sha).values(parent=parent))
-    connection.execute(delete(refs).where(refs.c.repository_id == repository_id, refs.c.sha == sha))
-    connection.execute(delete(commits).where(mine, commits.c.sha == sha))
+    session.execute(update(Commit).where(mine, Commit.parent == sha).values(parent=parent))
+    session.execute(delete(Ref).where(Ref.repository_id == repository_id, Ref.sha == sha))
+    session.execute(delete(Commit).where(mine, Commit.sha == sha))
     # Delete the holdings of files that are in no other commit.
-    rows = connection.execute(select(commits.c.tree, commits.c.delta).where(mine))
+    rows = session.execute(select(Commit.tree, Commit.delta).where(mine))
     named = {entry.sha256 for row in rows for entry in trees.decode_tree(EncodedTree(*row))[0].values()}
-    here = holdings.c.repository_id == repository_id
-    unneeded = set(connection.scalars(select(holdings.c.sha256).where(here))) - named
-    quotas.discount_blobs(connection, repository_id, unneeded)
-    connection.execute(delete(holdings).where(here, holdings.c.sha256.in_(unneeded)))
+    here = Holding.repository_id == repository_id
+    unneeded = set(session.scalars(select(Holding.sha256).where(here))) - named
+    quotas.discount_blobs(session, repository_id, unneeded)
+    session.execute(delete(Holding).where(here, Holding.sha256.in_(unneeded)))
     return parent
 
 
-def add_holdings(connection: Connection, repository_id: int, entries: Mapping[str, Entry]) -> None:
+def add_holdings(session: Session, repository_id: int, entries: Mapping[str, Entry]) -> None:
     """Add the blobs of these entries, by sha256, to the repository's holdings."""
-    here = (holdings.c.repository_id == repository_id, holdings.c.sha256.in_(entries))
-    existing = set(connection.scalars(select(holdings.c.sha256).where(*here)))
-    owner = quotas.find_owner(connection, repository_id)
+    here = (Holding.repository_id == repository_id, Holding.sha256.in_(entries))
+    existing = set(session.scalars(select(Holding.sha256).where(*here)))
+    owner = quotas.require_owner(session, repository_id)
     rows = [
         {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
         for sha256, entry in entries.items()
         if sha256 not in existing
     ]
     if rows:
-        connection.execute(insert(holdings), rows)
-        quotas.count_blobs(connection, repository_id, [str(row["sha256"]) for row in rows])
+        session.execute(insert(Holding), rows)
+        quotas.count_blobs(session, repository_id, [str(row["sha256"]) for row in rows])
 
 
 # Commits.
 
 CommitList: TypeAlias = list[Commit]  # `list` is a method below
-COMMIT_COLUMNS = tuple(c for c in commits.c if c.name in Commit.__dataclass_fields__)
 LONGEST_TITLE, LONGEST_MESSAGE = 500, 20_000  # characters, the latter also of tags
 ATTEMPTS = 100  # of a commit without a parent, which is retried after a concurrent one
 DEEPEST = 10_000  # commits before a page of the history; walking them takes 30 ms
@@ -232,8 +200,8 @@ class Commits:
             )
         for _ in range(ATTEMPTS):
             # The head of the branch, which must be the expected one.
-            with self._database.read() as connection:
-                head = find_head(connection, repository.id, branch)
+            with self._database.read() as session:
+                head = find_head(session, repository.id, branch)
             if head is None:
                 raise NotFound(
                     "revision", f"branch {branch!r} not found in {repository.name}: create it first"
@@ -246,14 +214,14 @@ class Commits:
             # The new tree and its metadata, outside of the write transaction, since both take long.
             before = self._read_stored_tree(repository, head)
             tree = trees.apply_operations(before.tree, operations, lambda c: self.tree(repository, c), head)
-            draft = draft_commit(str(repository.id), before, tree, title, message, identity.name)
+            draft = draft_commit(repository.id, before, tree, title, message, identity.name)
             metadata_of_main = read_metadata(tree, self._blobs, before.tree) if branch == MAIN else None
-            with self._database.write() as connection:
-                if find_head(connection, repository.id, branch) != head:
+            with self._database.write() as session:
+                if find_head(session, repository.id, branch) != head:
                     continue  # a concurrent commit: try again
                 # Every added file must be available to the account.
                 added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
-                unavailable = added.keys() - find_usable_blobs(connection, identity, added).keys()
+                unavailable = added.keys() - find_usable_blobs(session, identity, added).keys()
                 for entry in (added[sha256] for sha256 in sorted(unavailable)):
                     if entry.lfs:  # the same message if other accounts have it
                         raise Invalid(
@@ -262,27 +230,23 @@ class Commits:
                     if not self._blobs.holds(entry.sha256):
                         raise HubError(f"{entry.path} expired before it was committed: commit it again")
                 # Write the commit, and charge the namespace for it.
-                write_commit(connection, repository.id, branch, draft)
-                add_holdings(connection, repository.id, added)
-                uploads.delete_committed(connection, identity.account_id, repository.id, added)
-                quotas.require_quota(connection, quotas.find_owner(connection, repository.id), self._quota)
+                write_commit(session, branch, draft)
+                add_holdings(session, repository.id, added)
+                uploads.delete_committed(session, identity.account_id, repository.id, added)
+                quotas.require_quota(session, quotas.require_owner(session, repository.id), self._quota)
                 if metadata_of_main is not None:
-                    sha, at = draft.commit.sha, draft.commit.date
-                    # The repository may have been moved, so read its current name.
-                    here = select(repositories.c.name).where(repositories.c.id == repository.id)
-                    name = str(connection.execute(here).scalar_one())
-                    write_metadata(connection, repository.id, name, metadata_of_main, sha=sha, at=at)
+                    current = session.get_one(Repository, repository.id)  # it may have been moved
+                    write_metadata(session, current, metadata_of_main, draft.commit)
             return draft.commit
         raise WrongParent(f"too many concurrent commits to branch {branch!r} of {repository.name}: try again")
 
     def get(self, repository: Repository, sha: str) -> Commit:
         """Return the commit of that sha. Raises NotFound."""
-        query = select(*COMMIT_COLUMNS).where(*_is_commit(repository, sha))
-        with self._database.read() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
+        with self._database.read() as session:
+            commit = session.scalar(select(Commit).where(*_is_commit(repository, sha)))
+        if commit is None:
             raise unknown_commit(repository, sha)
-        return _commit_from_row(row)
+        return commit
 
     def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> CommitList:
         """Return a page of the commit's history, the commit first; pages count from 0.
@@ -294,23 +258,23 @@ class Commits:
                 f"page {page} starts after {page * size} commits, the limit is {DEEPEST}: follow the Link header"
             )
         # A commit and its ancestors, up to the end of the page.
-        columns = (commits.c.sha, commits.c.parent)
+        columns = (Commit.sha, Commit.parent)
         start = select(*columns, literal(0).label("depth")).where(*_is_commit(repository, sha))
         ancestry = start.cte("ancestry", recursive=True)
-        above = (commits.c.repository_id == repository.id, commits.c.sha == ancestry.c.parent)
+        above = (Commit.repository_id == repository.id, Commit.sha == ancestry.c.parent)
         more = select(*columns, ancestry.c.depth + 1).where(*above, ancestry.c.depth + 1 < (page + 1) * size)
         ancestry = ancestry.union_all(more)
         query = (
-            select(*COMMIT_COLUMNS)
-            .join(ancestry, commits.c.sha == ancestry.c.sha)
-            .where(commits.c.repository_id == repository.id, ancestry.c.depth >= page * size)
+            select(Commit)
+            .join(ancestry, Commit.sha == ancestry.c.sha)
+            .where(Commit.repository_id == repository.id, ancestry.c.depth >= page * size)
             .order_by(ancestry.c.depth)
         )
-        with self._database.read() as connection:
-            ancestors = [_commit_from_row(row) for row in connection.execute(query)]
+        with self._database.read() as session:
+            ancestors = [*session.scalars(query)]
             if (
                 not ancestors
-                and connection.scalar(select(commits.c.id).where(*_is_commit(repository, sha))) is None
+                and session.scalar(select(Commit.id).where(*_is_commit(repository, sha))) is None
             ):
                 raise unknown_commit(repository, sha)
         return ancestors
@@ -320,17 +284,12 @@ class Commits:
         return self._read_stored_tree(repository, sha).tree
 
     def _read_stored_tree(self, repository: Repository, sha: str) -> CommitTree:
-        with self._database.read() as connection:
-            return read_commit_tree(connection, repository, sha)
+        with self._database.read() as session:
+            return read_commit_tree(session, repository, sha)
 
 
 def _is_commit(repository: Repository, sha: str) -> tuple[ColumnElement[bool], ...]:
-    return commits.c.repository_id == repository.id, commits.c.sha == sha
-
-
-def _commit_from_row(row: Row[Any]) -> Commit:
-    """Return the commit in a row of COMMIT_COLUMNS."""
-    return Commit(row.sha, row.parent, row.title, row.message, row.author, utc(row.date))
+    return Commit.repository_id == repository.id, Commit.sha == sha
 
 
 # Branches and tags.
@@ -355,17 +314,14 @@ class Refs:
 
         A commit may be abbreviated to 7 digits. Raises NotFound, also for an ambiguous abbreviation.
         """
-        with self._database.read() as connection:
-            here = (refs.c.repository_id == repository.id, refs.c.name == revision)
-            by_kind = dict(connection.execute(select(refs.c.kind, refs.c.sha).where(*here)).tuples().all())
+        with self._database.read() as session:
+            here = (Ref.repository_id == repository.id, Ref.name == revision)
+            by_kind = dict(session.execute(select(Ref.kind, Ref.sha).where(*here)).tuples().all())
             if sha := by_kind.get(BRANCH) or by_kind.get(TAG):
                 return str(sha)
             if SHA_START.fullmatch(revision):
-                of = (
-                    commits.c.repository_id == repository.id,
-                    commits.c.sha.between(revision, revision + "g"),
-                )
-                shas = list(connection.scalars(select(commits.c.sha).where(*of).limit(2)))
+                of = (Commit.repository_id == repository.id, Commit.sha.between(revision, revision + "g"))
+                shas = list(session.scalars(select(Commit.sha).where(*of).limit(2)))
                 if len(shas) == 1:
                     return str(shas[0])
         raise NotFound(
@@ -381,10 +337,9 @@ class Refs:
         return self._list(repository, TAG)
 
     def _list(self, repository: Repository, kind: str) -> RefList:
-        columns = (refs.c.name, refs.c.sha, refs.c.message)
-        query = select(*columns).where(refs.c.repository_id == repository.id, refs.c.kind == kind)
-        with self._database.read() as connection:
-            return sorted((Ref(*row) for row in connection.execute(query)), key=lambda ref: ref.name)
+        query = select(Ref).where(Ref.repository_id == repository.id, Ref.kind == kind)
+        with self._database.read() as session:
+            return sorted(session.scalars(query), key=lambda ref: ref.name)
 
     def create_branch(self, repository: Repository, name: str, sha: str, exist_ok: bool = False) -> None:
         """Create a branch at a commit of the repository.
@@ -393,48 +348,47 @@ class Refs:
         TooLarge over MOST_REFS branches and tags.
         """
         check_ref(name, BRANCH)
-        with self._database.write() as connection:
-            here = _is_ref(repository, BRANCH, name)
-            if exist_ok and connection.scalar(select(refs.c.sha).where(*here)) is not None:
+        with self._database.write() as session:
+            if exist_ok and session.get(Ref, (repository.id, BRANCH, name)) is not None:
                 return
-            _put_ref(connection, repository, BRANCH, name, sha, "")
+            _put_ref(session, repository, BRANCH, name, sha, "")
 
     def delete_branch(self, repository: Repository, name: str) -> None:
         """Delete a branch; its commits stay. Raises NotFound, Invalid for main."""
         if name == MAIN:
             raise Invalid("can't delete the branch 'main'")
-        with self._database.write() as connection:
-            _delete_ref(connection, repository, BRANCH, name)
+        with self._database.write() as session:
+            _delete_ref(session, repository, BRANCH, name)
 
     def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
         """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST_REFS branches and tags.
 
         For a commit with a card, use Publications.publish, which also creates the version.
         """
-        with self._database.write() as connection:
-            put_tag(connection, repository, name, sha, message)
+        with self._database.write() as session:
+            put_tag(session, repository, name, sha, message)
 
     def delete_tag(self, repository: Repository, name: str, identity: Identity | None = None) -> None:
         """Delete a tag. Raises NotFound, Forbidden.
 
         Only administrators of the hub may delete a tag that published a version; the last tag deletes the version.
         """
-        with self._database.write() as connection:
-            here = (publications.c.repository_id == repository.id, publications.c.tag == name)
-            version = connection.scalar(select(publications.c.version_id).where(*here))
+        with self._database.write() as session:
+            here = (Publication.repository_id == repository.id, Publication.tag == name)
+            version = session.scalar(select(Publication.version_id).where(*here))
             if version is not None and not is_administrator(identity):
                 raise Forbidden(
                     f"can't delete tag {name!r}: it published a version of {repository.name}; publish a newer one, or "
                     "ask an administrator of the hub"
                 )
-            _delete_ref(connection, repository, TAG, name)
+            _delete_ref(session, repository, TAG, name)
             if version is not None:
-                connection.execute(delete(publications).where(*here))
+                session.execute(delete(Publication).where(*here))
                 # The last tag deletes the version.
-                left = select(publications.c.id).where(publications.c.version_id == version)
-                if connection.scalar(left) is None:
-                    connection.execute(delete(versions).where(versions.c.id == version))
-                search_index.update_rows(connection, repository.id)
+                left = select(Publication.id).where(Publication.version_id == version)
+                if session.scalar(left) is None:
+                    session.execute(delete(VersionRow).where(VersionRow.id == version))
+                search_index.update_rows(session, repository.id)
 
 
 def check_ref(name: str, what: str) -> str:
@@ -460,17 +414,17 @@ def check_ref(name: str, what: str) -> str:
 
 
 def put_tag(
-    connection: Connection, repository: Repository, name: str, sha: str, message: str, card: str | None = None
+    session: Session, repository: Repository, name: str, sha: str, message: str, card: str | None = None
 ) -> None:
     """Create a tag inside a transaction; raises as `Refs.create_tag`. `card`: the sha256 of the card it publishes."""
     check_ref(name, TAG)
     if len(message) > LONGEST_MESSAGE:
         raise Invalid(f"tag message too long: the limit is {LONGEST_MESSAGE} characters")
-    _put_ref(connection, repository, TAG, name, sha, message, card)
+    _put_ref(session, repository, TAG, name, sha, message, card)
 
 
 def _put_ref(
-    connection: Connection,
+    session: Session,
     repository: Repository,
     kind: str,
     name: str,
@@ -478,45 +432,39 @@ def _put_ref(
     message: str,
     card: str | None = None,
 ) -> None:
-    require_unpublished(connection, repository.id, repository.name, {name: card})
+    require_unpublished(session, repository, {name: card})
     # A branch with the name of a tag would hide the tag.
     for other in (BRANCH, TAG):
-        if connection.scalar(select(refs.c.sha).where(*_is_ref(repository, other, name))) is not None:
+        if session.get(Ref, (repository.id, other, name)) is not None:
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
-    count = select(func.count()).select_from(refs).where(refs.c.repository_id == repository.id)
-    if (connection.scalar(count) or 0) >= MOST_REFS:
+    count = select(func.count()).select_from(Ref).where(Ref.repository_id == repository.id)
+    if (session.scalar(count) or 0) >= MOST_REFS:
         raise TooLarge(f"{repository.name} has {MOST_REFS} branches and tags, the limit: delete some")
-    of = (commits.c.repository_id == repository.id, commits.c.sha == sha)
-    if connection.scalar(select(commits.c.id).where(*of)) is None:
+    of = (Commit.repository_id == repository.id, Commit.sha == sha)
+    if session.scalar(select(Commit.id).where(*of)) is None:
         raise unknown_commit(repository, sha)
-    values = {"repository_id": repository.id, "kind": kind, "name": name, "sha": sha, "message": message}
-    connection.execute(insert(refs).values(values))
+    session.add(Ref(repository_id=repository.id, kind=kind, name=name, sha=sha, message=message))
 
 
 def require_unpublished(
-    connection: Connection, repository_id: int, name: str, revisions: Mapping[str, str | None]
+    session: Session, repository: Repository, revisions: Mapping[str, str | None]
 ) -> None:
     """Raise Conflict if a revision, with the sha256 of the card that it publishes, was another published tag.
 
     The card of a name and a tag is recorded permanently, even if the repository is deleted or renamed.
     """
-    model = (repositories.c.id == repository_id, repositories.c.type == "model")
-    if connection.scalar(select(repositories.c.id).where(*model)) is None:
+    if repository.type != "model":
         return
-    before = select(published_tags.c.tag, published_tags.c.sha256).where(
-        published_tags.c.name == fold_name(name)
-    )
-    for tag, sha256 in connection.execute(before):
-        if tag in revisions and revisions[tag] != sha256:
+    for before in session.scalars(select(PublishedTag).where(PublishedTag.name == repository.folded)):
+        if before.tag in revisions and revisions[before.tag] != before.sha256:
             raise Conflict(
-                f"{name}@{tag} was the card {sha256[:12]}…, and published tags are permanent: choose another name"
+                f"{repository.name}@{before.tag} was the card {before.sha256[:12]}…, and published tags are "
+                "permanent: choose another name"
             )
 
 
-def _delete_ref(connection: Connection, repository: Repository, kind: str, name: str) -> None:
-    if connection.execute(delete(refs).where(*_is_ref(repository, kind, name))).rowcount == 0:
+def _delete_ref(session: Session, repository: Repository, kind: str, name: str) -> None:
+    ref = session.get(Ref, (repository.id, kind, name))
+    if ref is None:
         raise NotFound("revision", f"{kind} {name[:LONGEST_NAME]!r} not found in {repository.name}")
-
-
-def _is_ref(repository: Repository, kind: str, name: str) -> tuple[ColumnElement[bool], ...]:
-    return refs.c.repository_id == repository.id, refs.c.kind == kind, refs.c.name == name
+    session.delete(ref)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kcard.errors import DamagedCard, HubError, KcardError, MissingExtra, Unavailable, UsageError
-from kcard.hub.storage import describe_mismatch, is_digest
+from kcard.hub.storage import Blobs, describe_mismatch, is_digest
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["ObjectStore"]
 
 BLOCK = 2 << 20  # bytes of one request
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
@@ -28,11 +27,11 @@ STALE_SECONDS = 24 * 3600
 PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kcard[s3]'"}
 
 
-class ObjectStore:
+class ObjectStore(Blobs):
     """Blobs at `root`/ab/abcdef… of a store; `partial` is a local folder. `ObjectStore.at` opens one."""
 
     def __init__(self, url: str, root: str, partial: Path, files: "AbstractFileSystem") -> None:
-        self._url, self.root, self._partial = url, root, partial
+        self._url, self.root, self.partial = url, root, partial
         self._opened, self._process = files, os.getpid()
 
     @classmethod
@@ -42,11 +41,7 @@ class ObjectStore:
         return cls(url, root.rstrip("/"), partial, files)
 
     def __reduce__(self) -> tuple[object, tuple[str, Path]]:
-        return ObjectStore.at, (self._url, self._partial)  # another process opens its own connections
-
-    @property
-    def partial(self) -> Path:
-        return self._partial
+        return ObjectStore.at, (self._url, self.partial)  # another process opens its own connections
 
     @property
     def _files(self) -> Any:
@@ -125,9 +120,6 @@ class ObjectStore:
         if digest.hexdigest() != sha256:
             raise DamagedCard(describe_mismatch(digest.hexdigest(), sha256))
 
-    def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002 (no hard links)
-        return False
-
     def delete(self, *sha256: str) -> None:
         with self._explain_errors():
             if _is_atomic(self._files):  # one request for all, which ignores missing objects
@@ -155,9 +147,6 @@ class ObjectStore:
                 if delete:
                     with self._explain_errors():
                         self._files.rm_file(entry["name"])
-
-    def __iter__(self) -> Iterator[str]:
-        return (sha256 for sha256, _ in self.sizes())
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield every object's name and info, by folder, since there may be millions."""

@@ -14,94 +14,33 @@ others.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from sqlalchemy import ColumnElement, Connection, and_, false, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, false, or_, select, true
+from sqlalchemy.orm import Session
 
-from kcard.hub.accounts import Identity, Role, fold_name
-from kcard.hub.db.models import PUBLIC, access, accounts, holdings, now, repositories, uploads, utc
+from kcard.hub.accounts import Identity, fold_name
+from kcard.hub.db.models import PUBLIC, AccessRequest, AccessState, Account, Holding, Repository, Role, Upload
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused, Unauthenticated
-from kcard.hub.values import Repository
-
-__all__ = [
-    "GRANTED",
-    "LOGIN",
-    "LONGEST_NOTE",
-    "AccessRequest",
-    "Reach",
-    "State",
-    "downloadable",
-    "find_state",
-    "find_usable_blobs",
-    "is_administrator",
-    "list_requests",
-    "may_administer",
-    "may_administer_namespace",
-    "may_create",
-    "may_download",
-    "may_read",
-    "may_write",
-    "put_request",
-    "reach_of",
-    "readable",
-    "repository_not_found",
-    "require_administer",
-    "require_administer_namespace",
-    "require_administrator",
-    "require_create",
-    "require_download",
-    "require_read",
-    "require_unrestricted",
-    "require_write",
-]
-
 
 # Requests for access to gated repositories.
 
-State: TypeAlias = Literal["pending", "granted", "rejected"]
 GRANTED: Literal["granted"] = "granted"
 LONGEST_NOTE = 2000  # characters
 
 
-@dataclass(frozen=True)
-class AccessRequest:
-    """A request of an account; `asked` in UTC, `note` is the reason given."""
-
-    account: str
-    state: State
-    asked: datetime
-    note: str = ""
-
-
-def find_state(connection: Connection, repository: Repository, account_id: int) -> State | None:
-    """Return the state of an account's request; None without one."""
-    here = (access.c.repository_id == repository.id, access.c.account_id == account_id)
-    state: State | None = connection.scalar(select(access.c.state).where(*here))
-    return state
-
-
 def put_request(
-    connection: Connection, repository: Repository, account_id: int, state: State, note: str = ""
+    session: Session, repository: Repository, account_id: int, state: AccessState, note: str = ""
 ) -> None:
     """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
     if len(note) > LONGEST_NOTE or "\0" in note:
         raise Invalid(f"invalid note: use at most {LONGEST_NOTE} characters, without NUL")
     key = {"repository_id": repository.id, "account_id": account_id}
-    there = update(access).where(*(access.c[name] == key[name] for name in key))
-    if not connection.execute(there.values(state=state)).rowcount:
-        connection.execute(insert(access).values(state=state, asked=now(), note=note, **key))
-
-
-def list_requests(connection: Connection, repository: Repository) -> list[AccessRequest]:
-    """Return all requests, oldest first."""
-    query = (
-        select(accounts.c.name, access.c.state, access.c.asked, access.c.note)
-        .join_from(access, accounts)
-        .where(access.c.repository_id == repository.id)
-        .order_by(access.c.asked, accounts.c.name)
-    )
-    return [AccessRequest(row.name, row.state, utc(row.asked), row.note) for row in connection.execute(query)]
+    request = session.get(AccessRequest, key)
+    if request is None:
+        session.add(AccessRequest(state=state, note=note, **key))
+    else:
+        request.state = state
 
 
 RANKS: dict[Role, int] = {"read": 1, "write": 2, "admin": 3}
@@ -290,35 +229,37 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those that the identity may read."""
-    return or_(repositories.c.visibility == PUBLIC, _is_within_reach(identity))
+    return or_(Repository.visibility == PUBLIC, _is_within_reach(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those whose files the identity may download."""
-    public = repositories.c.visibility == PUBLIC
+    public = Repository.visibility == PUBLIC
     granted: ColumnElement[bool] = false()
     if identity is not None:
-        mine = (access.c.repository_id == repositories.c.id, access.c.account_id == identity.account_id)
-        requests = select(access.c.state).where(*mine, access.c.state == GRANTED).correlate(repositories)
+        mine = (AccessRequest.repository_id == Repository.id, AccessRequest.account_id == identity.account_id)
+        requests = (
+            select(AccessRequest.state).where(*mine, AccessRequest.state == GRANTED).correlate(Repository)
+        )
         granted = and_(requests.exists(), _is_allowed_by_token(identity.repository_id))
-    return or_(and_(public, or_(repositories.c.gated == "no", granted)), _is_within_reach(identity))
+    return or_(and_(public, or_(Repository.gated == "no", granted)), _is_within_reach(identity))
 
 
-def find_usable_blobs(connection: Connection, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
+def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
     """Return the sizes of the blobs that the account uploaded recently or may download from a repository.
 
     A token for one repository may use only what was uploaded for it.
     """
-    mine = [uploads.c.account_id == identity.account_id, uploads.c.sha256.in_(sha256s)]
+    mine = [Upload.account_id == identity.account_id, Upload.sha256.in_(sha256s)]
     if identity.repository_id is not None:
-        mine.append(uploads.c.repository_id == identity.repository_id)
-    rows = connection.execute(select(uploads.c.sha256, uploads.c.size).where(*mine))
+        mine.append(Upload.repository_id == identity.repository_id)
+    rows = session.execute(select(Upload.sha256, Upload.size).where(*mine))
     sizes: dict[str, int] = dict(rows.tuples().all())
     in_repositories = (
-        select(holdings.c.size).join_from(holdings, repositories).where(downloadable(identity)).limit(1)
+        select(Holding.size).join_from(Holding, Repository).where(downloadable(identity)).limit(1)
     )
     for sha256 in sorted(set(sha256s) - sizes.keys()):  # one by one: many repositories may have the same file
-        if (size := connection.scalar(in_repositories.where(holdings.c.sha256 == sha256))) is not None:
+        if (size := session.scalar(in_repositories.where(Holding.sha256 == sha256))) is not None:
             sizes[sha256] = size
     return sizes
 
@@ -327,9 +268,9 @@ def _is_within_reach(identity: Identity | None) -> ColumnElement[bool]:
     theirs = reach_of(identity)
     if theirs.everything:
         return true()
-    owners = select(accounts.c.id).where(accounts.c.folded.in_(sorted(theirs.namespaces)))
+    owners = select(Account.id).where(Account.folded.in_(sorted(theirs.namespaces)))
     return (
-        and_(repositories.c.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
+        and_(Repository.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
         if theirs.namespaces
         else false()
     )
@@ -337,4 +278,4 @@ def _is_within_reach(identity: Identity | None) -> ColumnElement[bool]:
 
 def _is_allowed_by_token(only: int | None) -> ColumnElement[bool]:
     """Return the condition for the only repository of a token, which counts as anonymous elsewhere."""
-    return true() if only is None else repositories.c.id == only
+    return true() if only is None else Repository.id == only

@@ -1,31 +1,15 @@
 """Pools of cards, and runs of evaluations."""
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Row, case, delete, func, insert, select
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.db.models import members, now, pools, run_results, runs, utc
+from kcard.hub.db.models import PoolMember, StoredPool, StoredResult, StoredRun
 from kcard.hub.db.session import Database
 from kcard.hub.versions import CardReference, Version
 from kcard.manifest import NAME
-
-__all__ = ["Pools", "Runs", "StoredPool", "StoredResult", "StoredRun"]
-
-
-@dataclass(frozen=True)
-class StoredPool:
-    """A named set of cards. `references` has one reference for each card, in the order of addition.
-
-    "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
-    """
-
-    name: str
-    references: tuple[str, ...]
 
 
 class Pools:
@@ -42,49 +26,48 @@ class Pools:
                 f"invalid pool name {name!r}: use at most 96 lower-case letters, digits, '.', '_' and '-'"
             )
         references = self._check_references(cards)
-        with self._database.write() as connection:
-            if _find_id(connection, name) is not None:
+        with self._database.write() as session:
+            if session.scalar(select(StoredPool).filter_by(name=name)) is not None:
                 raise HubError(f"pool {name!r} already exists: add cards with `kcard pool add {name} CARD`")
-            pool = connection.execute(insert(pools).values(name=name).returning(pools.c.id)).scalar_one()
-            _put_members(connection, int(pool), references)
-            return _read_pool(connection, name)
+            pool = StoredPool(name=name)
+            session.add(pool)
+            session.flush()
+            return _put_members(session, pool, references)
 
     def add(self, name: str, cards: Sequence[str]) -> StoredPool:
         """Add cards. A card that is already in the pool keeps its place, with the new reference."""
         references = self._check_references(cards)
-        with self._database.write() as connection:
-            _put_members(connection, self._require_id(connection, name), references)
-            return _read_pool(connection, name)
+        with self._database.write() as session:
+            return _put_members(session, _require_pool(session, name), references)
 
     def remove(self, name: str, cards: Sequence[str]) -> StoredPool:
         """Remove cards. Raises UnknownCard for one that is not in the pool."""
-        with self._database.write() as connection:
-            pool = self._require_id(connection, name)
-            contents = ", ".join(_read_pool(connection, name).references) or "none"
+        with self._database.write() as session:
+            pool = _require_pool(session, name)
+            contents = ", ".join(pool.references) or "none"
             for card in cards:
-                here = (members.c.pool_id == pool, members.c.card == CardReference.parse(card).name)
-                if connection.execute(delete(members).where(*here)).rowcount == 0:
+                member = session.get(PoolMember, (pool.id, CardReference.parse(card).name))
+                if member is None:
                     raise UnknownCard(f"card {card!r} is not in pool {name!r}, which has {contents}")
-            return _read_pool(connection, name)
+                session.delete(member)
+                session.flush()
+            session.refresh(pool)
+            return pool
 
     def delete(self, name: str) -> None:
         """Delete a pool; its cards stay."""
-        with self._database.write() as connection:
-            connection.execute(delete(pools).where(pools.c.id == self._require_id(connection, name)))
+        with self._database.write() as session:
+            session.execute(delete(StoredPool).where(StoredPool.id == _require_pool(session, name).id))
 
     def get(self, name: str) -> StoredPool:
         """Return the pool of that name. Raises HubError, which lists the pools."""
-        with self._database.read() as connection:
-            self._require_id(connection, name)
-            return _read_pool(connection, name)
+        with self._database.read() as session:
+            return _require_pool(session, name)
 
     def list(self) -> "list[StoredPool]":
         """Return every pool, by name."""
-        with self._database.read() as connection:
-            return [
-                _read_pool(connection, name)
-                for name in connection.scalars(select(pools.c.name).order_by(pools.c.name))
-            ]
+        with self._database.read() as session:
+            return [*session.scalars(select(StoredPool).order_by(StoredPool.name))]
 
     def _check_references(self, cards: Sequence[str]) -> dict[str, str]:
         """Return the reference of each card, by name; a sha256 is replaced by the version's number."""
@@ -98,63 +81,31 @@ class Pools:
                 )
         return references
 
-    def _require_id(self, connection: Connection, name: str) -> int:
-        if (pool := _find_id(connection, name)) is None:
-            names = ", ".join(connection.scalars(select(pools.c.name).order_by(pools.c.name)))
-            remedy = (
-                f"the hub has {names}" if names else f"create it with `kcard pool create {name} CARD ...`"
-            )
-            raise HubError(f"pool {name!r} not found: {remedy}")
-        return pool
+
+def _require_pool(session: Session, name: str) -> StoredPool:
+    pool = session.scalar(select(StoredPool).filter_by(name=name))
+    if pool is None:
+        names = ", ".join(session.scalars(select(StoredPool.name).order_by(StoredPool.name)))
+        remedy = f"the hub has {names}" if names else f"create it with `kcard pool create {name} CARD ...`"
+        raise HubError(f"pool {name!r} not found: {remedy}")
+    return pool
 
 
-def _find_id(connection: Connection, name: str) -> int | None:
-    pool_id = connection.scalar(select(pools.c.id).where(pools.c.name == name))
-    return None if pool_id is None else int(pool_id)
-
-
-def _read_pool(connection: Connection, name: str) -> StoredPool:
-    rows = select(members.c.reference).join_from(members, pools).where(pools.c.name == name)
-    return StoredPool(name, tuple(connection.scalars(rows.order_by(members.c.position))))
-
-
-def _put_members(connection: Connection, pool: int, references: dict[str, str]) -> None:
-    last = connection.scalar(select(func.max(members.c.position)).where(members.c.pool_id == pool))
-    position = -1 if last is None else int(last)
+def _put_members(session: Session, pool: StoredPool, references: dict[str, str]) -> StoredPool:
+    members = {member.card: member for member in pool.members}
+    position = max((member.position for member in pool.members), default=-1)
     for card, reference in references.items():
-        here = (members.c.pool_id == pool, members.c.card == card)
-        place = connection.scalar(select(members.c.position).where(*here))
-        if place is None:
-            place = position = position + 1
-        connection.execute(delete(members).where(*here))
-        row = {"pool_id": pool, "card": card, "position": place, "reference": reference}
-        connection.execute(insert(members).values(row))
+        if card in members:
+            members[card].reference = reference
+        else:
+            position += 1
+            session.add(PoolMember(pool_id=pool.id, card=card, position=position, reference=reference))
+    session.flush()
+    session.refresh(pool)
+    return pool
 
 
-# Evaluation runs: plans and results as texts, whose content only kcard.evaluation reads.
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run. Of the `planned` results, `answered` + `failed` are stored.
-
-    `plan` describes the questions and settings, `started` is in UTC.
-    """
-
-    number: int
-    started: datetime
-    planned: int
-    answered: int
-    failed: int
-    plan: str
-
-
-@dataclass(frozen=True)
-class StoredResult:
-    """The record of one question under one setting; `failed`: it has no answer."""
-
-    record: str
-    failed: bool = False
+# Evaluation runs.
 
 
 class Runs:
@@ -165,70 +116,48 @@ class Runs:
 
     def create(self, plan: str, planned: int) -> StoredRun:
         """Store a new run that will have `planned` results."""
-        values = {"started": now(), "planned": planned, "plan": plan}
-        with self._database.write() as connection:
-            number = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
-            return _read_run(connection, int(number))
+        with self._database.write() as session:
+            run = StoredRun(plan=plan, planned=planned)
+            session.add(run)
+            session.flush()
+            session.refresh(run)
+            return run
 
     def append(self, number: int, results: Mapping[int, StoredResult]) -> None:
         """Store results by position, all or none, replacing earlier ones. Raises HubError for an unknown run."""
-        rows = [
-            {
-                "run_id": number,
-                "position": position,
-                "failed": result.failed,
-                "record": zlib.compress(result.record.encode()),
-            }
-            for position, result in results.items()
-        ]
-        with self._database.write() as connection:
-            _read_run(connection, number)
-            for position in results:
-                here = (run_results.c.run_id == number, run_results.c.position == position)
-                connection.execute(delete(run_results).where(*here))
-            if rows:
-                connection.execute(insert(run_results), rows)
+        with self._database.write() as session:
+            _require_run(session, number)
+            for position, result in results.items():
+                session.merge(result.copy(run_id=number, position=position, failed=bool(result.failed)))
 
     def list(self) -> "list[StoredRun]":
         """Return every run, oldest first."""
-        with self._database.read() as connection:
-            return [_run_from_row(row) for row in connection.execute(_select_runs().order_by(runs.c.id))]
+        with self._database.read() as session:
+            return [*session.scalars(select(StoredRun).order_by(StoredRun.number))]
 
     def get(self, number: int) -> StoredRun:
         """Return a run. Raises HubError if it is unknown."""
-        with self._database.read() as connection:
-            return _read_run(connection, number)
+        with self._database.read() as session:
+            return _require_run(session, number)
 
     def results(self, number: int) -> Iterator[tuple[int, StoredResult]]:
         """Yield the stored results with their positions, in that order. Raises HubError for an unknown run."""
-        query = select(run_results).where(run_results.c.run_id == number).order_by(run_results.c.position)
-        with self._database.read() as connection:
-            _read_run(connection, number)
-            rows = list(connection.execute(query))
-        for row in rows:
-            yield row.position, StoredResult(zlib.decompress(row.record).decode(), row.failed)
+        query = select(StoredResult).where(StoredResult.run_id == number).order_by(StoredResult.position)
+        with self._database.read() as session:
+            _require_run(session, number)
+            results = session.scalars(query).all()
+        for result in results:
+            yield result.position, result
 
     def delete(self, number: int) -> None:
         """Delete a run with its results. Raises HubError for an unknown run."""
-        with self._database.write() as connection:
-            _read_run(connection, number)
-            connection.execute(delete(runs).where(runs.c.id == number))
+        with self._database.write() as session:
+            _require_run(session, number)
+            session.execute(delete(StoredRun).where(StoredRun.number == number))
 
 
-def _read_run(connection: Connection, number: int) -> StoredRun:
-    row = connection.execute(_select_runs().where(runs.c.id == number)).one_or_none()
-    if row is None:
+def _require_run(session: Session, number: int) -> StoredRun:
+    run = session.get(StoredRun, number)
+    if run is None:
         raise HubError(f"run {number} not found: `kcard runs` lists the runs")
-    return _run_from_row(row)
-
-
-def _select_runs() -> Any:
-    """Return the query for runs with the numbers of their answered and failed results."""
-    failed = func.coalesce(func.sum(case((run_results.c.failed, 1), else_=0)), 0).label("failed")
-    stored = func.count(run_results.c.position).label("stored")
-    return select(runs, stored, failed).outerjoin(run_results).group_by(runs.c.id)
-
-
-def _run_from_row(row: Row[Any]) -> StoredRun:
-    failed = int(row.failed)
-    return StoredRun(row.id, utc(row.started), row.planned, row.stored - failed, failed, row.plan)
+    return run

@@ -1,129 +1,163 @@
-"""Publication of versions of cards.
+"""Publication of versions of cards: of commits that clients push, and of folders by `kcard publish`.
 
 The card is called like its repository, namespace/name; the sha256 of its manifest names the version.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select
+from sqlalchemy.orm import Session
 
-from kcard.errors import CardError
-from kcard.hub import figures, history, search_index, trees
-from kcard.hub.accounts import Identity, fold_name
+from kcard.errors import CardError, DamagedCard, HubError
+from kcard.hub import figures, history, quotas, search_index, trees
+from kcard.hub.accounts import (
+    DEFAULT_NAMESPACE,
+    FALLBACK_NAMESPACE,
+    NAMESPACE_SETTING,
+    OWN_NAMESPACES,
+    Identity,
+    check_namespace,
+    check_unambiguous,
+    find_own_namespace,
+    fold_name,
+    full_name,
+)
+from kcard.hub.card_metadata import README, CardMetadata, describe_card, read_metadata, write_metadata
 from kcard.hub.checks.content import check_content, check_name
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest
-from kcard.hub.db.models import now, publications, published_tags, refs, repositories, utc, versions
+from kcard.hub.checks.metadata import check_manifest
+from kcard.hub.db.models import (
+    Account,
+    Commit,
+    HubSetting,
+    Membership,
+    Publication,
+    PublishedTag,
+    Ref,
+    Repository,
+    VersionRow,
+    now,
+)
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Invalid, TooLarge
+from kcard.hub.errors import Conflict, Invalid, Refused, TooLarge
 from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
-from kcard.hub.storage import Blobs
-from kcard.hub.trees import Tree
+from kcard.hub.storage import Blob, Blobs
+from kcard.hub.trees import Tree, file_entry
 from kcard.hub.uploads import Verdicts
-from kcard.hub.values import (
-    DeclaredFigures,
-    Entry,
-    Publication,
-    Repository,
-    VerifiedFigures,
-    VersionSummary,
-    quarantine_reason,
+from kcard.hub.values import MAIN, TAG, DeclaredFigures, Entry
+from kcard.hub.versions import (
+    Version,
+    find_row,
+    find_versions,
+    is_card,
+    is_newest,
+    load_versions,
+    select_versions,
 )
-from kcard.hub.versions import declared_figures, is_newest, is_unexamined
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
-__all__ = ["Publications", "add_publication", "add_version", "next_number", "record_tags"]
-
-
-# Rows of a new version of a card, and of the tags that publish it, within a transaction of the caller.
+# The one way to a new version, of the hub's own cards and of those that clients push.
 #
 # A published tag is permanent: what a name and a tag meant is recorded, and stays when the repository is deleted or
 # renamed, so that another card can't take its place.
 
 
-def next_number(connection: Connection, repository_id: int, sha256: str) -> int:
+@dataclass(frozen=True)
+class CheckedCard:
+    """A card to publish: the text of its kcard.json, its files, and the figures of its exam."""
+
+    text: str
+    manifest: Manifest
+    files: Tree
+    declared: DeclaredFigures | None
+
+    @property
+    def sha256(self) -> str:
+        return self.files[MANIFEST].sha256
+
+
+def next_number(session: Session, repository: Repository, sha256: str) -> int:
     """Return the number of the repository's next version, whose manifest has this sha256.
 
     Numbers are never reused. In a repository that was deleted and created again, the same card gets its old number.
     """
-    here = select(repositories.c.newest, repositories.c.folded).where(repositories.c.id == repository_id)
-    newest, name = connection.execute(here).one()
-    of = select(func.max(published_tags.c.number)).where(published_tags.c.name == name)
-    same = connection.scalar(of.where(published_tags.c.sha256 == sha256)) or 0
-    return int(same if same > newest else max(newest, connection.scalar(of) or 0) + 1)
+    of = select(func.max(PublishedTag.number)).where(PublishedTag.name == repository.folded)
+    same = session.scalar(of.where(PublishedTag.sha256 == sha256)) or 0
+    return same if same > repository.newest else max(repository.newest, session.scalar(of) or 0) + 1
 
 
-def add_version(
-    connection: Connection,
-    repository_id: int,
-    text: str,
-    manifest: Manifest,
-    tree: Tree,
-    sha: str,
-    declared: DeclaredFigures | None,
-) -> int:
-    """Write the next version of a repository's card, and return its id.
-
-    `text` is that of kcard.json, `tree` has the files of the card, `sha` is their commit, `declared` has the figures of
-    its exam.
-    """
-    number = next_number(connection, repository_id, tree[MANIFEST].sha256)
-    connection.execute(update(repositories).where(repositories.c.id == repository_id).values(newest=number))
-    values = {
-        "repository_id": repository_id,
-        "number": number,
-        "sha256": tree[MANIFEST].sha256,
-        "sha": sha,
-        "manifest": text,
-        "description": manifest.description,
-        "domain": manifest.domain,
-        "base": manifest.base.name,
-        "size": trees.total_size(tree),
-        "published": now(),
-        "weights": has_weights(manifest),
-        "examined": declared is not None,
-        "recall": declared and declared.recall,
-        "factuality": declared and declared.factuality,
-        "coverage": declared and declared.coverage,
-        "fault": declared.fault if declared else "",
-    }
-    version_id = int(
-        connection.execute(insert(versions).values(values).returning(versions.c.id)).scalar_one()
+def publish_commit(
+    session: Session,
+    repository: Repository,
+    card: CheckedCard,
+    commit: str,
+    tag: str,
+    message: str,
+    author: str,
+) -> Publication:
+    """Create the tag of a commit with a card, and the version, unless another tag has published it."""
+    put_tag(session, repository, tag, commit, message, card.sha256)
+    repository = session.get_one(Repository, repository.id)
+    query = select(VersionRow).filter_by(repository_id=repository.id, sha256=card.sha256)
+    version = session.scalar(query)
+    if version is None:
+        declared, manifest = card.declared, card.manifest
+        repository.newest = next_number(session, repository, card.sha256)
+        version = VersionRow(
+            repository_id=repository.id,
+            number=repository.newest,
+            sha256=card.sha256,
+            commit=commit,
+            manifest=card.text,
+            description=manifest.description,
+            domain=manifest.domain,
+            base=manifest.base.name,
+            size=trees.total_size(card.files),
+            published=now(),
+            weights=has_weights(manifest),
+            examined=declared is not None,
+            declared_recall=declared and declared.recall,
+            declared_factuality=declared and declared.factuality,
+            declared_coverage=declared and declared.coverage,
+            fault=declared.fault if declared else "",
+        )
+        session.add(version)
+        session.flush()
+        search_index.update_rows(session, repository.id)
+    publication = Publication(
+        repository_id=repository.id, tag=tag, commit=commit, version_id=version.id, author=author, at=now()
     )
-    search_index.update_rows(connection, repository_id)
-    return version_id
+    session.add(publication)
+    record_tags(session, repository)
+    return session.get_one(Publication, publication.id, populate_existing=True)
 
 
-def add_publication(
-    connection: Connection, repository_id: int, tag: str, sha: str, version: int, by: str
-) -> None:
-    """Record that a tag publishes a version. Raises as `record_tags`."""
-    values = {"repository_id": repository_id, "tag": tag, "sha": sha, "version_id": version}
-    connection.execute(insert(publications).values(**values, author=by, at=now()))
-    here = select(repositories.c.name).where(repositories.c.id == repository_id)
-    record_tags(connection, repository_id, connection.execute(here).scalar_one())
-
-
-def record_tags(connection: Connection, repository_id: int, name: str) -> None:
+def record_tags(session: Session, repository: Repository) -> None:
     """Record the published tags of a repository permanently, under the repository's name.
 
     Raises Conflict if a tag or branch of it named another card before.
     """
-    revisions = select(refs.c.name).where(refs.c.repository_id == repository_id)
-    published = (
-        select(publications.c.tag, versions.c.sha256, versions.c.number)
-        .join_from(publications, versions)
-        .where(publications.c.repository_id == repository_id)
-    )
-    rows = {row.tag: row for row in connection.execute(published)}
-    cards = dict.fromkeys(connection.scalars(revisions)) | {tag: row.sha256 for tag, row in rows.items()}
-    require_unpublished(connection, repository_id, name, cards)
-    of_name = published_tags.c.name == fold_name(name)
-    for tag in rows.keys() - set(connection.scalars(select(published_tags.c.tag).where(of_name))):
-        values = {"tag": tag, "sha256": rows[tag].sha256, "number": rows[tag].number}
-        connection.execute(insert(published_tags).values(name=fold_name(name), **values))
+    published = {
+        p.tag: p for p in session.scalars(select(Publication).filter_by(repository_id=repository.id))
+    }
+    revisions = dict.fromkeys(session.scalars(select(Ref.name).where(Ref.repository_id == repository.id)))
+    require_unpublished(session, repository, revisions | {tag: p.version for tag, p in published.items()})
+    recorded = select(PublishedTag.tag).where(PublishedTag.name == repository.folded)
+    for tag in published.keys() - set(session.scalars(recorded)):
+        version = published[tag].published
+        values = {"sha256": version.sha256, "number": version.number}
+        session.add(PublishedTag(name=repository.folded, tag=tag, **values))
+
+
+def move_repository(session: Session, repository: Repository, namespace_id: int, name: str) -> None:
+    """Move a repository with its quota, its published tags and its search terms to another namespace and name."""
+    quotas.transfer_repository(session, repository.id, namespace_id)
+    repository.namespace_id, repository.name, repository.folded = namespace_id, name, fold_name(name)
+    session.flush()
+    record_tags(session, repository)
+    search_index.replace_terms(session, repository.id, name, repository.tags)
+    search_index.update_rows(session, repository.id)
 
 
 # Kinds of cards without a trained model, which need no exam.
@@ -152,8 +186,8 @@ class Publications:
         """
         tree: Mapping[str, Entry] = {}
         if repository.type == "model":
-            with self._database.read() as connection:
-                tree = history.read_tree(connection, repository, sha)
+            with self._database.read() as session:
+                tree = history.read_tree(session, repository, sha)
         if MANIFEST not in tree:
             return None
         # The manifest, and the files that it lists.
@@ -177,48 +211,36 @@ class Publications:
                 f"can't publish the card: {EXAM_FILE} is {fault}; run `kcard exam CARD` and commit the card again"
             )
         # The tag and the version, unless another tag has published it.
-        with self._database.write() as connection:
-            put_tag(connection, repository, tag, sha, message, files[MANIFEST].sha256)
-            same = (versions.c.repository_id == repository.id, versions.c.sha256 == files[MANIFEST].sha256)
-            version = connection.scalar(select(versions.c.id).where(*same))
-            if version is None:
-                version = add_version(connection, repository.id, text, manifest, files, sha, exam)
-            add_publication(connection, repository.id, tag, sha, version, identity.name)
-            row = connection.execute(_select_publications(repository).where(publications.c.tag == tag)).one()
-        return _publication(row)
+        with self._database.write() as session:
+            card = CheckedCard(text, manifest, files, exam)
+            return publish_commit(session, repository, card, sha, tag, message, identity.name)
 
     def list(self, repository: Repository) -> "list[Publication]":
         """Return the publications of a repository, oldest first."""
-        with self._database.read() as connection:
-            return [_publication(row) for row in connection.execute(_select_publications(repository))]
+        query = select(Publication).where(Publication.repository_id == repository.id)
+        with self._database.read() as session:
+            return [*session.scalars(query.order_by(Publication.id))]
 
-    def summarize(self, ids: Iterable[int]) -> dict[int, VersionSummary]:
-        """Return a summary of the newest version of each of these repositories, if it has one."""
+    def summarize(self, ids: Iterable[int]) -> dict[int, VersionRow]:
+        """Return the newest version of each of these repositories, if it has one, with its figures."""
         repository_ids = list(ids)
         if not repository_ids:
             return {}
-        with self._database.read() as connection:
-            threshold, floor = figures.read_limits(connection)
-            rows = connection.execute(
-                _select_newest().where(versions.c.repository_id.in_(repository_ids))
-            ).all()
-            verified = figures.verified_by_version(connection, {row.id for row in rows})
-        return {row.repository_id: _summary(row, verified.get(row.id), threshold, floor) for row in rows}
+        query = select_versions(is_newest(), VersionRow.repository_id.in_(repository_ids))
+        with self._database.read() as session:
+            return {row.repository_id: row for row in load_versions(session, query)}
 
-    def quarantined(self, limit: int) -> "Sequence[VersionSummary]":
-        """Return summaries of at most `limit` quarantined cards, the lowest factuality first."""
-        audited, claimed = figures.audited_factuality(), versions.c.factuality
-        with self._database.read() as connection:
-            threshold, floor = figures.read_limits(connection)
+    def quarantined(self, limit: int) -> "Sequence[VersionRow]":
+        """Return at most `limit` quarantined cards, the lowest factuality first."""
+        audited, claimed = figures.audited_factuality(), VersionRow.declared_factuality
+        with self._database.read() as session:
+            threshold, _ = figures.read_limits(session)
             if threshold is None:
                 return []
-            query = _select_newest().where(or_(audited < threshold, claimed < threshold))
-            query = query.order_by(func.coalesce(audited, claimed), repositories.c.name)
-            rows = connection.execute(query).all()
-            verified = figures.verified_by_version(connection, {row.id for row in rows})
-        summaries = (_summary(row, verified.get(row.id), threshold, floor) for row in rows)
+            query = select_versions(is_newest(), or_(audited < threshold, claimed < threshold))
+            rows = load_versions(session, query.order_by(func.coalesce(audited, claimed), Repository.name))
         # The query is coarser than the rule: some have an audit that clears them, too little coverage, or a release.
-        return [*islice((summary for summary in summaries if summary.quarantined), limit)]
+        return [row for row in rows if row.quarantine is not None][:limit]
 
     def _check_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
         """Return the files of the card. Raises Invalid unless all match the manifest and have allowed content."""
@@ -253,42 +275,172 @@ class Publications:
         return content
 
 
-def _select_publications(repository: Repository) -> Select[Any]:
-    return (
-        select(publications, versions.c.sha256.label("version"), versions.c.number)
-        .join_from(publications, versions)
-        .where(publications.c.repository_id == repository.id)
-        .order_by(publications.c.id)
-    )
+# The cards of the hub's own namespace. A version is a commit with a tag; an alias is a branch.
 
 
-def _publication(row: Row[Any]) -> Publication:
-    return Publication(row.tag, row.sha, row.version, row.number, row.author, utc(row.at))
+class LocalCards:
+    """Writes the cards of a hub's own namespace."""
+
+    def __init__(self, database: Database, blobs: Blobs) -> None:
+        self._database, self._blobs = database, blobs
+
+    def add(
+        self,
+        manifest: str,
+        blobs: Mapping[str, Blob],
+        aliases: Sequence[str],
+        content: Callable[[str], bytes],
+        locked: Callable[[], None],
+    ) -> Version:
+        """Add a version of one of the hub's own cards, unless it exists.
+
+        `manifest` is the text of kcard.json, `blobs` has every file of the card by path, `content` returns the bytes of
+        a path. `locked` is called once no other process can write, before any row is written.
+        """
+        parsed = Manifest.from_json(manifest)
+        tree = {path: file_entry(path, blob, content) for path, blob in sorted(blobs.items())}
+        readme = content(README).decode(errors="replace") if README in tree else ""
+        try:
+            metadata = describe_card(tree, readme, parsed)
+        except Refused:  # an invalid README.md
+            metadata = describe_card(tree, "", parsed)
+        exam = read_exam(content(EXAM_FILE), parsed) if EXAM_FILE in tree else None
+        card = CheckedCard(manifest, parsed, tree, exam)
+        with self._database.write() as session:
+            locked()
+            # The namespace, created for the first card.
+            own = find_own_namespace(session)
+            if own is None:
+                taken = select(Account.id).where(Account.folded == DEFAULT_NAMESPACE)
+                own = _find_or_create_organisation(
+                    session, DEFAULT_NAMESPACE if session.scalar(taken) is None else FALLBACK_NAMESPACE
+                )
+                session.add(HubSetting(name=NAMESPACE_SETTING, value=fold_name(own.name)))
+            # The repository of the card, likewise.
+            name = parsed.name
+            repository = session.scalar(select(Repository).where(is_card(session, name)))
+            if repository is None:
+                full = full_name(own, name)
+                repository = Repository(type="model", namespace_id=own.id, name=full, folded=fold_name(full))
+                session.add(repository)
+                session.flush()
+            # The version, unless it exists: a commit on main, with its tag.
+            same = select(VersionRow).filter_by(repository_id=repository.id, sha256=card.sha256)
+            version = session.scalar(same)
+            if version is None:
+                tag = f"v{next_number(session, repository, card.sha256)}"
+                head = history.find_head(session, repository.id, MAIN)
+                before = None if head is None else history.read_commit_tree(session, repository, head)
+                title, author = f"{name} {tag}", own.name
+                draft = history.draft_commit(repository.id, before, tree, title, parsed.description, author)
+                history.write_commit(session, MAIN, draft)
+                history.add_holdings(session, repository.id, {entry.sha256: entry for entry in tree.values()})
+                write_metadata(session, repository, metadata, draft.commit)
+                message = f"{name} {card.sha256}"
+                publication = publish_commit(
+                    session, repository, card, draft.commit.sha, tag, message, author
+                )
+                version = publication.published
+            for alias in aliases:
+                _point_alias(session, version, alias)
+            return find_versions(session, VersionRow.id == version.id)[0]
+
+    def alias(self, version: Version, alias: str) -> Version | None:
+        """Point an alias of the card at this version; None if the version was removed."""
+        with self._database.write() as session:
+            row = find_row(session, version)
+            if row is None:
+                return None
+            _point_alias(session, row, alias)
+            return find_versions(session, VersionRow.id == row.id)[0]
+
+    def remove(self, gone: Iterable[Version]) -> None:
+        """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
+
+        Repositories in other namespaces stay, since they belong to their users.
+        """
+        with self._database.write() as session:
+            own = find_own_namespace(session)
+            for version in gone:
+                row = find_row(session, version)
+                if row is None:
+                    continue
+                session.execute(delete(VersionRow).where(VersionRow.id == row.id))
+                search_index.update_rows(session, row.repository_id)
+                if own is not None and "/" not in version.name:
+                    _delete_version_commit(session, row.repository_id, row.commit, self._blobs)
+
+    def rename(self, name: str) -> None:
+        """Move the cards to another organisation, created if needed.
+
+        Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
+        """
+        with self._database.write() as session:
+            own = find_own_namespace(session)
+            if own is not None and fold_name(own.name) == fold_name(name):
+                return
+            if fold_name(check_namespace(name)) not in OWN_NAMESPACES:
+                check_unambiguous(name, account=True)
+            new = _find_or_create_organisation(session, name)
+            if own is None:
+                session.add(HubSetting(name=NAMESPACE_SETTING, value=fold_name(name)))
+                return
+            session.get_one(HubSetting, NAMESPACE_SETTING).value = fold_name(name)
+            # Move every repository, with its card.
+            owned = select(Repository).where(Repository.namespace_id == own.id)
+            for repository in session.scalars(owned).all():
+                to = f"{new.name}/{repository.name.partition('/')[2]}"
+                taken = (Repository.type == repository.type, Repository.folded == fold_name(to))
+                if session.scalar(select(Repository.id).where(*taken)) is not None:
+                    raise HubError(
+                        f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
+                    )
+                move_repository(session, repository, new.id, to)
 
 
-def _select_newest() -> Select[Any]:
-    """Return the query for the newest version of each repository."""
-    dropped = {"manifest", "description"}
-    columns = [column for column in versions.c if column.name not in dropped]
-    # Versions that were published before descriptions had a limit, or locally, may have longer ones.
-    description = func.substr(versions.c.description, 1, LONGEST_DESCRIPTION).label("description")
-    return (
-        select(*columns, description, repositories.c.name)
-        .join_from(versions, repositories)
-        .where(is_newest())
-    )
+def _point_alias(session: Session, version: VersionRow, alias: str) -> None:
+    """Point the branch of an alias at the commit of a version."""
+    if session.get(Ref, (version.repository_id, TAG, alias)) is not None:
+        raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
+    history.point_branch(session, version.repository_id, alias, version.commit)
 
 
-def _summary(
-    row: Row[Any], verified: VerifiedFigures | None, threshold: float | None, floor: float
-) -> VersionSummary:
-    figures = declared_figures(row)
-    return VersionSummary(
-        reference=f"{row.name}@v{row.number}",
-        version=row.sha256,
-        description=row.description,
-        declared=figures,
-        verified=verified,
-        unexamined=is_unexamined(row),
-        quarantine=quarantine_reason(figures, verified, threshold, floor),
-    )
+def _delete_version_commit(session: Session, repository_id: int, sha: str, blobs: Blobs) -> None:
+    """Delete the commit of a removed version with its refs; after the last version, the whole repository."""
+    left = select(VersionRow.commit).where(VersionRow.repository_id == repository_id)
+    newest = session.scalar(left.order_by(VersionRow.number.desc()).limit(1))
+    if newest is None:
+        quotas.discount_repository(session, repository_id)
+        session.execute(delete(Repository).where(Repository.id == repository_id))
+        search_index.mark_removed(session)
+        return
+    main = history.find_head(session, repository_id, MAIN)
+    parent = history.delete_commit(session, repository_id, sha) or newest
+    if main != sha:
+        return
+    history.point_branch(session, repository_id, MAIN, parent)
+    repository = session.get_one(Repository, repository_id)
+    commit = session.scalars(select(Commit).filter_by(repository_id=repository_id, sha=parent)).one()
+    tree = history.read_tree(session, repository, parent)
+    try:
+        metadata = read_metadata(tree, blobs)
+    except (Refused, DamagedCard):  # an invalid or missing README.md
+        metadata = CardMetadata(size=trees.total_size(tree))
+    write_metadata(session, repository, metadata, commit)
+
+
+def _find_or_create_organisation(session: Session, name: str) -> Account:
+    """Return an organisation of the hub's own, created if needed. Raises HubError if the account has members."""
+    account = session.scalar(select(Account).where(Account.folded == fold_name(name)))
+    if account is None:
+        account = Account(name=name, folded=fold_name(name), kind="organisation")
+        session.add(account)
+        session.flush()
+        return account
+    members = select(Membership.user_id).where(Membership.organisation_id == account.id).limit(1)
+    if account.kind != "organisation" or session.scalar(members) is not None:
+        raise HubError(
+            f"can't keep the hub's own cards in {account.name}: it belongs to its members or is a user; choose "
+            "another name with `kcard hub serve --namespace`"
+        )
+    return account

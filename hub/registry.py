@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.db.session import Database
-from kcard.hub.storage import (
-    Blobs,
-    explain_os_errors,
-    find_fault,
-    open_store,
-    open_verified,
-    put,
-    sweep,
-)
+from kcard.hub.storage import Blobs, explain_os_errors, open_store, sweep
 from kcard.hub.values import QuarantineReason
 from kcard.hub.versions import (
     CardReference,
@@ -47,10 +39,8 @@ if TYPE_CHECKING:
     from kcard.hub.audits import Audits
     from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
-    from kcard.hub.local_cards import LocalCards
     from kcard.hub.pools import Pools, Runs
-
-__all__ = ["EMPTY", "Hub", "Selection", "find_card_folder"]
+    from kcard.hub.publications import LocalCards
 
 
 # Finds the folder to publish: the card trained last, a draft by name, or any folder.
@@ -207,7 +197,7 @@ class Hub:
 
     @cached_property
     def _own_cards(self) -> "LocalCards":
-        from kcard.hub.local_cards import LocalCards  # what asking does not need
+        from kcard.hub.publications import LocalCards  # what asking does not need
 
         return LocalCards(self.database, self.blobs)
 
@@ -245,17 +235,13 @@ class Hub:
             def put_missing() -> None:
                 for path, sha256 in files.items():
                     if not self.blobs.holds(sha256):
-                        put(self.blobs, folder / path, sha256)
+                        self.blobs.put(folder / path, sha256)
 
             published = False
             try:
-                blobs = {path: put(self.blobs, folder / path, sha256) for path, sha256 in files.items()}
+                blobs = {path: self.blobs.put(folder / path, sha256) for path, sha256 in files.items()}
                 version = self._own_cards.add(
-                    text,
-                    blobs,
-                    aliases,
-                    lambda path: (folder / path).read_bytes(),
-                    put_missing,
+                    text, blobs, aliases, lambda path: (folder / path).read_bytes(), put_missing
                 )
                 published = True
                 return version
@@ -389,7 +375,7 @@ class Hub:
                 f"file {path!r} not found in card {version.reference}, which has {', '.join(version.files)}"
             )
         try:
-            return open_verified(self.blobs, sha256)
+            return self.blobs.open_verified(sha256)
         except DamagedCard as error:
             raise damaged_file(version, path, "missing or damaged") from error
 
@@ -491,7 +477,7 @@ class Hub:
         for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
-                    faults[sha256] = find_fault(self.blobs, sha256)
+                    faults[sha256] = self.blobs.find_fault(sha256)
                 if what := faults[sha256]:
                     problems.append(FileProblem(version.name, version.number, path, what))
         return problems

@@ -7,47 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    delete,
-    func,
-    insert,
-    intersect,
-    literal,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Integer, delete, func, intersect, literal, select, tuple_, update
+from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm.attributes import set_committed_value
 
-from kcard.hub import (
-    card_metadata,
-    garbage,
-    history,
-    permissions,
-    publications,
-    quotas,
-    search_index,
-)
+from kcard.hub import card_metadata, garbage, history, permissions, publications, quotas, search_index
 from kcard.hub.accounts import Identity, check_repository_name, check_unambiguous, fold_name
-from kcard.hub.db.models import PRIVATE, PUBLIC, accounts, holdings, likes, now, repositories, terms, utc
+from kcard.hub.db.models import (
+    PRIVATE,
+    PUBLIC,
+    AccessRequest,
+    AccessState,
+    Account,
+    Gate,
+    Holding,
+    Like,
+    Repository,
+    RepositoryType,
+    Term,
+    utc,
+)
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotFound
-from kcard.hub.permissions import GRANTED, AccessRequest, State, readable
+from kcard.hub.permissions import GRANTED, readable
 from kcard.hub.quotas import require_quota
 from kcard.hub.search_index import AUTHOR, LONGEST, TAG, WORD, split_words
 from kcard.hub.storage import Blobs, partial_folder
 from kcard.hub.trees import git_oid
-from kcard.hub.values import MAIN, Entry, Repository, RepositoryType
+from kcard.hub.values import MAIN, Entry
 
-__all__ = ["LIMIT", "MOST", "SORTS", "Gate", "ListQuery", "Listing", "Repositories", "make_repository_row"]
-
-
-Gate = Literal["no", "auto", "manual"]
-REPOSITORY_COLUMNS = tuple(c for c in repositories.c if c.name not in {"namespace_id", "folded"})
 # For git-lfs users; the hub ignores it.
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 FIRST = "initial commit"
@@ -72,21 +62,27 @@ class Repositories:
         tree = {entry.path: entry}
         metadata = card_metadata.read_metadata(tree, self._blobs)
         self.place_attributes()
-        with self._database.write() as connection:
+        with self._database.write() as session:
             # The name must be free and unambiguous.
-            _refuse_another(connection, type_, name)
+            _refuse_another(session, type_, name)
             check_unambiguous(name.partition("/")[2])
             self.place_attributes()  # gc may have deleted it meanwhile
-            new = insert(repositories).values(make_repository_row(type_, namespace_id, name, private))
-            repository_id = int(connection.execute(new.returning(repositories.c.id)).scalar_one())
-            draft = history.draft_commit(str(repository_id), None, tree, FIRST, "", by.name)
-            history.write_commit(connection, repository_id, MAIN, draft)
-            history.add_holdings(connection, repository_id, {entry.sha256: entry})
-            require_quota(connection, namespace_id, self._quota)
-            card_metadata.write_metadata(
-                connection, repository_id, name, metadata, sha=draft.commit.sha, at=draft.commit.date
+            visibility = PRIVATE if private else PUBLIC
+            repository = Repository(
+                type=type_,
+                namespace_id=namespace_id,
+                name=name,
+                folded=fold_name(name),
+                visibility=visibility,
             )
-            return _find(connection, repositories.c.id == repository_id, name)
+            session.add(repository)
+            session.flush()
+            draft = history.draft_commit(repository.id, None, tree, FIRST, "", by.name)
+            history.write_commit(session, MAIN, draft)
+            history.add_holdings(session, repository.id, {entry.sha256: entry})
+            require_quota(session, namespace_id, self._quota)
+            card_metadata.write_metadata(session, repository, metadata, draft.commit)
+            return repository
 
     def place_attributes(self) -> None:
         """Store the content of .gitattributes, unless it is stored."""
@@ -98,28 +94,27 @@ class Repositories:
 
     def get(self, type_: RepositoryType, name: str) -> Repository:
         """Return the repository of that name, in any case. Raises NotFound."""
-        with self._database.read() as connection:
-            return _find(connection, _named(type_, name), name)
+        with self._database.read() as session:
+            return _find(session, _named(type_, name), name)
 
     def readable(self, type_: RepositoryType, name: str, identity: Identity | None) -> Repository:
         """Return a repository that the identity may read. Raises NotFound otherwise, after the same work."""
-        with self._database.read() as connection:
-            return _find(connection, _named(type_, name) & readable(identity), name)
+        with self._database.read() as session:
+            return _find(session, _named(type_, name) & readable(identity), name)
 
     def update(
         self, repository: Repository, *, private: bool | None = None, gated: Gate | None = None
     ) -> Repository:
         """Change visibility or gating; None: unchanged."""
-        values: dict[str, str] = {}
-        if private is not None:
-            values["visibility"] = PRIVATE if private else PUBLIC
-        if gated is not None:
-            values["gated"] = gated
-        with self._database.write() as connection:
-            if values:
-                connection.execute(update(repositories).where(_is(repository)).values(values))
-                search_index.mark_changed(connection, [repository.id])
-            return _find(connection, _is(repository), repository.name)
+        with self._database.write() as session:
+            current = _reload(session, repository)
+            if private is not None:
+                current.visibility = PRIVATE if private else PUBLIC
+            if gated is not None:
+                current.gated = gated
+            if private is not None or gated is not None:
+                search_index.mark_changed(session, [repository.id])
+            return current
 
     def move(self, repository: Repository, to: str) -> Repository:
         """Move or rename it to namespace/name; this renames its card too.
@@ -128,157 +123,107 @@ class Repositories:
         unknown account, TooLarge if it exceeds the quota.
         """
         check_repository_name(to)
-        with self._database.write() as connection:
+        with self._database.write() as session:
             # The new name must be free and unambiguous.
             if fold_name(to) != fold_name(repository.name):
-                _refuse_another(connection, repository.type, to)
+                _refuse_another(session, repository.type, to)
             own = to.partition("/")[2]
             if fold_name(own) != fold_name(repository.name.partition("/")[2]):
                 check_unambiguous(own)
             # Its namespace is spelled as the account is.
             namespace = to.partition("/")[0]
-            query = select(accounts.c.id, accounts.c.name).where(accounts.c.folded == fold_name(namespace))
-            account = connection.execute(query).one_or_none()
+            account = session.scalar(select(Account).where(Account.folded == fold_name(namespace)))
             if account is None:
                 raise NotFound("account", f"can't move it to {to}: account {namespace!r} not found")
             to = f"{account.name}/{own}"
             # Move the repository, its quota, its published tags and its search terms.
-            before = _find(connection, _is(repository), repository.name)
-            quotas.transfer_repository(connection, repository.id, account.id)
-            values = {"namespace_id": account.id, "name": to, "folded": fold_name(to)}
-            connection.execute(update(repositories).where(_is(repository)).values(values))
-            publications.record_tags(connection, repository.id, to)
-            search_index.replace_terms(connection, repository.id, to, before.tags)
-            search_index.update_rows(connection, repository.id)
-            if before.namespace != to.partition("/")[0]:
-                require_quota(connection, account.id, self._quota)
-            return _find(connection, _is(repository), to)
+            current = _reload(session, repository)
+            before = current.namespace
+            publications.move_repository(session, current, account.id, to)
+            if before != current.namespace:
+                require_quota(session, account.id, self._quota)
+            return current
 
     def delete(self, repository: Repository) -> None:
         """Delete it with its history, all versions of its card, and the blobs that nothing else refers to."""
-        files = select(holdings.c.sha256).where(holdings.c.repository_id == repository.id)
-        with self._database.write() as connection:
-            _find(connection, _is(repository), repository.name)
-            candidates = connection.scalars(files).all()
-            quotas.discount_repository(connection, repository.id)
-            connection.execute(delete(repositories).where(_is(repository)))
-            search_index.mark_removed(connection)
+        files = select(Holding.sha256).where(Holding.repository_id == repository.id)
+        with self._database.write() as session:
+            _reload(session, repository)
+            candidates = session.scalars(files).all()
+            quotas.discount_repository(session, repository.id)
+            session.execute(delete(Repository).where(Repository.id == repository.id))
+            search_index.mark_removed(session)
         garbage.delete_unreferenced(self._database, self._blobs, candidates)
 
     def count_download(self, ids: Mapping[int, int]) -> None:
         """Add to the downloads of repositories, by id; deleted ones are ignored."""
-        with self._database.write() as connection:
+        with self._database.write() as session:
             for id_, more in sorted(ids.items()):
-                one = update(repositories).where(repositories.c.id == id_)
-                connection.execute(one.values(downloads=repositories.c.downloads + more))
-            search_index.mark_changed(connection, [*ids])
+                one = update(Repository).where(Repository.id == id_)
+                session.execute(one.values(downloads=Repository.downloads + more))
+            search_index.mark_changed(session, [*ids])
 
     def like(self, repository: Repository, account_id: int, *, liked: bool = True) -> None:
         """Like a repository, or remove the like; each account counts once."""
-        with self._database.write() as connection:
-            _find(connection, _is(repository), repository.name)
-            here = (likes.c.repository_id == repository.id, likes.c.account_id == account_id)
-            connection.execute(delete(likes).where(*here))
+        with self._database.write() as session:
+            current = _reload(session, repository)
+            here = (Like.repository_id == repository.id, Like.account_id == account_id)
+            session.execute(delete(Like).where(*here))
             if liked:
-                connection.execute(insert(likes).values(repository_id=repository.id, account_id=account_id))
-            count = select(func.count()).where(likes.c.repository_id == repository.id).scalar_subquery()
-            connection.execute(update(repositories).where(_is(repository)).values(likes=count))
+                session.add(Like(repository_id=repository.id, account_id=account_id))
+            count = select(func.count()).where(Like.repository_id == repository.id)
+            current.likes = session.scalar(count) or 0
 
-    def request_access(self, repository: Repository, account_id: int, note: str = "") -> State:
+    def request_access(self, repository: Repository, account_id: int, note: str = "") -> AccessState:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""
-        with self._database.write() as connection:
-            current = _find(connection, _is(repository), repository.name)
-            state = permissions.find_state(connection, repository, account_id)
-            if state is None:
-                state = "pending" if current.gated == "manual" else GRANTED
-                permissions.put_request(connection, repository, account_id, state, note)
+        with self._database.write() as session:
+            current = _reload(session, repository)
+            request = session.get(AccessRequest, (repository.id, account_id))
+            if request is not None:
+                return request.state
+            state: AccessState = "pending" if current.gated == "manual" else GRANTED
+            permissions.put_request(session, repository, account_id, state, note)
             return state
 
-    def grant(self, repository: Repository, account_id: int, state: State = GRANTED) -> None:
+    def grant(self, repository: Repository, account_id: int, state: AccessState = GRANTED) -> None:
         """Set the access of an account, with or without a request."""
-        with self._database.write() as connection:
-            _find(connection, _is(repository), repository.name)
-            permissions.put_request(connection, repository, account_id, state)
+        with self._database.write() as session:
+            _reload(session, repository)
+            permissions.put_request(session, repository, account_id, state)
 
-    def granted(self, repository: Repository, account_id: int | None) -> bool:
-        """Return whether an account was granted access to a gated repository."""
-        if account_id is None:
-            return False
-        with self._database.read() as connection:
-            return permissions.find_state(connection, repository, account_id) == GRANTED
-
-    def access_state(self, repository: Repository, account_id: int) -> State | None:
+    def access_state(self, repository: Repository, account_id: int | None) -> AccessState | None:
         """Return the state of an account's request; None without one."""
-        with self._database.read() as connection:
-            return permissions.find_state(connection, repository, account_id)
+        if account_id is None:
+            return None
+        with self._database.read() as session:
+            request = session.get(AccessRequest, (repository.id, account_id))
+            return None if request is None else request.state
 
     def requests(self, repository: Repository) -> list[AccessRequest]:
         """Return all requests for access, oldest first."""
-        with self._database.read() as connection:
-            return permissions.list_requests(connection, repository)
-
-
-def make_repository_row(
-    type_: RepositoryType, namespace_id: int, name: str, private: bool = False
-) -> dict[str, object]:
-    """Return the row of a new repository."""
-    at = now()
-    return {
-        "type": type_,
-        "namespace_id": namespace_id,
-        "name": name,
-        "folded": fold_name(name),
-        "visibility": PRIVATE if private else PUBLIC,
-        "gated": "no",
-        "created": at,
-        "modified": at,
-        "downloads": 0,
-        "likes": 0,
-        "card": "{}",
-        "tags": "[]",
-        "size": 0,
-        "newest": 0,
-    }
-
-
-def repository_from_row(row: Row[Any]) -> Repository:
-    """Return a row of REPOSITORY_COLUMNS as a value."""
-    return Repository(
-        id=row.id,
-        type=row.type,
-        name=row.name,
-        private=row.visibility == PRIVATE,
-        gated=row.gated,
-        created=utc(row.created),
-        modified=utc(row.modified),
-        downloads=row.downloads,
-        likes=row.likes,
-        head=row.head,
-        card=json.loads(row.card),
-        tags=tuple(json.loads(row.tags)),
-        pipeline_tag=row.pipeline_tag,
-        library=row.library,
-        size=row.size,
-    )
-
-
-def _is(repository: Repository) -> ColumnElement[bool]:
-    return repositories.c.id == repository.id
+        query = select(AccessRequest).where(AccessRequest.repository_id == repository.id)
+        with self._database.read() as session:
+            return [*session.scalars(query.order_by(AccessRequest.asked, AccessRequest.account))]
 
 
 def _named(type_: RepositoryType, name: str) -> ColumnElement[bool]:
-    return (repositories.c.type == type_) & (repositories.c.folded == fold_name(name))
+    return (Repository.type == type_) & (Repository.folded == fold_name(name))
 
 
-def _find(connection: Connection, condition: ColumnElement[bool], name: str) -> Repository:
-    row = connection.execute(select(*REPOSITORY_COLUMNS).where(condition)).one_or_none()
-    if row is None:
+def _find(session: Session, condition: ColumnElement[bool], name: str) -> Repository:
+    repository = session.scalar(select(Repository).where(condition))
+    if repository is None:
         raise NotFound("repository", f"repository {name[:200]!r} not found")
-    return repository_from_row(row)
+    return repository
 
 
-def _refuse_another(connection: Connection, type_: RepositoryType, name: str) -> None:
-    existing = connection.scalar(select(repositories.c.name).where(_named(type_, name)))
+def _reload(session: Session, repository: Repository) -> Repository:
+    """Return the repository as it is now. Raises NotFound if it was deleted."""
+    return _find(session, Repository.id == repository.id, repository.name)
+
+
+def _refuse_another(session: Session, type_: RepositoryType, name: str) -> None:
+    existing = session.scalar(select(Repository.name).where(_named(type_, name)))
     if existing is not None:
         raise Conflict(f"{type_} {existing!r} already exists: choose another name", name=existing)
 
@@ -291,11 +236,11 @@ def _refuse_another(connection: Connection, type_: RepositoryType, name: str) ->
 
 Condition: TypeAlias = ColumnElement[bool]
 SORTS = {
-    "lastModified": repositories.c.modified,
-    "createdAt": repositories.c.created,
-    "downloads": repositories.c.downloads,
-    "likes": repositories.c.likes,
-    "trendingScore": repositories.c.likes,
+    "lastModified": Repository.modified,
+    "createdAt": Repository.created,
+    "downloads": Repository.downloads,
+    "likes": Repository.likes,
+    "trendingScore": Repository.likes,
 }
 LIMIT, MOST = 100, 1000
 LARGEST_PAGE = 1 << 20  # characters of the tags and metadata of a page
@@ -351,11 +296,9 @@ class ListQuery:
         exact = [(TAG, tag.lower()[:LONGEST]) for tag in dict.fromkeys(tags)]
         if self.author is not None:
             exact.append((AUTHOR, fold_name(self.author)))
-        conditions: list[Condition] = [
-            (terms.c.kind == kind) & (terms.c.term == term) for kind, term in exact
-        ]
+        conditions: list[Condition] = [(Term.kind == kind) & (Term.term == term) for kind, term in exact]
         for word in sorted(split_words(self.search or "")):
-            conditions.append((terms.c.kind == WORD) & terms.c.term.between(word, word + LAST))
+            conditions.append((Term.kind == WORD) & Term.term.between(word, word + LAST))
         return conditions
 
 
@@ -373,15 +316,15 @@ class Listing:
         """
         if query.search is not None and query.search.strip() and not split_words(query.search):
             return [], None
-        with self._database.read() as connection:
-            ids = _find_ids(connection, query, identity)
+        with self._database.read() as session:
+            ids = _find_ids(session, query, identity)
             page: list[Repository] = []
             size = 0
-            for row in _read_rows(connection, ids[: query.limit], query.card):
-                size += len(row.card) + len(row.tags)
+            for repository, length in _read_rows(session, ids[: query.limit], query.card):
+                size += length
                 if page and size > LARGEST_PAGE:
                     break
-                page.append(repository_from_row(row))
+                page.append(repository)
         return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
@@ -392,71 +335,77 @@ class Listing:
         return base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
 
 
-def _read_rows(connection: Connection, ids: Sequence[int], card: bool) -> Iterator[Row[Any]]:
-    """Yield the rows of repositories in this order, a few at a time, since one may have half a megabyte of metadata."""
-    columns = [
-        literal("{}").label("card") if c.name == "card" and not card else c for c in REPOSITORY_COLUMNS
-    ]
+def _read_rows(session: Session, ids: Sequence[int], card: bool) -> Iterator[tuple[Repository, int]]:
+    """Yield repositories in this order, each with the characters of its metadata and tags.
+
+    A few are read at a time, since one may have half a megabyte of metadata, which is read only with `card`.
+    """
+    length: ColumnElement[int] = func.length(Repository.tags, type_=Integer)
+    if card:
+        length += func.length(Repository.card, type_=Integer)
+    query = select(Repository, length).options(*([] if card else [defer(Repository.card, raiseload=True)]))
     some = FEW if card else SOME
     for first in range(0, len(ids), some):
-        here = select(*columns).where(repositories.c.id.in_(ids[first : first + some]))
-        by_id = {row.id: row for row in connection.execute(here)}
-        yield from (by_id[id_] for id_ in ids[first : first + some])
+        here = query.where(Repository.id.in_(ids[first : first + some]))
+        by_id = {row[0].id: row for row in session.execute(here).tuples()}
+        for id_ in ids[first : first + some]:
+            if not card:
+                set_committed_value(by_id[id_][0], "card", {})
+            yield by_id[id_]
 
 
-def _find_ids(connection: Connection, query: ListQuery, identity: Identity | None) -> list[int]:
+def _find_ids(session: Session, query: ListQuery, identity: Identity | None) -> list[int]:
     """Return the ids of the page in order, and one more if there is a next page."""
-    rest = [repositories.c.type == query.type, *_after(query)]
+    rest = [Repository.type == query.type, *_after(query)]
     order = [column.desc() if query.direction == -1 else column.asc() for column in _sorting(query)]
     conditions = [*rest, readable(identity)]
     if query.gated is not None:
-        conditions.append((repositories.c.gated != "no") == literal(query.gated))
+        conditions.append((Repository.gated != "no") == literal(query.gated))
 
     def ids(*more: Condition) -> list[int]:
-        page = select(repositories.c.id).where(*conditions, *more).order_by(*order)
-        return list(connection.scalars(page.limit(query.limit + 1)))
+        page = select(Repository.id).where(*conditions, *more).order_by(*order)
+        return list(session.scalars(page.limit(query.limit + 1)))
 
     sought = query.terms
     if not sought:
         return ids()
-    if (rarest := find_rarest_term(connection, sought, query.limit)) is not None:
+    if (rarest := find_rarest_term(session, sought, query.limit)) is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
         return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
     # How far to scan before giving up; empty if there are fewer repositories than that.
     end = select(*_sorting(query)).where(*rest).order_by(*order).offset(SCANNED).limit(1)
-    last = connection.execute(end).one_or_none()
+    last = session.execute(end).one_or_none()
     edge = [] if last is None else [_beyond(query, last[0], last[1], back=True)]
     matching = ids(*edge, *(_has_term(term) for term in sought))
     # Common terms may be rare together: then the scan would read all repositories.
     return matching if not edge or len(matching) > query.limit else ids(_is_among(*sought))
 
 
-def _sorting(query: ListQuery) -> tuple[ColumnElement[Any], ColumnElement[int]]:
-    return SORTS[query.sort], repositories.c.id
+def _sorting(query: ListQuery) -> tuple[Any, Any]:
+    return SORTS[query.sort], Repository.id
 
 
-def find_rarest_term(connection: Connection, sought: Sequence[Condition], limit: int) -> int | None:
+def find_rarest_term(session: Session, sought: Sequence[Condition], limit: int) -> int | None:
     """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
     counts = [
-        select(func.count()).select_from(select(terms.c.kind).where(t).limit(COUNTED).subquery())
-        for t in sought
+        select(func.count()).select_from(select(Term.kind).where(t).limit(COUNTED).subquery()) for t in sought
     ]
-    newest = select(func.coalesce(func.max(repositories.c.id), 1))
-    total, *frequencies = connection.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
+    newest = select(func.coalesce(func.max(Repository.id), 1))
+    total, *frequencies = session.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
     place = min(range(len(frequencies)), key=frequencies.__getitem__)
     scanned = (limit + 1) * prod(total / max(count, 1) for count in frequencies)
     return place if frequencies[place] < scanned else None
 
 
 def _is_among(*sought: Condition) -> Condition:
-    having = [select(terms.c.repository_id).where(term) for term in sought]
-    return repositories.c.id.in_(having[0] if len(having) == 1 else intersect(*having))
+    having = [select(Term.repository_id).where(term) for term in sought]
+    return Repository.id.in_(having[0] if len(having) == 1 else intersect(*having))
 
 
 def _has_term(term: Condition) -> Condition:
     # OFFSET 0 prevents PostgreSQL from joining with all rows of the term.
-    here = select(terms.c.kind).where(terms.c.repository_id == repositories.c.id, term)
-    return here.correlate(repositories).offset(0).exists()
+    here = select(Term.kind).where(Term.repository_id == Repository.id, term)
+    return here.correlate(Repository).offset(0).exists()
 
 
 def _after(query: ListQuery) -> list[Condition]:

@@ -8,18 +8,15 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select, text
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
 
 from kcard.hub.accounts import Identity, fold_name
-from kcard.hub.db.models import PUBLIC, accounts, repositories, search, search_clock, terms, utc
+from kcard.hub.db.models import PUBLIC, Account, Repository, RepositoryType, SearchClock, SearchRow, Term
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.permissions import reach_of
-from kcard.hub.repositories import REPOSITORY_COLUMNS, repository_from_row
 from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, normalise_words
-from kcard.hub.values import Repository, RepositoryType
-
-__all__ = ["FACTUALITY", "ORDERS", "Counts", "Order", "RepositorySearch", "SearchQuery", "SearchResults"]
 
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -51,17 +48,17 @@ SCORES = {
 }
 
 
-def find_matches(connection: Connection, words: Sequence[str]) -> NDArray[np.int64]:
+def find_matches(session: Session, words: Sequence[str]) -> NDArray[np.int64]:
     """Return the ids of the repositories that have all words, normalised by search_index.normalise_words."""
-    database = connection.dialect.name
-    ids: str | None = connection.scalar(text(MATCHES[database]), {"words": _query(database, words)})
+    database = session.get_bind().dialect.name
+    ids: str | None = session.scalar(text(MATCHES[database]), {"words": _query(database, words)})
     return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
 
 
-def score_matches(connection: Connection, words: Sequence[str]) -> dict[int, float]:
+def score_matches(session: Session, words: Sequence[str]) -> dict[int, float]:
     """Return the scores of the same repositories by id; higher is better."""
-    database = connection.dialect.name
-    rows = connection.execute(text(SCORES[database]), {"words": _query(database, words)})
+    database = session.get_bind().dialect.name
+    rows = session.execute(text(SCORES[database]), {"words": _query(database, words)})
     return {id_: float(score) for id_, score in rows.tuples()}
 
 
@@ -78,15 +75,15 @@ def _query(database: str, words: Sequence[str]) -> str:
 Array: TypeAlias = NDArray[Any]
 TYPES = ("model", "dataset")
 COLUMNS = (
-    repositories.c.id,
-    repositories.c.type,
-    repositories.c.visibility,
-    repositories.c.namespace_id,
-    repositories.c.modified,
-    repositories.c.downloads,
-    search.c.verified,
-    search.c.factuality,
-    *(search.c[name] for name in FACETS),
+    Repository.id,
+    Repository.type,
+    Repository.visibility,
+    Repository.namespace_id,
+    Repository.modified,
+    Repository.downloads,
+    SearchRow.verified,
+    SearchRow.factuality,
+    *(getattr(SearchRow, name) for name in FACETS),
 )
 KINDS = (np.int64, np.int8, np.bool_, np.int32, np.float64, np.int64, np.bool_, np.float64, *[np.int32] * 5)
 
@@ -170,9 +167,9 @@ class SearchIndex:
         self._codes: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
         self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
 
-    def at(self, connection: Connection) -> Snapshot:
-        """Return a snapshot with at least the changes that the connection sees."""
-        clock = connection.execute(select(search_clock.c.changed, search_clock.c.removed)).tuples().one()
+    def at(self, session: Session) -> Snapshot:
+        """Return a snapshot with at least the changes that the session sees."""
+        clock = session.execute(select(SearchClock.changed, SearchClock.removed)).tuples().one()
         snapshot = self._snapshot
         if not _is_behind(snapshot, *clock):
             return snapshot
@@ -183,14 +180,14 @@ class SearchIndex:
                 changed, removed = clock
                 query = (
                     select(*COLUMNS)
-                    .join_from(repositories, search)
-                    .where(search.c.changed > snapshot.changed)
+                    .join_from(Repository, SearchRow)
+                    .where(SearchRow.changed > snapshot.changed)
                 )
-                fresh = _make_arrays([self._encode(row) for row in connection.execute(query)])
+                fresh = _make_arrays([self._encode(row) for row in session.execute(query)])
                 keep = ~np.isin(snapshot.ids, fresh[0])
                 if removed != snapshot.removed and len(snapshot.ids):
                     keep &= np.isin(
-                        snapshot.ids, np.asarray(connection.scalars(select(search.c.repository_id)).all())
+                        snapshot.ids, np.asarray(session.scalars(select(SearchRow.repository_id)).all())
                     )
                 columns = [
                     np.concatenate([old[keep], new]) for old, new in zip(snapshot.columns, fresh, strict=True)
@@ -209,7 +206,7 @@ class SearchIndex:
             for facet, value in zip(FACETS, facets, strict=True)
         ]
         measured = np.nan if factuality is None else factuality
-        at = utc(modified).timestamp()
+        at = modified.timestamp()
         return (
             id_,
             TYPES.index(type_),
@@ -307,18 +304,18 @@ class RepositorySearch:
 
     def find(self, query: SearchQuery, identity: Identity | None = None) -> SearchResults:
         """Return a page of the repositories that the identity may read."""
-        with self._database.read() as connection:
-            snapshot = self._index.at(connection)
-            always = snapshot.of_type(query.type) & _readable(connection, snapshot, identity)
+        with self._database.read() as session:
+            snapshot = self._index.at(session)
+            always = snapshot.of_type(query.type) & _readable(session, snapshot, identity)
             # Repositories with all words, the author and the tags.
             if query.text.strip():
-                always &= snapshot.having(find_matches(connection, query.words) if query.words else [])
+                always &= snapshot.having(find_matches(session, query.words) if query.words else [])
             exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
             if query.author:
                 exact.append((AUTHOR, fold_name(query.author)))
             for kind, term in exact:
-                having = select(terms.c.repository_id).where(terms.c.kind == kind, terms.c.term == term)
-                always &= snapshot.having(connection.scalars(having).all())
+                having = select(Term.repository_id).where(Term.kind == kind, Term.term == term)
+                always &= snapshot.having(session.scalars(having).all())
             # For each facet of the query, by name: the repositories that have its value.
             chosen: dict[str, Array] = {}
             for facet, value in (query.facets or {}).items():
@@ -335,11 +332,10 @@ class RepositorySearch:
                 chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
             # The page.
             matching = _intersect(always, chosen.values())
-            places = _sort(connection, snapshot, query, matching)
+            places = _sort(session, snapshot, query, matching)
             start = (query.page - 1) * query.size
             ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
-            here = select(*REPOSITORY_COLUMNS).where(repositories.c.id.in_(ids))
-            by_id = {row.id: repository_from_row(row) for row in connection.execute(here)}
+            by_id = {row.id: row for row in session.scalars(select(Repository).where(Repository.id.in_(ids)))}
         total = int(np.count_nonzero(matching))
         pages = min(-(-total // query.size), MOST_PAGES)
         page = [by_id[id_] for id_ in ids if id_ in by_id]  # the snapshot may be newer than this transaction
@@ -358,14 +354,14 @@ class RepositorySearch:
         return SearchResults(page, total, pages, counts)
 
 
-def _readable(connection: Connection, snapshot: Snapshot, identity: Identity | None) -> Array:
+def _readable(session: Session, snapshot: Snapshot, identity: Identity | None) -> Array:
     """Return whether the identity may read each repository, by the rules of permissions.readable."""
     reachable = reach_of(identity)
     if reachable.everything:
         own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
     elif reachable.namespaces:
-        names = select(accounts.c.id).where(accounts.c.folded.in_(reachable.namespaces))
-        own = np.isin(snapshot.namespaces, connection.scalars(names).all())
+        names = select(Account.id).where(Account.folded.in_(reachable.namespaces))
+        own = np.isin(snapshot.namespaces, session.scalars(names).all())
     else:
         return snapshot.public
     if reachable.only is not None:
@@ -381,12 +377,12 @@ def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
     return matching
 
 
-def _sort(connection: Connection, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
+def _sort(session: Session, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
     """Return the indices of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
     if by_relevance and np.count_nonzero(matching) <= RANKED:
         places = np.flatnonzero(matching)
-        scored = score_matches(connection, query.words)
+        scored = score_matches(session, query.words)
         score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
         ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
         return ranked

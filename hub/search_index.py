@@ -7,31 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy.orm import Session, aliased
 
 from kcard.hub import figures
-from kcard.hub.db.models import repositories, search, search_clock, terms, versions
-
-__all__ = [
-    "AUTHOR",
-    "FACETS",
-    "LONGEST",
-    "TAG",
-    "WORD",
-    "Facets",
-    "find_bases",
-    "find_domain",
-    "find_kind",
-    "make_facets",
-    "make_terms",
-    "mark_changed",
-    "mark_removed",
-    "normalise_words",
-    "replace_terms",
-    "split_words",
-    "update_rows",
-]
-
+from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, VersionRow
 
 # Search terms of a repository: its author, its tags, and the words of its name and tags.
 #
@@ -58,14 +38,14 @@ def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
     }
 
 
-def replace_terms(connection: Connection, repository_id: int, name: str, tags: Iterable[str]) -> None:
+def replace_terms(session: Session, repository_id: int, name: str, tags: Iterable[str]) -> None:
     """Replace the terms of a repository."""
-    connection.execute(delete(terms).where(terms.c.repository_id == repository_id))
+    session.execute(delete(Term).where(Term.repository_id == repository_id))
     rows = [
         {"kind": kind, "term": term, "repository_id": repository_id}
         for kind, term in sorted(make_terms(name, tags))
     ]
-    connection.execute(insert(terms), rows)
+    session.execute(insert(Term), rows)
 
 
 # Facets, which repositories are filtered by: values from their tags and the metadata of their README.md.
@@ -137,55 +117,53 @@ def normalise_words(text: str) -> list[str]:
     return [word[:LONGEST] for word in WORDS.findall(plain)]
 
 
-def update_rows(connection: Connection, *repository_ids: int) -> None:
+def update_rows(session: Session, *repository_ids: int) -> None:
     """Rebuild the index rows of these repositories from the other tables."""
-    at = _tick(connection, "changed")
-    connection.execute(delete(search).where(search.c.repository_id.in_(repository_ids)))
+    at = _tick(session, "changed")
+    session.execute(delete(SearchRow).where(SearchRow.repository_id.in_(repository_ids)))
     # Repositories with their newest version and its latest audit.
-    other = versions.alias()
-    newest = select(func.max(other.c.number)).where(other.c.repository_id == repositories.c.id)
-    of_newest = (versions.c.repository_id == repositories.c.id) & (
-        versions.c.number == newest.scalar_subquery()
-    )
+    other = aliased(VersionRow)
+    newest = select(func.max(other.number)).where(other.repository_id == Repository.id)
+    of_newest = (VersionRow.repository_id == Repository.id) & (VersionRow.number == newest.scalar_subquery())
     query = select(
-        repositories.c.id,
-        repositories.c.name,
-        repositories.c.card,
-        repositories.c.tags,
-        repositories.c.library,
-        versions.c.description,
-        versions.c.manifest,
-        versions.c.factuality,
+        Repository.id,
+        Repository.name,
+        Repository.card,
+        Repository.tags,
+        Repository.library,
+        VersionRow.description,
+        VersionRow.manifest,
+        VersionRow.declared_factuality,
         figures.audited_factuality().label("audited"),
-    ).select_from(repositories.outerjoin(versions, of_newest))
-    rows = connection.execute(query.where(repositories.c.id.in_(repository_ids)))
+    )
+    query = query.select_from(Repository).outerjoin(VersionRow, of_newest)
+    rows = session.execute(query.where(Repository.id.in_(repository_ids)))
     if values := [_make_row(row) | {"changed": at} for row in rows]:
-        connection.execute(insert(search), values)
+        session.execute(insert(SearchRow), values)
 
 
-def mark_changed(connection: Connection, repository_ids: Sequence[int]) -> None:
+def mark_changed(session: Session, repository_ids: Sequence[int]) -> None:
     """Let readers notice that other columns of these repositories have changed, such as their downloads."""
-    at = _tick(connection, "changed")
+    at = _tick(session, "changed")
     for first in range(0, len(repository_ids), AT_ONCE):
         ids = repository_ids[first : first + AT_ONCE]
-        connection.execute(update(search).where(search.c.repository_id.in_(ids)).values(changed=at))
+        session.execute(update(SearchRow).where(SearchRow.repository_id.in_(ids)).values(changed=at))
 
 
-def mark_removed(connection: Connection) -> None:
+def mark_removed(session: Session) -> None:
     """Let readers notice that repositories have been deleted."""
-    _tick(connection, "removed")
+    _tick(session, "removed")
 
 
-def _tick(connection: Connection, what: str) -> int:
-    column = search_clock.c[what]
-    connection.execute(update(search_clock).values({column: column + 1}))
-    return int(connection.execute(select(column)).scalar_one())
+def _tick(session: Session, what: str) -> int:
+    column = getattr(SearchClock, what)
+    session.execute(update(SearchClock).values({column: column + 1}))
+    return int(session.execute(select(column)).scalar_one())
 
 
 def _make_row(row: Row[Any]) -> dict[str, Any]:
-    tags = json.loads(row.tags)
-    card = json.loads(row.card)
-    facet_values = make_facets(tags, row.library, card if isinstance(card, dict) else {})
+    tags = row.tags
+    facet_values = make_facets(tags, row.library, row.card if isinstance(row.card, dict) else {})
     domains = normalise_words(facet_values.domain)
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in normalise_words(tag)]
     redundant = COMMON.union(domains)
@@ -200,5 +178,5 @@ def _make_row(row: Row[Any]) -> dict[str, Any]:
         **asdict(facet_values),
         "updates": updated if isinstance(updated, str) and len(updated) <= 64 else None,
         "verified": row.audited is not None,
-        "factuality": row.factuality if row.audited is None else row.audited,
+        "factuality": row.declared_factuality if row.audited is None else row.audited,
     }

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,35 +19,6 @@ from kcard.errors import DamagedCard, DiskFull, HubError, UsageError
 
 if sys.platform != "win32":  # without such locks, the age of a folder decides
     import fcntl
-
-__all__ = [
-    "BUFFER",
-    "Blob",
-    "BlobStore",
-    "Blobs",
-    "Readable",
-    "abandoned_folders",
-    "check_new_folder",
-    "copy_hashing",
-    "create_folder",
-    "describe_mismatch",
-    "discard",
-    "explain_os_errors",
-    "find_fault",
-    "is_digest",
-    "is_full",
-    "link_or_copy",
-    "open_private",
-    "open_store",
-    "open_verified",
-    "partial_folder",
-    "partial_sibling",
-    "put",
-    "put_stream",
-    "sweep",
-    "sync_folder",
-    "try_lock",
-]
 
 
 BUFFER = 1 << 20
@@ -226,99 +198,104 @@ class Blob:
     size: int
 
 
-class Blobs(Protocol):
-    """A store. Raises HubError if it is unavailable, and DamagedCard if a blob to read is missing."""
+class Blobs(ABC):
+    """A store. Raises HubError if it is unavailable, and DamagedCard if a blob to read is missing.
 
-    @property
-    def partial(self) -> Path:
-        """A local folder for writes in progress: see `partial_folder`."""
+    `partial` is a local folder for writes in progress: see `partial_folder`.
+    """
 
+    partial: Path
+
+    @abstractmethod
     def holds(self, sha256: str) -> bool:
         """Return whether the blob exists, without reading it."""
 
+    @abstractmethod
     def size(self, sha256: str) -> int:
         """Return a blob's size in bytes; 0 if missing."""
 
+    @abstractmethod
     def place(self, path: Path, sha256: str, size: int) -> None:
         """Store a hashed and flushed file from `partial`, which is moved or deleted."""
 
+    @abstractmethod
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Return the bytes from `start` up to `stop`, in blocks of a few megabytes at most."""
 
+    @abstractmethod
     def open(self, sha256: str) -> BinaryIO:
         """Open the blob as a seekable stream, unverified; the caller closes it."""
 
+    @abstractmethod
     def materialize(self, sha256: str, target: Path) -> None:
         """Create a read-only file of the verified blob, which may be a hard link."""
 
-    def hard_link(self, sha256: str, target: Path) -> bool:
-        """Create a hard link to the blob; False if the store has none."""
-
+    @abstractmethod
     def delete(self, *sha256: str) -> None:
         """Delete blobs; missing ones are ignored."""
 
+    @abstractmethod
     def where(self, sha256: str | None = None) -> str:
         """Return the location of a blob, or of the store, for messages."""
 
+    @abstractmethod
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Return the sha256 and the size of every blob, sorted."""
 
-    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
-        """Yield the location and size of what killed uploads left in the store; optionally delete it."""
+    def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002
+        """Create a hard link to the blob; False if the store has none."""
+        return False
 
-    def __hash__(self) -> int:
-        """Hash by identity."""
+    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002
+        """Yield the location and size of what killed uploads left in the store; optionally delete it."""
+        yield from ()
 
     def __iter__(self) -> Iterator[str]:
         """Yield every blob's sha256, sorted."""
+        return (sha256 for sha256, _ in self.sizes())
+
+    def put(self, source: Path, expected: str) -> Blob:
+        """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
+        if self.find_fault(expected) is None:
+            return Blob(expected, source.stat().st_size)
+        with source.open("rb") as stream:
+            return self.put_stream(stream, expected, str(source))
+
+    def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
+        """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
+        with partial_folder(self.partial) as folder:
+            sha256, size = copy_hashing(stream, folder / "blob")
+            if sha256 != expected:
+                raise DamagedCard(f"{where} was changed: sha256 {sha256[:12]}…, expected {expected[:12]}…")
+            self.place(folder / "blob", sha256, size)
+        return Blob(sha256, size)
+
+    def find_fault(self, sha256: str) -> str | None:
+        """Return what is wrong with a blob, reading every byte; None if it is intact."""
+        if not self.holds(sha256):
+            return "missing"
+        digest = hashlib.sha256()
+        try:
+            for block in self.read(sha256):
+                digest.update(block)
+        except DamagedCard:  # deleted concurrently
+            return "missing"
+        return None if digest.hexdigest() == sha256 else describe_mismatch(digest.hexdigest(), sha256)
+
+    def open_verified(self, sha256: str) -> BinaryIO:
+        """Verify a blob, then open it as a stream. Raises DamagedCard."""
+        if (wrong := self.find_fault(sha256)) is not None:
+            raise DamagedCard(f"blob {self.where(sha256)} is {wrong}")
+        return self.open(sha256)
 
 
 def open_store(root: Path, url: str | None) -> Blobs:
     """Open the store of the hub in the folder `root`: its blobs/, or an fsspec URL."""
-
     if url is None:
         return BlobStore(root / "blobs", root / "partial")
     from kcard.hub.object_store import ObjectStore
 
     return ObjectStore.at(url, root / "partial")
-
-
-def put(blobs: Blobs, source: Path, expected: str) -> Blob:
-    """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
-    if find_fault(blobs, expected) is None:
-        return Blob(expected, source.stat().st_size)
-    with source.open("rb") as stream:
-        return put_stream(blobs, stream, expected, str(source))
-
-
-def put_stream(blobs: Blobs, stream: Readable, expected: str, where: str) -> Blob:
-    """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
-    with partial_folder(blobs.partial) as folder:
-        sha256, size = copy_hashing(stream, folder / "blob")
-        if sha256 != expected:
-            raise DamagedCard(f"{where} was changed: sha256 {sha256[:12]}…, expected {expected[:12]}…")
-        blobs.place(folder / "blob", sha256, size)
-    return Blob(sha256, size)
-
-
-def find_fault(blobs: Blobs, sha256: str) -> str | None:
-    """Return what is wrong with a blob, reading every byte; None if it is intact."""
-    if not blobs.holds(sha256):
-        return "missing"
-    digest = hashlib.sha256()
-    try:
-        for block in blobs.read(sha256):
-            digest.update(block)
-    except DamagedCard:  # deleted concurrently
-        return "missing"
-    return None if digest.hexdigest() == sha256 else describe_mismatch(digest.hexdigest(), sha256)
-
-
-def open_verified(blobs: Blobs, sha256: str) -> BinaryIO:
-    """Verify a blob, then open it as a stream. Raises DamagedCard."""
-    if (wrong := find_fault(blobs, sha256)) is not None:
-        raise DamagedCard(f"blob {blobs.where(sha256)} is {wrong}")
-    return blobs.open(sha256)
 
 
 def describe_mismatch(actual: str, sha256: str) -> str:
@@ -377,7 +354,7 @@ READ_ONLY = 0o444
 
 
 @dataclass(frozen=True)
-class BlobStore:
+class BlobStore(Blobs):
     """Blobs at `root`/ab/abcdef…, first written to `partial` in the same file system."""
 
     root: Path
@@ -389,18 +366,6 @@ class BlobStore:
 
     def where(self, sha256: str | None = None) -> str:
         return str(self.root if sha256 is None else self.path(sha256))
-
-    def put(self, source: Path, expected: str) -> Blob:
-        """See `put` above."""
-        return put(self, source, expected)
-
-    def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
-        """See `put_stream` above."""
-        return put_stream(self, stream, expected, where)
-
-    def fault(self, sha256: str) -> str | None:
-        """See `fault` above."""
-        return find_fault(self, sha256)
 
     def place(self, path: Path, sha256: str, size: int) -> None:
         if path.stat().st_size != size:
@@ -433,7 +398,7 @@ class BlobStore:
             raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
 
     def materialize(self, sha256: str, target: Path) -> None:
-        if (wrong := self.fault(sha256)) is not None:
+        if (wrong := self.find_fault(sha256)) is not None:
             raise DamagedCard(wrong)
         link_or_copy(self.path(sha256), target)
 
@@ -460,12 +425,7 @@ class BlobStore:
             path.unlink(missing_ok=True)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
-        for sha256 in self:
-            yield sha256, self.size(sha256)
-
-    def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002 (they are in `partial`)
-        yield from ()
-
-    def __iter__(self) -> Iterator[str]:
         for folder in sorted(self.root.glob("??")):
-            yield from sorted(path.name for path in folder.iterdir() if is_digest(path.name))
+            for path in sorted(folder.iterdir()):
+                if is_digest(path.name):
+                    yield path.name, self.size(path.name)

@@ -13,37 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import Connection, literal, select
+from sqlalchemy import literal, select
+from sqlalchemy.orm import Session
 
 from kcard.errors import DamagedCard, HubError
 from kcard.hub.checks.formats import check_tree, kind_of
-from kcard.hub.db.models import commits
+from kcard.hub.db.models import Commit
 from kcard.hub.errors import NotFound, Refused
 from kcard.hub.storage import Blob
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
-
-__all__ = [
-    "TEXTS",
-    "CommitTree",
-    "EncodedTree",
-    "Tree",
-    "apply_encoded",
-    "apply_operations",
-    "choose_storage",
-    "compress_tree",
-    "decode_tree",
-    "dump_tree",
-    "encode_delta",
-    "encode_full",
-    "file_entry",
-    "find_tree",
-    "git_oid",
-    "lfs_pointer",
-    "lfs_pointer_oid",
-    "load_tree",
-    "total_size",
-]
-
 
 # Entries of files in a commit, with git's object ids: text as regular files, everything else as large files.
 
@@ -210,24 +188,24 @@ def _weight(stored: EncodedTree) -> int:
     return len(stored.content) + ROW
 
 
-def find_tree(connection: Connection, repository_id: int, sha: str) -> CommitTree | None:
+def find_tree(session: Session, repository_id: int, sha: str) -> CommitTree | None:
     """Return the tree of a commit, None if there is no such commit. Raises HubError if its chain is damaged."""
     # The rows of the chain, the full tree first.
-    mine = commits.c.repository_id == repository_id
-    columns = (commits.c.sha, commits.c.parent, commits.c.delta)
-    start = select(*columns, literal(1).label("place")).where(mine, commits.c.sha == sha)
+    mine = Commit.repository_id == repository_id
+    columns = (Commit.sha, Commit.parent, Commit.delta)
+    start = select(*columns, literal(1).label("place")).where(mine, Commit.sha == sha)
     linked = start.cte(recursive=True)
     before = (
         select(*columns, linked.c.place + 1)
-        .join_from(linked, commits, mine & (commits.c.sha == linked.c.parent))
+        .join_from(linked, Commit, mine & (Commit.sha == linked.c.parent))
         .where(linked.c.delta, linked.c.place < LONGEST)
     )
     linked = linked.union_all(before)
-    links = select(commits.c.sha, commits.c.delta, commits.c.tree)
-    query = links.join_from(linked, commits, mine & (commits.c.sha == linked.c.sha)).order_by(
+    links = select(Commit.sha, Commit.delta, Commit.tree)
+    query = links.join_from(linked, Commit, mine & (Commit.sha == linked.c.sha)).order_by(
         linked.c.place.desc()
     )
-    rows = connection.execute(query).all()
+    rows = session.execute(query).all()
     if not rows:
         return None
     chain = [(row.sha, EncodedTree(row.tree, row.delta)) for row in rows]

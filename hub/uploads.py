@@ -7,24 +7,23 @@ that it may download.
 import hashlib
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy.orm import Session
 
+from kcard.batching import batched
 from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import RULES, ContentVerdict
-from kcard.hub.db.models import holdings, now, reservations, uploads, verdicts
+from kcard.hub.db.models import Holding, Reservation, StoredVerdict, Upload, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid
 from kcard.hub.permissions import find_usable_blobs
 from kcard.hub.quotas import reduce_reservation, require_owner, require_quota
 from kcard.hub.storage import BUFFER, Blobs, discard, try_lock
-
-__all__ = ["Parts", "Uploads", "VerdictKey", "Verdicts", "delete_committed", "delete_stale_verdicts"]
-
 
 # Multipart uploads of large files; each request may reach another worker.
 #
@@ -42,10 +41,10 @@ class Parts:
 
     def drop(self, upload: str, number: int) -> None:
         """Delete a part, if it exists, before it is sent again."""
-        with self._database.write() as connection:
+        with self._database.write() as session:
             (self._root / upload / str(number)).unlink(missing_ok=True)
-            here = (reservations.c.upload == upload, reservations.c.number == number)
-            connection.execute(delete(reservations).where(*here))
+            here = (Reservation.upload == upload, Reservation.number == number)
+            session.execute(delete(Reservation).where(*here))
 
     def put(self, upload: str, number: int, part: Path, reservation: int | None = None) -> None:
         """Store a part, which is moved. Its reservation lasts until the file is complete.
@@ -54,15 +53,11 @@ class Parts:
         """
         path = self._root / upload / str(number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._database.write() as connection:
-            is_reserved = True
-            if reservation is not None:
-                values = {"upload": upload, "number": number, "expires": None}
-                here = reservations.c.id == reservation
-                is_reserved = bool(
-                    connection.execute(update(reservations).where(here).values(values)).rowcount
-                )
-            if path.exists() or not is_reserved:
+        with self._database.write() as session:
+            reserved = None if reservation is None else session.get(Reservation, reservation)
+            if reserved is not None:
+                reserved.upload, reserved.number, reserved.expires = upload, number, None
+            if path.exists() or (reservation is not None and reserved is None):
                 raise Conflict(f"part {number} is being sent by another request: send it again")
             part.replace(path)
 
@@ -97,9 +92,9 @@ class Parts:
 
     def discard(self, upload: str) -> None:
         """Delete the parts of an upload."""
-        with self._database.write() as connection:
+        with self._database.write() as session:
             discard(self._root / upload)
-            connection.execute(delete(reservations).where(reservations.c.upload == upload))
+            session.execute(delete(Reservation).where(Reservation.upload == upload))
 
     def collect(self, *, dry_run: bool = False) -> list[tuple[Path, int]]:
         """Delete the parts of files to which nothing was added for a day; return paths and sizes."""
@@ -147,11 +142,7 @@ class Uploads:
         self._blobs.place(path, sha256, size)
 
     def store_all(
-        self,
-        account_id: int,
-        files: Sequence[tuple[Path, str, int]],
-        *,
-        repository_id: int | None = None,
+        self, account_id: int, files: Sequence[tuple[Path, str, int]], *, repository_id: int | None = None
     ) -> None:
         """Store complete files (path, sha256, size) as the account's uploads. The paths are moved. Raises TooLarge."""
         self.record(account_id, {sha256: size for _, sha256, size in files}, repository_id)
@@ -168,33 +159,26 @@ class Uploads:
         parts: str | None = None,
     ) -> None:
         """Record uploads by sha256, before their blobs are placed: gc keeps blobs that a row names. Raises TooLarge."""
-        with self._database.write() as connection:
-            owner = None if repository_id is None else require_owner(connection, repository_id)
+        with self._database.write() as session:
+            owner = None if repository_id is None else require_owner(session, repository_id)
             if reservation is not None:
-                reduce_reservation(connection, reservation, sum(sizes.values()))
+                reduce_reservation(session, reservation, sum(sizes.values()))
             if parts is not None:
-                connection.execute(delete(reservations).where(reservations.c.upload == parts))
+                session.execute(delete(Reservation).where(Reservation.upload == parts))
             mine = (
-                uploads.c.account_id == account_id,
-                uploads.c.repository_id.is_not_distinct_from(repository_id),
-                uploads.c.sha256.in_(sizes),
+                Upload.account_id == account_id,
+                Upload.repository_id.is_not_distinct_from(repository_id),
+                Upload.sha256.in_(sizes),
             )
             at = now()
             existing = set(
-                connection.scalars(update(uploads).where(*mine).values(at=at).returning(uploads.c.sha256))
+                session.scalars(update(Upload).where(*mine).values(at=at).returning(Upload.sha256))
             )
-            whose = {
-                "account_id": account_id,
-                "repository_id": repository_id,
-                "namespace_id": owner,
-                "at": at,
-            }
-            if rows := [
-                {"sha256": key, "size": size} | whose for key, size in sizes.items() if key not in existing
-            ]:
-                connection.execute(insert(uploads), rows)
+            whose = {"account_id": account_id, "repository_id": repository_id, "namespace_id": owner}
+            new = [(sha256, size) for sha256, size in sizes.items() if sha256 not in existing]
+            session.add_all(Upload(sha256=sha256, size=size, at=at, **whose) for sha256, size in new)
             if owner is not None:
-                require_quota(connection, owner, self._quota)
+                require_quota(session, owner, self._quota)
 
     def find_usable_size(self, identity: Identity, sha256: str) -> int | None:
         """Return the size of a blob that the identity uploaded or may download; None: no such blob."""
@@ -202,24 +186,22 @@ class Uploads:
 
     def find_usable(self, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
         """Return the sizes of those blobs that the identity uploaded or may download."""
-        with self._database.read() as connection:
-            sizes = find_usable_blobs(connection, identity, sha256s)
+        with self._database.read() as session:
+            sizes = find_usable_blobs(session, identity, sha256s)
         return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
 
     def pending_bytes(self, account_id: int) -> int:
         """Return the bytes of the account's uploads that are in no commit."""
-        query = select(func.coalesce(func.sum(uploads.c.size), 0)).where(uploads.c.account_id == account_id)
-        with self._database.read() as connection:
-            return int(connection.scalar(query) or 0)
+        query = select(func.coalesce(func.sum(Upload.size), 0)).where(Upload.account_id == account_id)
+        with self._database.read() as session:
+            return int(session.scalar(query) or 0)
 
 
-def delete_committed(
-    connection: Connection, account_id: int, repository_id: int, sha256s: Collection[str]
-) -> None:
+def delete_committed(session: Session, account_id: int, repository_id: int, sha256s: Collection[str]) -> None:
     """Delete the rows of uploads that the account has just committed to the repository."""
-    here = or_(uploads.c.repository_id == repository_id, uploads.c.repository_id.is_(None))
-    mine = (uploads.c.account_id == account_id, here, uploads.c.sha256.in_(sha256s))
-    connection.execute(delete(uploads).where(*mine))
+    here = or_(Upload.repository_id == repository_id, Upload.repository_id.is_(None))
+    mine = (Upload.account_id == account_id, here, Upload.sha256.in_(sha256s))
+    session.execute(delete(Upload).where(*mine))
 
 
 # Verdicts of checks, stored so that no content is checked twice for the same form by the same rules.
@@ -238,29 +220,21 @@ class Verdicts:
     def find(self, keys: Collection[VerdictKey]) -> dict[VerdictKey, ContentVerdict]:
         """Return the stored verdicts for these keys, and perhaps on the same content for other forms."""
         digests, results = sorted({sha256 for sha256, _ in keys}), dict[VerdictKey, ContentVerdict]()
-        with self._database.read() as connection:
-            for batch in _batches(digests):
-                here = (verdicts.c.sha256.in_(batch), verdicts.c.rules == RULES)
-                for row in connection.execute(select(verdicts).where(*here)):
+        with self._database.read() as session:
+            for batch in batched(digests, BATCH):
+                here = (StoredVerdict.sha256.in_(batch), StoredVerdict.rules == RULES)
+                for row in session.scalars(select(StoredVerdict).where(*here)):
                     results[row.sha256, row.form] = ContentVerdict(row.refusal, row.reason)
         return results
 
     def store(self, new: Mapping[VerdictKey, ContentVerdict]) -> None:
         """Store verdicts, replacing earlier ones."""
-        with self._database.write() as connection:
-            for batch in _batches(sorted(new)):
-                for sha256, form in batch:
-                    here = and_(verdicts.c.sha256 == sha256, verdicts.c.form == form)
-                    connection.execute(delete(verdicts).where(here))
-                rows = [{"sha256": key[0], "form": key[1], "rules": RULES} | vars(new[key]) for key in batch]
-                connection.execute(insert(verdicts), rows)
+        with self._database.write() as session:
+            for (sha256, form), verdict in new.items():
+                session.merge(StoredVerdict(sha256=sha256, form=form, rules=RULES, **vars(verdict)))
 
 
-def delete_stale_verdicts(connection: Connection) -> None:
+def delete_stale_verdicts(session: Session) -> None:
     """Delete the verdicts on content that is in no repository and no upload."""
-    named = select(holdings.c.sha256).union(select(uploads.c.sha256))
-    connection.execute(delete(verdicts).where(verdicts.c.sha256.not_in(named)))
-
-
-def _batches(items: list[str] | list[VerdictKey]) -> Iterable[list]:  # type: ignore[type-arg]
-    return (items[at : at + BATCH] for at in range(0, len(items), BATCH))
+    named = select(Holding.sha256).union(select(Upload.sha256))
+    session.execute(delete(StoredVerdict).where(StoredVerdict.sha256.not_in(named)))

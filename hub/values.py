@@ -1,43 +1,13 @@
-"""Values that the hub's services return: figures of versions, repositories, commits, files.
+"""Values that are no rows of the database: figures of versions, files of commits.
 
 A figure that came with the card is self-declared: its publisher may have written anything. It can quarantine a version,
 but only a verified figure can release one.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
-
-__all__ = [
-    "BRANCH",
-    "DECLARED",
-    "FLOOR",
-    "MAIN",
-    "OVERLAP",
-    "TAG",
-    "VERIFIED",
-    "Add",
-    "Commit",
-    "Copy",
-    "DeclaredFigures",
-    "Delete",
-    "DeleteFolder",
-    "Entry",
-    "Operation",
-    "Publication",
-    "QuarantineReason",
-    "Ref",
-    "Repository",
-    "RepositoryType",
-    "VerifiedFigures",
-    "VersionSummary",
-    "covers_enough",
-    "describe_figures",
-    "is_independent",
-    "quarantine_reason",
-]
-
+from typing import TypeAlias
 
 DECLARED, VERIFIED = "self-declared", "verified"
 # Evidence with this overlap with a card's corpus, or more, is not independent of the card.
@@ -206,9 +176,8 @@ def describe_figures(declared: DeclaredFigures | None, verified: VerifiedFigures
             yield f"its exam.json is not plausible: {declared.fault}"
 
 
-# Repositories, commits and files as values.
+# Files of commits, and operations on them.
 
-RepositoryType: TypeAlias = Literal["model", "dataset"]
 BRANCH, TAG = "branch", "tag"
 MAIN = "main"
 
@@ -227,58 +196,6 @@ class Entry:
     sha256: str
     size: int
     lfs: bool
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit; `sha` has 40 hexadecimal digits, `date` is in UTC."""
-
-    sha: str
-    parent: str | None
-    title: str
-    message: str
-    author: str
-    date: datetime
-
-
-@dataclass(frozen=True)
-class Ref:
-    """A branch or a tag with its commit."""
-
-    name: str
-    sha: str
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A repository as of its branch main.
-
-    name    namespace/name
-    card    the metadata of its README.md
-    tags    including derived ones
-    size    bytes of the files of main
-    """
-
-    id: int
-    type: RepositoryType
-    name: str
-    private: bool
-    gated: Literal["no", "auto", "manual"]
-    created: datetime
-    modified: datetime
-    downloads: int = 0
-    likes: int = 0
-    head: str | None = None
-    card: Mapping[str, Any] = field(default_factory=dict)
-    tags: tuple[str, ...] = ()
-    pipeline_tag: str | None = None
-    library: str | None = None
-    size: int = 0
-
-    @property
-    def namespace(self) -> str:
-        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -312,53 +229,3 @@ class Copy:
 
 
 Operation: TypeAlias = Add | Delete | DeleteFolder | Copy
-
-
-@dataclass(frozen=True)
-class Publication:
-    """A tag that published a version; `version` is the sha256 of its manifest."""
-
-    tag: str
-    commit: str
-    version: str
-    number: int
-    author: str
-    at: datetime
-
-
-@dataclass(frozen=True)
-class VersionSummary:
-    """A summary of the newest version of a repository.
-
-    declared    figures of the exam that came with the card; None without one
-    verified    figures that this hub measured; None without any
-    unexamined  whether it has weights, but no plausible exam
-    quarantine  why it is quarantined, if it is
-    """
-
-    reference: str
-    version: str
-    description: str = ""
-    declared: DeclaredFigures | None = None
-    verified: VerifiedFigures | None = None
-    unexamined: bool = False
-    quarantine: QuarantineReason | None = None
-
-    @property
-    def audited(self) -> bool:
-        """Whether this hub measured its factuality against independent evidence."""
-        return (
-            self.verified is not None and self.verified.factuality is not None and self.verified.independent
-        )
-
-    @property
-    def factuality(self) -> float | None:
-        """The verified factuality; without one, the self-declared."""
-        if self.verified is not None and self.audited:
-            return self.verified.factuality
-        return None if self.declared is None else self.declared.factuality
-
-    @property
-    def quarantined(self) -> bool:
-        """Whether it is used only if named."""
-        return self.quarantine is not None

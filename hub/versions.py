@@ -6,65 +6,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    and_,
-    delete,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager, selectinload, undefer
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub.accounts import bare_name, find_own_namespace, fold_name, full_name, write_event
-from kcard.hub.db.models import audits, now, refs, repositories, settings, utc
-from kcard.hub.db.models import versions as version_table
+from kcard.hub.accounts import Identity, bare_name, find_own_namespace, fold_name, full_name, write_event
+from kcard.hub.db.models import AuditRow, HubSetting, Ref, Repository, SearchRow, VersionRow, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
+from kcard.hub.permissions import readable
 from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
 from kcard.hub.values import (
     BRANCH,
     MAIN,
     DeclaredFigures,
     QuarantineReason,
-    Repository,
     VerifiedFigures,
     quarantine_reason,
 )
 from kcard.manifest import MANIFEST, NAME, Manifest, file_digest
-
-__all__ = [
-    "NUMBER",
-    "CardReference",
-    "FileProblem",
-    "HubContents",
-    "Quarantine",
-    "Snapshots",
-    "Version",
-    "VersionCatalogue",
-    "VersionKey",
-    "check_alias",
-    "damaged_file",
-    "declared_figures",
-    "find_key",
-    "find_newest_versions",
-    "find_versions",
-    "is_card",
-    "is_newest",
-    "is_unexamined",
-]
-
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
@@ -188,82 +153,114 @@ def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
 # Rows of versions.
 
 
-class VersionKey(NamedTuple):
-    """The ids of a version and its repository, and its commit."""
-
-    id: int
-    repository_id: int
-    sha: str
-
-
-def is_card(connection: Connection, card: str) -> ColumnElement[bool]:
+def is_card(session: Session, card: str) -> ColumnElement[bool]:
     """Return the condition on `repositories` for that of a card."""
-    name = full_name(find_own_namespace(connection), card)
+    name = full_name(find_own_namespace(session), card)
     # The index is on the folded name; cards are named by their exact one.
-    same = and_(repositories.c.folded == fold_name(name), repositories.c.name == name)
-    return and_(repositories.c.type == "model", same)
+    same = and_(Repository.folded == fold_name(name), Repository.name == name)
+    return and_(Repository.type == "model", same)
 
 
 def is_newest() -> ColumnElement[bool]:
     """Return the condition on `versions` for the newest one of each card."""
-    other = version_table.alias()
-    highest = select(func.max(other.c.number)).where(other.c.repository_id == version_table.c.repository_id)
-    return version_table.c.number == highest.scalar_subquery()
+    other = aliased(VersionRow)
+    highest = select(func.max(other.number)).where(other.repository_id == VersionRow.repository_id)
+    return VersionRow.number == highest.scalar_subquery()
 
 
-def find_versions(connection: Connection, *conditions: ColumnElement[bool]) -> list[Version]:
+def select_versions(*conditions: ColumnElement[bool]) -> Select[VersionRow]:
+    """Return the query for versions, with the names of their repositories."""
+    name = contains_eager(VersionRow.repository).load_only(Repository.name)
+    return select(VersionRow).join(VersionRow.repository).where(*conditions).options(name)
+
+
+def load_versions(session: Session, query: Select[VersionRow], *, records: bool = False) -> list[VersionRow]:
+    """Return the versions of a query of `select_versions` with their figures. `records`: with those of their audits."""
+    audits = selectinload(VersionRow.audits)
+    rows = session.scalars(query.options(audits if records else audits.defer(AuditRow.record))).all()
+    threshold, floor = read_limits(session)
+    for row in rows:
+        row.verified = figures.verify_figures(row.audits, floor)
+        row.quarantine = quarantine_reason(row.declared, row.verified, threshold, floor)
+    return [*rows]
+
+
+def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, by card name, oldest first."""
-    # One row for each version and each branch, other than main, that is at its commit: an alias.
-    own = find_own_namespace(connection)
-    pointing = and_(
-        refs.c.repository_id == version_table.c.repository_id,
-        refs.c.kind == BRANCH,
-        refs.c.name != MAIN,
-        refs.c.sha == version_table.c.sha,
-    )
-    joined = version_table.join(repositories).outerjoin(refs, pointing)
-    columns = (repositories.c.name.label("repository"), version_table, refs.c.name.label("alias"))
-    query = select(*columns).select_from(joined).order_by(version_table.c.id, refs.c.name)
-    rows = connection.execute(query.where(*conditions)).all()
-    verified = figures.verified_by_version(connection, {row.id for row in rows})
-    # One value for each version, with all its aliases.
-    grouped = groupby(rows, key=lambda row: row.id)
+    own = find_own_namespace(session)
+    rows = load_versions(session, select_versions(*conditions).options(undefer(VersionRow.manifest)))
+    # The branches, other than main, that are at the commit of a version are its aliases.
+    here = and_(Ref.repository_id == VersionRow.repository_id, Ref.sha == VersionRow.commit)
+    pointing = select(VersionRow.id, Ref.name).join(Ref, here).join(VersionRow.repository)
+    pointing = pointing.where(Ref.kind == BRANCH, Ref.name != MAIN, *conditions).order_by(Ref.name)
+    aliases: dict[int, list[str]] = {}
+    for id_, alias in session.execute(pointing):
+        aliases.setdefault(id_, []).append(alias)
     matching = []
-    for id_, same in grouped:
-        row, *others = same
-        name = bare_name(own, row.repository)
+    for row in rows:
+        name = bare_name(own, row.repository.name)
         version = Version(
             name=name,
             number=row.number,
             sha256=row.sha256,
             manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
             size=row.size,
-            published=utc(row.published),
-            aliases=tuple(r.alias for r in (row, *others) if r.alias is not None),
-            declared=declared_figures(row),
-            verified=verified.get(id_),
-            unexamined=is_unexamined(row),
+            published=row.published,
+            aliases=tuple(aliases.get(row.id, ())),
+            declared=row.declared,
+            verified=row.verified,
+            unexamined=row.unexamined,
         )
         matching.append(version)
     return sorted(matching, key=lambda version: (version.name, version.number))
 
 
-def find_key(connection: Connection, version: Version) -> VersionKey | None:
-    """Return the key of a version; None if it was removed."""
-    columns = (version_table.c.id, version_table.c.repository_id, version_table.c.sha)
-    query = select(*columns).join_from(version_table, repositories).where(is_card(connection, version.name))
-    row = connection.execute(query.where(version_table.c.sha256 == version.sha256)).one_or_none()
-    return None if row is None else VersionKey(*row)
+def find_row(session: Session, version: Version) -> VersionRow | None:
+    """Return the row of a version; None if it was removed."""
+    return session.scalar(
+        select_versions(is_card(session, version.name), VersionRow.sha256 == version.sha256)
+    )
 
 
-def declared_figures(row: Row[Any]) -> DeclaredFigures | None:
-    """Return the self-declared figures of a row of `versions`."""
-    return DeclaredFigures(row.recall, row.factuality, row.fault, row.coverage) if row.examined else None
+# Versions on the pages of a shared hub.
+
+MOST = 30
 
 
-def is_unexamined(row: Row[Any]) -> bool:
-    """Return whether a row of `versions` has weights, but no plausible exam."""
-    return bool(row.weights and (not row.examined or row.fault))
+def list_versions(database: Database, repository: Repository) -> list[VersionRow]:
+    """Return the newest versions of a repository, at most 30, oldest first, with their manifests."""
+    query = select_versions(VersionRow.repository_id == repository.id).options(undefer(VersionRow.manifest))
+    with database.read() as session:
+        return load_versions(session, query.order_by(VersionRow.number.desc()).limit(MOST))[::-1]
+
+
+def find_version(database: Database, sha256: str, identity: Identity | None) -> VersionRow | None:
+    """Return the version with that manifest, if the identity may read it; None if this hub has none."""
+    with database.read() as session:
+        return session.scalar(select_versions(VersionRow.sha256 == sha256, readable(identity)).limit(1))
+
+
+def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionRow]:
+    """Return the cards whose newest version is an update of one of these versions."""
+    query = select_versions(is_newest(), SearchRow.updates.in_(sha256), readable(identity))
+    with database.read() as session:
+        joined = query.join(SearchRow, SearchRow.repository_id == Repository.id)
+        return [*session.scalars(joined.limit(MOST))]
+
+
+def list_recent(database: Database, count: int) -> list[VersionRow]:
+    """Return the versions that were published last in public repositories, newest first."""
+    query = select_versions(readable(None)).order_by(VersionRow.id.desc()).limit(count)
+    with database.read() as session:
+        return [*session.scalars(query)]
+
+
+def list_audited(database: Database, cards: Sequence[Repository]) -> list[VersionRow]:
+    """Return the newest version of each repository whose factuality an audit measured, in the order given."""
+    query = select_versions(is_newest(), VersionRow.repository_id.in_([card.id for card in cards]))
+    with database.read() as session:
+        newest = {row.repository_id: row for row in load_versions(session, query, records=True)}
+    return [newest[card.id] for card in cards if card.id in newest and newest[card.id].latest_audit]
 
 
 # The newest versions of many repositories at once.
@@ -272,9 +269,9 @@ def is_unexamined(row: Row[Any]) -> bool:
 def find_newest_versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
     """Return the newest version of each repository that has one, by the repository's name."""
     ids = [repository.id for repository in repositories]
-    with database.read() as connection:
-        own = find_own_namespace(connection)
-        newest_versions = find_versions(connection, is_newest(), version_table.c.repository_id.in_(ids))
+    with database.read() as session:
+        own = find_own_namespace(session)
+        newest_versions = find_versions(session, is_newest(), VersionRow.repository_id.in_(ids))
     return {full_name(own, version.name): version for version in newest_versions}
 
 
@@ -295,22 +292,21 @@ class Quarantine:
     @property
     def threshold(self) -> float | None:
         """The least factuality, in [0, 1], of cards that are used without being named; None (default): no minimum."""
-        with self._database.read() as connection:
-            return read_limits(connection)[0]
+        with self._database.read() as session:
+            return read_limits(session)[0]
 
     @property
     def coverage(self) -> float:
         """The share of a card's documents that evidence must cover to quarantine it, in [0, 1]; 0.5 by default."""
-        with self._database.read() as connection:
-            return read_limits(connection)[1]
+        with self._database.read() as session:
+            return read_limits(session)[1]
 
     def set_coverage(self, floor: float, *, by: str | None = None) -> None:
         """Set the floor of coverage. Raises UsageError for one outside [0, 1]."""
         check_share(floor, "coverage", "")
-        with self._database.write() as connection:
-            connection.execute(delete(settings).where(settings.c.name == COVERAGE))
-            connection.execute(insert(settings).values(name=COVERAGE, value=f"{floor:g}"))
-            write_event(connection, by, "quarantine.set", "hub", coverage=floor)
+        with self._database.write() as session:
+            session.merge(HubSetting(name=COVERAGE, value=f"{floor:g}"))
+            write_event(session, by, "quarantine.set", "hub", coverage=floor)
 
     def set(self, threshold: float | None, *, by: str | None = None) -> None:
         """Set the threshold of this hub. Raises UsageError for one outside [0, 1].
@@ -319,24 +315,23 @@ class Quarantine:
         """
         if threshold is not None:
             check_share(threshold)
-        with self._database.write() as connection:
-            connection.execute(delete(settings).where(settings.c.name == THRESHOLD))
+        with self._database.write() as session:
+            session.execute(delete(HubSetting).where(HubSetting.name == THRESHOLD))
             if threshold is not None:
-                connection.execute(insert(settings).values(name=THRESHOLD, value=f"{threshold:g}"))
-            write_event(connection, by, "quarantine.set", "hub", threshold=threshold)
+                session.add(HubSetting(name=THRESHOLD, value=f"{threshold:g}"))
+            write_event(session, by, "quarantine.set", "hub", threshold=threshold)
 
     def release(self, version: Version, *, by: str | None = None) -> None:
         """Release a version from the quarantine of its latest audit. A later audit may quarantine it again.
 
         Raises UnknownCard if the version was removed, Invalid if no audit quarantines it.
         """
-        with self._database.write() as connection:
-            row = find_key(connection, version)
+        with self._database.write() as session:
+            row = find_row(session, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = find_versions(connection, version_table.c.id == row.id)
-            limit, floor = read_limits(connection)
-            reason = quarantine_reason(current.declared, current.verified, limit, floor)
+            [current] = load_versions(session, select_versions(VersionRow.id == row.id))
+            reason = current.quarantine
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
             if reason.audit is None:
@@ -344,15 +339,15 @@ class Quarantine:
                     f"{version.reference} is quarantined by its own exam, not by an audit of this hub: publish a "
                     "version with a new exam, or audit it (`kcard audit`)"
                 )
-            connection.execute(update(audits).where(audits.c.id == reason.audit).values(released=now()))
-            write_event(connection, by, "card.released", version.reference, audit=reason.audit)
+            session.get_one(AuditRow, reason.audit).released = now()
+            write_event(session, by, "card.released", version.reference, audit=reason.audit)
 
     def find_reasons(self, candidates: Sequence[Version]) -> dict[str, QuarantineReason]:
         """Return why versions are quarantined, by reference, judged by their own figures; others are omitted."""
         if not candidates:
             return {}
-        with self._database.read() as connection:
-            limit, floor = read_limits(connection)
+        with self._database.read() as session:
+            limit, floor = read_limits(session)
         reasons = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
         return {reference: reason for reference, reason in reasons.items() if reason is not None}
 
@@ -368,29 +363,27 @@ class VersionCatalogue:
 
     def names(self) -> list[str]:
         """Return every card's name, sorted."""
-        query = select(repositories.c.name).where(
-            exists().where(version_table.c.repository_id == repositories.c.id)
-        )
-        with self._database.read() as connection:
-            own = find_own_namespace(connection)
-            return sorted(bare_name(own, name) for name in connection.scalars(query))
+        query = select(Repository.name).where(exists().where(VersionRow.repository_id == Repository.id))
+        with self._database.read() as session:
+            own = find_own_namespace(session)
+            return sorted(bare_name(own, name) for name in session.scalars(query))
 
     def versions(self, name: str | None = None) -> list[Version]:
         """Return every version of a card, or of all cards, oldest first."""
-        with self._database.read() as connection:
-            return find_versions(connection, *([] if name is None else [is_card(connection, name)]))
+        with self._database.read() as session:
+            return find_versions(session, *([] if name is None else [is_card(session, name)]))
 
     def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
         """Return the newest version of every card, if it is in the domain subtree and has the base."""
         conditions: list[ColumnElement[bool]] = [is_newest()]
         if domain is not None:
-            inside = version_table.c.domain.startswith(domain + "/", autoescape=True)
-            conditions.append(or_(version_table.c.domain == domain, inside))
+            inside = VersionRow.domain.startswith(domain + "/", autoescape=True)
+            conditions.append(or_(VersionRow.domain == domain, inside))
         if base is not None:
-            short = version_table.c.base.endswith("/" + base, autoescape=True)
-            conditions.append(or_(version_table.c.base == base, short))
-        with self._database.read() as connection:
-            return find_versions(connection, *conditions)
+            short = VersionRow.base.endswith("/" + base, autoescape=True)
+            conditions.append(or_(VersionRow.base == base, short))
+        with self._database.read() as session:
+            return find_versions(session, *conditions)
 
 
 # Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it.

@@ -16,7 +16,8 @@ from kcard.io import build, parse
 from kcard.types import Example, Question, derive_seed
 
 if TYPE_CHECKING:
-    from kcard.hub.pools import Runs, StoredRun
+    from kcard.hub.db.models import StoredRun
+    from kcard.hub.pools import Runs
 
 __all__ = [
     "EvalResult",
@@ -310,13 +311,13 @@ class RunStorage:
 
     def append(self, run: Run, results: Iterable[EvalResult]) -> None:
         """Store results in one transaction; each replaces an earlier result of the same question and setting."""
-        from kcard.hub.pools import StoredResult
+        from kcard.hub.db.models import StoredResult
 
         self._runs.append(
             run.number,
             {
                 run.plan.position(result.task, result.setting, result.id): StoredResult(
-                    json.dumps(asdict(result), ensure_ascii=False), bool(result.error)
+                    record=json.dumps(asdict(result), ensure_ascii=False), failed=bool(result.error)
                 )
                 for result in results
             },

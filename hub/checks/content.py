@@ -33,23 +33,6 @@ from kcard.hub.checks.metadata import check_yaml, parse_readme
 from kcard.hub.errors import Dangerous, Invalid, Refused, TooLarge
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
-__all__ = [
-    "RULES",
-    "ContentCandidate",
-    "ContentVerdict",
-    "check_content",
-    "check_contents",
-    "check_file",
-    "check_json",
-    "check_jsonl",
-    "check_name",
-    "check_names",
-    "check_safetensors",
-    "judge",
-    "open_file",
-]
-
-
 # JSON is scanned for its nesting depth and for keys that make a loader run code.
 #
 # It is not parsed, since a tokenizer as Python objects takes ten times its size in memory. Regular expressions remove

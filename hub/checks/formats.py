@@ -17,28 +17,6 @@ from typing import BinaryIO, Literal, TypeAlias
 
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 
-__all__ = [
-    "MOST_FILES",
-    "NEEDED",
-    "PICKLE",
-    "FileKind",
-    "Form",
-    "check_array",
-    "check_parquet",
-    "check_path",
-    "check_picture",
-    "check_text",
-    "check_text_parts",
-    "check_tree",
-    "check_vocabulary",
-    "fold_path",
-    "identify_dangerous",
-    "is_pickle",
-    "kind_of",
-    "read_parts",
-]
-
-
 # Checks of paths inside a repository.
 #
 # Paths are never used on the server's disk, where files are named by their sha256. But clients create them on all kinds
@@ -413,10 +391,7 @@ REASONS = (
         ".sh .so .wasm .whl",
         "code is not allowed in repositories: put what a card needs in a library",
     ),
-    (
-        ".htm .html .pdf .svg .xhtml .xml",
-        "they can run scripts in browsers: use .png, .jpg, .webp or .md",
-    ),
+    (".htm .html .pdf .svg .xhtml .xml", "they can run scripts in browsers: use .png, .jpg, .webp or .md"),
     (".7z .bz2 .gz .lz4 .rar .tar .tgz .xz .zip .zst", "upload the files in the archive instead"),
 )
 

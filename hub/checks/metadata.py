@@ -19,19 +19,6 @@ from kcard.hub.errors import Dangerous, Invalid, TooLarge
 if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
-__all__ = [
-    "LONGEST_DESCRIPTION",
-    "check_manifest",
-    "check_yaml",
-    "derive_tags",
-    "find_library",
-    "find_pipeline_tag",
-    "load_yaml",
-    "parse_readme",
-    "render_readme",
-    "split_front_matter",
-]
-
 
 # Untrusted YAML: limited in size, without anchors, aliases, tags and duplicate keys; front matter of a README.
 
@@ -260,58 +247,11 @@ DEADLINE = "deadline"
 # Cleaning nested HTML takes quadratic time; in a text with more HTML tags than this, they are shown as text.
 MOST_HTML_TAGS = 3000
 OPENED = re.compile(r"<[A-Za-z]")
-TAGS = {
-    "a",
-    "abbr",
-    "b",
-    "blockquote",
-    "br",
-    "caption",
-    "center",
-    "code",
-    "dd",
-    "del",
-    "details",
-    "div",
-    "dl",
-    "dt",
-}
-TAGS |= {
-    "em",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "hr",
-    "i",
-    "img",
-    "ins",
-    "kbd",
-    "li",
-    "mark",
-    "ol",
-    "p",
-    "pre",
-    "q",
-}
-TAGS |= {
-    "s",
-    "samp",
-    "small",
-    "span",
-    "strong",
-    "sub",
-    "summary",
-    "sup",
-    "table",
-    "tbody",
-    "td",
-    "tfoot",
-    "th",
-}
-TAGS |= {"thead", "tr", "u", "ul", "var"}
+NAMES = (
+    "a abbr b blockquote br caption center code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li "
+    "mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
+)
+TAGS = {*NAMES.split()}
 ATTRIBUTES = {
     "a": {"href", "title"},
     "img": {"src", "alt", "title", "width", "height"},

@@ -20,21 +20,6 @@ from kcard.io import replacing, shown_size
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = [
-    "HUGGING_FACE",
-    "LARGEST_ANSWERS",
-    "Credentials",
-    "Guard",
-    "HubUser",
-    "check_token",
-    "connect",
-    "fetch_user",
-    "guard_requests",
-    "http_status",
-    "is_hugging_face",
-    "normalise_url",
-]
-
 
 # Normalised URLs of hubs, under which tokens are stored.
 

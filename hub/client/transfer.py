@@ -26,22 +26,6 @@ from kcard.manifest import MANIFEST, Manifest, check_files
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = [
-    "ListedCard",
-    "PublishedVersion",
-    "RemoteReference",
-    "RemoteVersion",
-    "download_card",
-    "find_published",
-    "has_published_version",
-    "install_card",
-    "list_branches",
-    "list_cards",
-    "list_versions",
-    "newest_commit",
-    "push_card",
-]
-
 
 # Lists of the cards of a hub.
 

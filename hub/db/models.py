@@ -1,61 +1,48 @@
-"""The tables of a hub."""
+"""The tables of a hub. Its rows are the values that its services return."""
 
+import json
+import zlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
-    Column,
     DateTime,
+    Dialect,
     Float,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     String,
-    Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
+    func,
+    inspect,
+    select,
 )
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
-__all__ = [
-    "HEAD",
-    "PRIVATE",
-    "PUBLIC",
-    "access",
-    "accounts",
-    "audits",
-    "commits",
-    "events",
-    "holdings",
-    "likes",
-    "members",
-    "memberships",
-    "metadata",
-    "now",
-    "pools",
-    "publications",
-    "published_tags",
-    "refs",
-    "repositories",
-    "reservations",
-    "run_results",
-    "runs",
-    "search",
-    "search_clock",
-    "sessions",
-    "settings",
-    "terms",
-    "tokens",
-    "uploads",
-    "utc",
-    "verdicts",
-    "versions",
-]
+from kcard.errors import CardError
+from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures, is_independent
+from kcard.manifest import Manifest
 
+# Changes of the tables need a migration and a new HEAD (docs/hub.md).
+#
+# Column types and constraints must work in both SQLite and PostgreSQL.
 
-# Times in UTC.
+HEAD = "0102"
+# Values of `Repository.visibility`.
+PRIVATE, PUBLIC = "private", "public"
+
+RepositoryType: TypeAlias = Literal["model", "dataset"]
+Gate: TypeAlias = Literal["no", "auto", "manual"]
+Scope: TypeAlias = Literal["read", "write", "admin"]
+Role: TypeAlias = Literal["read", "write", "admin"]
+AccessState: TypeAlias = Literal["pending", "granted", "rejected"]
 
 
 def now() -> datetime:
@@ -64,361 +51,607 @@ def now() -> datetime:
 
 
 def utc(time: datetime) -> datetime:
-    """Return a time from the database, where SQLite drops the time zone."""
+    """Return a time in UTC; one without a time zone is in UTC already."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-# Values of `repositories.visibility`.
-PRIVATE, PUBLIC = "private", "public"
+class UtcTime(TypeDecorator[datetime]):
+    """A time in UTC; SQLite drops the time zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else utc(value)
 
 
-# The hub's metadata, and tables of pools and settings. Changes need a migration and a new HEAD (docs/hub.md).
-#
-# Column types and constraints must work in both SQLite and PostgreSQL.
+class JsonText(TypeDecorator[Any]):
+    """A value as the text of its JSON; lists are read as tuples."""
 
-HEAD = "0102"
+    impl = Text
+    cache_ok = True
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else json.dumps(value, default=str, ensure_ascii=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002
+        content = None if value is None else json.loads(value)
+        return tuple(content) if isinstance(content, list) else content
 
 
-# Cards outside of the hub's own namespace are called namespace/name.
-CARD_NAME = String(96).with_variant(String(200), "postgresql")
+class CompressedText(TypeDecorator[str]):
+    """A text, compressed with zlib."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
+        return None if value is None else zlib.compress(value.encode())
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else zlib.decompress(value).decode()
 
 
-pools = Table(
-    "pools",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(96), nullable=False, unique=True),
-)
+class Row(DeclarativeBase):
+    """A row. Rows are read-only outside of the transaction that loads them."""
 
-# A card is in a pool once. `reference` may outlive the card.
-members = Table(
-    "members",
-    metadata,
-    Column("pool_id", Integer, ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True),
-    Column("card", CARD_NAME, primary_key=True),
-    Column("position", Integer, nullable=False),
-    Column("reference", String(200), nullable=False),
-)
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {str: Text, float: Float, datetime: UtcTime}  # noqa: RUF012
 
-# Settings of this hub, for every process.
-settings = Table(
-    "settings",
-    metadata,
-    Column("name", String(96), primary_key=True),
-    Column("value", Text, nullable=False),
-)
+    def copy(self, **changed: Any) -> Any:
+        """Return a copy of the row, outside of any transaction, with changed values."""
+        return type(self)(**{**self._values(), **changed})
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return False
+        mine, theirs = (
+            self._values(),
+            other._values(),
+        )  # one of them may have been loaded without large columns
+        return all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
 
-# Tables of accounts, memberships, tokens, sessions and events.
+    def __hash__(self) -> int:
+        return hash(type(self))
 
-# Users and organisations share one namespace. `folded` is the name in lower case: names differ in more than case.
-# `used` counts the committed bytes of the account's repositories.
-accounts = Table(
-    "accounts",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", String(96), nullable=False),
-    Column("folded", String(96), nullable=False, unique=True),
-    Column("kind", String(16), nullable=False),
-    Column("fullname", Text, nullable=False),
-    Column("email", Text, nullable=False),
-    Column("admin", Boolean, nullable=False),
-    Column("disabled", Boolean, nullable=False),
-    Column("quota", BigInteger),
-    Column("used", BigInteger, nullable=False, server_default="0"),
-    Column("created", DateTime(timezone=True), nullable=False),
-    Column("description", Text, nullable=False, server_default=""),
-)
-
-memberships = Table(
-    "memberships",
-    metadata,
-    Column("organisation_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
-    Column("user_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True, index=True),
-    Column("role", String(16), nullable=False),
-)
-
-# `digest` is the sha256 of the token, which itself is not stored.
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("account_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("name", String(96), nullable=False),
-    Column("digest", String(64), nullable=False, unique=True),
-    Column("scope", String(16), nullable=False),
-    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="CASCADE"), index=True),
-    Column("created", DateTime(timezone=True), nullable=False),
-    Column("expires", DateTime(timezone=True)),
-)
-
-# Sessions of browsers. `digest` is the sha256 of the id in the cookie. A session ends with the token that opened it.
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("token_id", Integer, ForeignKey("tokens.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("digest", String(64), nullable=False, unique=True),
-    Column("opened", DateTime(timezone=True), nullable=False),
-    Column("used", DateTime(timezone=True), nullable=False),
-)
-
-# The event log, append-only. It has names, not ids, since it outlives their accounts and repositories.
-events = Table(
-    "events",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("at", DateTime(timezone=True), nullable=False),
-    Column("actor", String(96)),
-    Column("action", String(64), nullable=False, index=True),
-    Column("target", Text, nullable=False),
-    Column("detail", Text, nullable=False),
-)
+    def _values(self) -> dict[str, Any]:
+        """Return the values of its columns, as far as they were loaded."""
+        names = inspect(type(self)).columns.keys()
+        return {name: value for name, value in vars(self).items() if name in names}
 
 
-def _repository(*, key: bool = True, index: bool = False) -> "Column[int]":
-    return _owner("repository_id", "repositories.id", key, index)
+metadata = Row.metadata
+
+Id = Annotated[int, mapped_column(primary_key=True)]
+Big = Annotated[int, mapped_column(BigInteger)]
+Sha = Annotated[str, mapped_column(String(40))]
+Digest = Annotated[str, mapped_column(String(64))]
+Name = Annotated[str, mapped_column(String(96))]
+# Foreign keys with cascading deletes; a ...Key is part of the primary key.
+RepositoryId = Annotated[int, mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"))]
+RepositoryKey = Annotated[
+    int, mapped_column(ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True)
+]
+AccountId = Annotated[int, mapped_column(ForeignKey("accounts.id", ondelete="CASCADE"))]
+AccountKey = Annotated[int, mapped_column(ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True)]
+VersionId = Annotated[int, mapped_column(ForeignKey("versions.id", ondelete="CASCADE"), index=True)]
 
 
-def _account(*, key: bool = True, index: bool = False) -> "Column[int]":
-    return _owner("account_id", "accounts.id", key, index)
+# Pools, and settings of this hub for every process.
 
 
-def _owner(name: str, of: str, key: bool, index: bool) -> "Column[int]":
-    """Return a foreign key to an owner, with cascading deletes; `key`: part of the primary key."""
-    return Column(
-        name, Integer, ForeignKey(of, ondelete="CASCADE"), primary_key=key, nullable=False, index=index
+class PoolMember(Row):
+    """A card in a pool, which has it once. `reference` may outlive the card."""
+
+    __tablename__ = "members"
+    pool_id: Mapped[int] = mapped_column(ForeignKey("pools.id", ondelete="CASCADE"), primary_key=True)
+    # Cards outside of the hub's own namespace are called namespace/name.
+    card: Mapped[str] = mapped_column(String(96).with_variant(String(200), "postgresql"), primary_key=True)
+    position: Mapped[int]
+    reference: Mapped[str] = mapped_column(String(200))
+
+
+class StoredPool(Row):
+    """A named set of cards."""
+
+    __tablename__ = "pools"
+    id: Mapped[Id]
+    name: Mapped[Name] = mapped_column(unique=True)
+    members: Mapped[list[PoolMember]] = relationship(
+        order_by=PoolMember.position, lazy="selectin", viewonly=True
+    )
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """One reference for each card, in the order of addition.
+
+        "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
+        """
+        return tuple(member.reference for member in self.members)
+
+
+class HubSetting(Row):
+    """A setting."""
+
+    __tablename__ = "settings"
+    name: Mapped[Name] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+# Accounts, memberships, tokens, sessions and events.
+
+
+class Account(Row):
+    """A user or an organisation. Both share one namespace.
+
+    folded       the name in lower case: names differ in more than case
+    admin        whether the user administers the hub
+    disabled     a disabled user's tokens don't work; the account's repositories stay
+    quota        bytes that its repositories may have in all; None: the hub's default
+    used         committed bytes of its repositories
+    description  plain text for its page
+    """
+
+    __tablename__ = "accounts"
+    id: Mapped[Id]
+    name: Mapped[Name]
+    folded: Mapped[Name] = mapped_column(unique=True)
+    kind: Mapped[Literal["user", "organisation"]] = mapped_column(String(16))
+    fullname: Mapped[str] = mapped_column(default="")
+    email: Mapped[str] = mapped_column(default="")
+    admin: Mapped[bool] = mapped_column(default=False)
+    disabled: Mapped[bool] = mapped_column(default=False)
+    quota: Mapped[Big | None]
+    used: Mapped[Big] = mapped_column(server_default="0")
+    created: Mapped[datetime] = mapped_column(default=now)
+    description: Mapped[str] = mapped_column(server_default="")
+
+
+class Membership(Row):
+    """A user's role in an organisation."""
+
+    __tablename__ = "memberships"
+    organisation_id: Mapped[AccountKey]
+    user_id: Mapped[AccountKey] = mapped_column(index=True)
+    role: Mapped[Role] = mapped_column(String(16))
+
+
+class Event(Row):
+    """A change. It has names, not ids, since it outlives their accounts and repositories.
+
+    number  increases
+    actor   the account that made the change; None: the command line
+    target  the name of the changed account or repository, which may no longer exist
+    """
+
+    __tablename__ = "events"
+    number: Mapped[int] = mapped_column("id", primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=now)
+    actor: Mapped[Name | None]
+    action: Mapped[str] = mapped_column(String(64), index=True)
+    target: Mapped[str]
+    detail: Mapped[Mapping[str, Any]] = mapped_column(JsonText)
+
+
+# Repositories.
+
+
+class Repository(Row):
+    """A repository as of its branch main.
+
+    name        namespace/name
+    card        the metadata of its README.md
+    tags        including derived ones
+    size        bytes of the files of main
+    newest      the highest version number ever used, so that numbers are not reused
+    tree_bytes  the size of all trees
+    """
+
+    __tablename__ = "repositories"
+    __table_args__ = (
+        UniqueConstraint("type", "folded"),
+        *(Index(f"ix_repositories_type_{by}", "type", by, "id") for by in ("modified", "created")),
+        *(Index(f"ix_repositories_type_{by}", "type", by, "id") for by in ("downloads", "likes")),
+    )
+    id: Mapped[Id]
+    type: Mapped[RepositoryType] = mapped_column(String(16))
+    namespace_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    folded: Mapped[str] = mapped_column(String(200))
+    visibility: Mapped[str] = mapped_column(String(16), default=PUBLIC)
+    gated: Mapped[Gate] = mapped_column(String(16), default="no")
+    created: Mapped[datetime] = mapped_column(default=now)
+    modified: Mapped[datetime] = mapped_column(default=now)
+    downloads: Mapped[int] = mapped_column(default=0)
+    likes: Mapped[int] = mapped_column(default=0)
+    head: Mapped[Sha | None]
+    card: Mapped[Mapping[str, Any]] = mapped_column(JsonText, default=dict)
+    tags: Mapped[Sequence[str]] = mapped_column(JsonText, default=())
+    pipeline_tag: Mapped[str | None]
+    library: Mapped[str | None]
+    size: Mapped[Big] = mapped_column(default=0)
+    newest: Mapped[int] = mapped_column(default=0)
+    tree_bytes: Mapped[Big] = mapped_column(server_default="0")
+
+    @property
+    def private(self) -> bool:
+        return self.visibility == PRIVATE
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
+
+class Term(Row):
+    """A search term: an author (kind "author"), a tag ("tag"), or a word of a name or a tag ("word").
+
+    The key finds the repositories of a term, the index the terms of a repository.
+    """
+
+    __tablename__ = "terms"
+    __table_args__ = (
+        Index("ix_terms_repository_id_kind_term", "repository_id", "kind", "term"),
+        {"sqlite_with_rowid": False},
+    )
+    kind: Mapped[str] = mapped_column(String(8), primary_key=True)
+    # Ordered by code point in any locale, for prefix searches.
+    term: Mapped[str] = mapped_column(
+        String(200).with_variant(String(200, collation="C"), "postgresql"), primary_key=True
+    )
+    repository_id: Mapped[RepositoryKey]
+
+
+class Commit(Row):
+    """A commit; `date` is in UTC.
+
+    `tree` is compressed JSON: [[path, oid, sha256, size, lfs], ...], sorted by path; with `delta`, only the files that
+    differ from the parent's tree, and the deleted paths.
+    """
+
+    __tablename__ = "commits"
+    __table_args__ = (UniqueConstraint("repository_id", "sha"),)
+    id: Mapped[Id]
+    repository_id: Mapped[RepositoryId]
+    sha: Mapped[Sha]
+    parent: Mapped[Sha | None]
+    title: Mapped[str]
+    message: Mapped[str]
+    author: Mapped[Name]
+    date: Mapped[datetime]
+    tree: Mapped[bytes] = mapped_column(deferred=True, deferred_raiseload=True)
+    delta: Mapped[bool]
+
+
+class Ref(Row):
+    """A branch or a tag with its commit."""
+
+    __tablename__ = "refs"
+    repository_id: Mapped[RepositoryKey]
+    kind: Mapped[str] = mapped_column(String(8), primary_key=True)
+    name: Mapped[str] = mapped_column(String(250), primary_key=True)
+    sha: Mapped[Sha]
+    message: Mapped[str] = mapped_column(default="")
+
+
+class Holding(Row):
+    """A blob of any commit of a repository, for permissions, quotas and gc; `namespace_id` is the repository's."""
+
+    __tablename__ = "holdings"
+    __table_args__ = (Index("ix_holdings_namespace_id_sha256", "namespace_id", "sha256"),)
+    repository_id: Mapped[RepositoryKey]
+    sha256: Mapped[Digest] = mapped_column(primary_key=True, index=True)
+    size: Mapped[Big]
+    namespace_id: Mapped[int] = mapped_column(server_default="0")
+
+
+class Upload(Row):
+    """An upload that is not committed yet, which gc keeps for a while.
+
+    `repository_id` is the repository that it was uploaded for, unless that was deleted; the quota of `namespace_id` is
+    charged for it.
+    """
+
+    __tablename__ = "uploads"
+    __table_args__ = (Index("ix_uploads_account_id_sha256", "account_id", "sha256"),)
+    id: Mapped[Id]
+    account_id: Mapped[AccountId]
+    sha256: Mapped[Digest] = mapped_column(index=True)
+    size: Mapped[Big]
+    at: Mapped[datetime] = mapped_column(index=True)
+    namespace_id: Mapped[AccountId | None] = mapped_column(index=True)
+    repository_id: Mapped[int | None] = mapped_column(
+        ForeignKey("repositories.id", ondelete="SET NULL"), index=True
     )
 
 
-# `name` is namespace/name. `card` (the metadata of README.md) and `tags` are JSON, as of branch main. `newest` is the
-# highest version number ever used, so that numbers are not reused. `tree_bytes` is the size of all trees.
-repositories = Table(
-    "repositories",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("type", String(16), nullable=False),
-    Column("namespace_id", Integer, ForeignKey("accounts.id"), nullable=False, index=True),
-    Column("name", String(200), nullable=False),
-    Column("folded", String(200), nullable=False),
-    Column("visibility", String(16), nullable=False),
-    Column("gated", String(16), nullable=False),
-    Column("created", DateTime(timezone=True), nullable=False),
-    Column("modified", DateTime(timezone=True), nullable=False),
-    Column("downloads", Integer, nullable=False),
-    Column("likes", Integer, nullable=False),
-    Column("head", String(40)),
-    Column("card", Text, nullable=False),
-    Column("tags", Text, nullable=False),
-    Column("pipeline_tag", Text),
-    Column("library", Text),
-    Column("size", BigInteger, nullable=False),
-    Column("newest", Integer, nullable=False),
-    Column("tree_bytes", BigInteger, nullable=False, server_default="0"),
-    UniqueConstraint("type", "folded"),
-    Index("ix_repositories_type_modified", "type", "modified", "id"),
-    Index("ix_repositories_type_created", "type", "created", "id"),
-    Index("ix_repositories_type_downloads", "type", "downloads", "id"),
-    Index("ix_repositories_type_likes", "type", "likes", "id"),
-)
+class Token(Row):
+    """The properties of a token, which itself is not stored; `digest` is its sha256.
 
-# Ordered by code point in any locale, for prefix searches.
-TERM = String(200).with_variant(String(200, collation="C"), "postgresql")
+    repository_id  of the only repository that it is valid for; None: all
+    expires        None: never
+    """
 
-# Search terms: authors (kind "author"), tags ("tag"), and the words of names and tags ("word"). The key finds the
-# repositories of a term, the index the terms of a repository.
-terms = Table(
-    "terms",
-    metadata,
-    Column("kind", String(8), primary_key=True),
-    Column("term", TERM, primary_key=True),
-    _repository(),
-    Index("ix_terms_repository_id_kind_term", "repository_id", "kind", "term"),
-    sqlite_with_rowid=False,
-)
-
-# `tree` is compressed JSON: [[path, oid, sha256, size, lfs], ...], sorted by path; with `delta`, only the files that
-# differ from the parent's tree, and the deleted paths.
-commits = Table(
-    "commits",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _repository(key=False),
-    Column("sha", String(40), nullable=False),
-    Column("parent", String(40)),
-    Column("title", Text, nullable=False),
-    Column("message", Text, nullable=False),
-    Column("author", String(96), nullable=False),
-    Column("date", DateTime(timezone=True), nullable=False),
-    Column("tree", LargeBinary, nullable=False),
-    Column("delta", Boolean, nullable=False),
-    UniqueConstraint("repository_id", "sha"),
-)
-
-refs = Table(
-    "refs",
-    metadata,
-    _repository(),
-    Column("kind", String(8), primary_key=True),
-    Column("name", String(250), primary_key=True),
-    Column("sha", String(40), nullable=False),
-    Column("message", Text, nullable=False),
-)
-
-# Every blob of any commit of a repository, for permissions, quotas and gc. `namespace_id` is that of the repository.
-holdings = Table(
-    "holdings",
-    metadata,
-    _repository(),
-    Column("sha256", String(64), primary_key=True, index=True),
-    Column("size", BigInteger, nullable=False),
-    Column("namespace_id", Integer, nullable=False, server_default="0"),
-    Index("ix_holdings_namespace_id_sha256", "namespace_id", "sha256"),
-)
-
-# Uploads that are not committed yet, which gc keeps for a while. `repository_id` is the repository that they were
-# uploaded for, unless it was deleted; the quota of `namespace_id` is charged for them.
-uploads = Table(
-    "uploads",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _account(key=False),
-    Column("sha256", String(64), nullable=False, index=True),
-    Column("size", BigInteger, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False, index=True),
-    Column("namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), index=True),
-    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="SET NULL"), index=True),
-    Index("ix_uploads_account_id_sha256", "account_id", "sha256"),
-)
-
-# Published versions. `sha256` is that of the manifest, `sha` the commit. `weights`: whether it has a model or
-# weights, under any kind of card. Self-declared: `examined` (whether there is an exam.json), its `recall` and
-# `factuality`, and `fault`, why it is not plausible.
-versions = Table(
-    "versions",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _repository(key=False),
-    Column("number", Integer, nullable=False),
-    Column("sha256", String(64), nullable=False),
-    Column("sha", String(40), nullable=False),
-    Column("manifest", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("domain", Text, nullable=False, index=True),
-    Column("base", Text, nullable=False, index=True),
-    Column("size", BigInteger, nullable=False),
-    Column("published", DateTime(timezone=True), nullable=False),
-    Column("weights", Boolean, nullable=False),
-    Column("examined", Boolean, nullable=False),
-    Column("recall", Float),
-    Column("factuality", Float),
-    Column("coverage", Float),
-    Column("fault", Text, nullable=False),
-    UniqueConstraint("repository_id", "number"),
-    UniqueConstraint("repository_id", "sha256"),
-)
-
-# Tags that published versions.
-publications = Table(
-    "publications",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    _repository(key=False),
-    Column("tag", String(250), nullable=False),
-    Column("sha", String(40), nullable=False),
-    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("author", String(96), nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False),
-    UniqueConstraint("repository_id", "tag"),
-)
-
-# The card of every published tag. It outlives the repository, so that a name and a tag never mean another card. `name`
-# is the folded name of the repository, `number` that of the version.
-published_tags = Table(
-    "published_tags",
-    metadata,
-    Column("name", String(200), primary_key=True),
-    Column("tag", String(250), primary_key=True),
-    Column("sha256", String(64), nullable=False),
-    Column("number", Integer, nullable=False),
-)
-
-# Verified figures of versions. `kind` is audit or exam (taken by an operator). `record` is the whole audit or exam as
-# JSON, which the hub does not read. `coverage` is the share of the documents that the evidence covers, `judged` how
-# many these are, `overlap` how far evidence and corpus are the same; null in audits of earlier versions. `released` is
-# when an administrator released the version from the quarantine of an audit. `author` is the account that measured
-# (null: on the hub's own command line), `kcard` the version that it used.
-audits = Table(
-    "audits",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("version_id", Integer, ForeignKey("versions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("kind", String(16), nullable=False),
-    Column("taken", DateTime(timezone=True), nullable=False),
-    Column("checker", Text, nullable=False),
-    Column("checker_sha256", String(64)),
-    Column("evidence", Text),
-    Column("evidence_sha256", String(64)),
-    Column("queries", Text, nullable=False),
-    Column("queries_sha256", String(64), nullable=False),
-    Column("seed", BigInteger, nullable=False),
-    Column("recall", Float),
-    Column("faithfulness", Float),
-    Column("factuality", Float),
-    Column("coverage", Float),
-    Column("overlap", Float),
-    Column("judged", Integer),
-    Column("record", Text, nullable=False),
-    Column("released", DateTime(timezone=True)),
-    Column("author", String(96)),
-    Column("kcard", Text),
-)
-
-likes = Table("likes", metadata, _repository(), _account(index=True))
-
-# Requests for access to gated repositories; `state` is pending, granted or rejected, `note` the reason given.
-access = Table(
-    "access",
-    metadata,
-    _repository(),
-    _account(index=True),
-    Column("state", String(16), nullable=False),
-    Column("asked", DateTime(timezone=True), nullable=False),
-    Column("note", Text, nullable=False, server_default=""),
-)
+    __tablename__ = "tokens"
+    id: Mapped[Id]
+    account_id: Mapped[AccountId] = mapped_column(index=True)
+    name: Mapped[Name]
+    digest: Mapped[Digest] = mapped_column(unique=True)
+    scope: Mapped[Scope] = mapped_column(String(16))
+    repository_id: Mapped[RepositoryId | None] = mapped_column(index=True)
+    created: Mapped[datetime]
+    expires: Mapped[datetime | None]
+    account: Mapped[Account] = relationship(lazy="joined", innerjoin=True, viewonly=True)
+    # The name of that repository.
+    repository: Mapped[str | None] = column_property(
+        select(Repository.name)
+        .where(Repository.id == repository_id)
+        .correlate_except(Repository)
+        .scalar_subquery()
+    )
 
 
-# Tables of evaluation runs.
+class BrowserSession(Row):
+    """A session of a browser; `digest` is the sha256 of the id in the cookie. It ends with the token that opened it."""
 
-# Numbers of deleted runs are not used again, because reports and manifests name them.
-runs = Table(
-    "runs",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("started", DateTime(timezone=True), nullable=False),
-    Column("planned", Integer, nullable=False),
-    Column("plan", Text, nullable=False),
-    sqlite_autoincrement=True,
-)
+    __tablename__ = "sessions"
+    id: Mapped[Id]
+    token_id: Mapped[int] = mapped_column(ForeignKey("tokens.id", ondelete="CASCADE"), index=True)
+    digest: Mapped[Digest] = mapped_column(unique=True)
+    opened: Mapped[datetime]
+    used: Mapped[datetime]
+    token: Mapped[Token] = relationship(lazy="joined", innerjoin=True, viewonly=True)
 
-# `record`: JSON, compressed with zlib.
-run_results = Table(
-    "run_results",
-    metadata,
-    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
-    Column("position", Integer, primary_key=True),
-    Column("failed", Boolean, nullable=False),
-    Column("record", LargeBinary, nullable=False),
-)
+
+# Versions, and what is known about them.
+
+
+class AuditRow(Row):
+    """Verified figures of a version.
+
+    kind      audit or exam (taken by an operator)
+    coverage  the share of the documents that the evidence covers, and `judged`, how many these are; `overlap`, how far
+              evidence and corpus are the same; null in audits of earlier versions
+    record    the whole audit or exam as JSON, which the hub does not read
+    released  when an administrator released the version from the quarantine of an audit
+    author    the account that measured (null: on the hub's own command line), with this version of `kcard`
+    """
+
+    __tablename__ = "audits"
+    id: Mapped[Id]
+    version_id: Mapped[VersionId]
+    kind: Mapped[Literal["audit", "exam"]] = mapped_column(String(16))
+    taken: Mapped[datetime]
+    checker: Mapped[str]
+    checker_sha256: Mapped[Digest | None]
+    evidence: Mapped[str | None]
+    evidence_sha256: Mapped[Digest | None]
+    queries: Mapped[str]
+    queries_sha256: Mapped[Digest]
+    seed: Mapped[Big]
+    recall: Mapped[float | None]
+    faithfulness: Mapped[float | None]
+    factuality: Mapped[float | None]
+    coverage: Mapped[float | None]
+    overlap: Mapped[float | None]
+    judged: Mapped[int | None]
+    record: Mapped[str]
+    released: Mapped[datetime | None]
+    author: Mapped[Name | None]
+    kcard: Mapped[str | None]
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether the evidence is independent of the card's corpus, as far as the hub knows."""
+        return is_independent(self.overlap)
+
+    @property
+    def asked(self) -> int | None:
+        """The number of its questions, by its record."""
+        try:
+            count = json.loads(self.record)["asked"]
+        except (ValueError, TypeError, KeyError):
+            return None
+        return count if isinstance(count, int) else None
+
+
+class VersionRow(Row):
+    """A published version. `sha256` is that of the manifest.
+
+    `weights`: whether it has a model or weights, under any kind of card. Self-declared: `examined` (whether there is an
+    exam.json), its recall, factuality and coverage, and `fault`, why it is not plausible.
+    """
+
+    __tablename__ = "versions"
+    __allow_unmapped__ = True
+    __table_args__ = (
+        UniqueConstraint("repository_id", "number"),
+        UniqueConstraint("repository_id", "sha256"),
+    )
+    id: Mapped[Id]
+    repository_id: Mapped[RepositoryId]
+    number: Mapped[int]
+    sha256: Mapped[Digest]
+    commit: Mapped[str] = mapped_column("sha", String(40))
+    manifest: Mapped[str] = mapped_column(deferred=True, deferred_raiseload=True)
+    description: Mapped[str]
+    domain: Mapped[str] = mapped_column(index=True)
+    base: Mapped[str] = mapped_column(index=True)
+    size: Mapped[Big]
+    published: Mapped[datetime]
+    weights: Mapped[bool]
+    examined: Mapped[bool]
+    declared_recall: Mapped[float | None] = mapped_column("recall")
+    declared_factuality: Mapped[float | None] = mapped_column("factuality")
+    declared_coverage: Mapped[float | None] = mapped_column("coverage")
+    fault: Mapped[str]
+    repository: Mapped[Repository] = relationship(lazy="raise", viewonly=True)
+    audits: Mapped[list[AuditRow]] = relationship(lazy="raise", viewonly=True, order_by=AuditRow.id)
+    # What `versions.load_versions` adds: the figures that this hub measured, and why the version is quarantined.
+    verified: VerifiedFigures | None = None
+    quarantine: QuarantineReason | None = None
+
+    @property
+    def reference(self) -> str:
+        return f"{self.repository.name}@v{self.number}"
+
+    @property
+    def declared(self) -> DeclaredFigures | None:
+        """The figures of the exam that came with the card; None without one."""
+        if not self.examined:
+            return None
+        return DeclaredFigures(
+            self.declared_recall, self.declared_factuality, self.fault, self.declared_coverage
+        )
+
+    @property
+    def unexamined(self) -> bool:
+        """Whether it has weights, but no plausible exam."""
+        return self.weights and (not self.examined or bool(self.fault))
+
+    @property
+    def audited(self) -> bool:
+        """Whether this hub measured its factuality against independent evidence."""
+        return (
+            self.verified is not None and self.verified.factuality is not None and self.verified.independent
+        )
+
+    @property
+    def factuality(self) -> float | None:
+        """The verified factuality; without one, the self-declared."""
+        if self.verified is not None and self.audited:
+            return self.verified.factuality
+        return self.declared_factuality
+
+    @property
+    def latest_audit(self) -> AuditRow | None:
+        """The latest audit that measured factuality, if possible with independent evidence."""
+        measured = [audit for audit in self.audits if audit.kind == "audit" and audit.factuality is not None]
+        return max(measured, key=lambda audit: (audit.is_independent, audit.id), default=None)
+
+    @property
+    def latest_factuality(self) -> float | None:
+        """The factuality of that audit; without one, the self-declared."""
+        return self.declared_factuality if self.latest_audit is None else self.latest_audit.factuality
+
+    @property
+    def exam(self) -> str | None:
+        """The sha256 of its exam."""
+        return None if self.parsed_manifest is None else self.parsed_manifest.files.get("exam.json")
+
+    @cached_property
+    def parsed_manifest(self) -> Manifest | None:
+        """The manifest; None if it is of a newer kcard."""
+        try:
+            return Manifest.from_json(self.manifest)
+        except CardError:
+            return None
+
+
+class Publication(Row):
+    """A tag that published a version."""
+
+    __tablename__ = "publications"
+    __table_args__ = (UniqueConstraint("repository_id", "tag"),)
+    id: Mapped[Id]
+    repository_id: Mapped[RepositoryId]
+    tag: Mapped[str] = mapped_column(String(250))
+    commit: Mapped[str] = mapped_column("sha", String(40))
+    version_id: Mapped[VersionId]
+    author: Mapped[Name]
+    at: Mapped[datetime]
+    published: Mapped[VersionRow] = relationship(lazy="joined", innerjoin=True, viewonly=True)
+
+    @property
+    def version(self) -> str:
+        """The sha256 of the version's manifest."""
+        return self.published.sha256
+
+    @property
+    def number(self) -> int:
+        return self.published.number
+
+
+class PublishedTag(Row):
+    """The card of a published tag, which outlives the repository: a name and a tag never mean another card.
+
+    `name` is the folded name of the repository, `number` that of the version.
+    """
+
+    __tablename__ = "published_tags"
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(250), primary_key=True)
+    sha256: Mapped[Digest]
+    number: Mapped[int]
+
+
+class Like(Row):
+    """A like of a repository."""
+
+    __tablename__ = "likes"
+    repository_id: Mapped[RepositoryKey]
+    account_id: Mapped[AccountKey] = mapped_column(index=True)
+
+
+class AccessRequest(Row):
+    """A request for access to a gated repository; `asked` in UTC, `note` is the reason given."""
+
+    __tablename__ = "access"
+    repository_id: Mapped[RepositoryKey]
+    account_id: Mapped[AccountKey] = mapped_column(index=True)
+    state: Mapped[AccessState] = mapped_column(String(16))
+    asked: Mapped[datetime] = mapped_column(default=now)
+    note: Mapped[str] = mapped_column(server_default="")
+    # The name of the account.
+    account: Mapped[str] = column_property(
+        select(Account.name).where(Account.id == account_id).correlate_except(Account).scalar_subquery()
+    )
+
+
+# Evaluation runs: plans and results as texts, whose content only kcard.evaluation reads.
+
+
+class StoredResult(Row):
+    """The record of one question under one setting; `failed`: it has no answer."""
+
+    __tablename__ = "run_results"
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    failed: Mapped[bool] = mapped_column(default=False)
+    record: Mapped[str] = mapped_column(CompressedText)
+
+
+class StoredRun(Row):
+    """A run. Of the `planned` results, `answered` + `failed` are stored.
+
+    `plan` describes the questions and settings. Numbers of deleted runs are not used again, because reports and
+    manifests name them.
+    """
+
+    __tablename__ = "runs"
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
+    number: Mapped[int] = mapped_column("id", primary_key=True)
+    started: Mapped[datetime] = mapped_column(default=now)
+    planned: Mapped[int]
+    plan: Mapped[str]
+    answered: Mapped[int] = column_property(
+        select(func.count())
+        .where(StoredResult.run_id == number, StoredResult.failed.is_(False))
+        .correlate_except(StoredResult)
+        .scalar_subquery()
+    )
+    failed: Mapped[int] = column_property(
+        select(func.count())
+        .where(StoredResult.run_id == number, StoredResult.failed)
+        .correlate_except(StoredResult)
+        .scalar_subquery()
+    )
 
 
 # Tables for searching repositories. Everything in them is derived from other rows, by search_index.py.
@@ -426,62 +659,66 @@ run_results = Table(
 # The migration adds the full-text index, which the database keeps up to date: for SQLite the FTS5 table `search_text`,
 # filled by triggers, for PostgreSQL the generated column `search.vector`.
 
-# A row for each repository. The *_words are normalised words separated by spaces. `factuality` is that of the newest
-# version, `verified` whether an audit of this hub measured it. `updates` is the sha256 of the version that it is an
-# update of. `changed` is the time of the last change by `search_clock`.
-search = Table(
-    "search",
-    metadata,
-    Column("repository_id", Integer, ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
-    Column("changed", BigInteger, nullable=False, index=True),
-    Column("name_words", Text, nullable=False),
-    Column("domain_words", Text, nullable=False),
-    Column("description_words", Text, nullable=False),
-    Column("tag_words", Text, nullable=False),
-    Column("domain", Text, nullable=False),
-    Column("base", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("language", Text, nullable=False),
-    Column("licence", Text, nullable=False),
-    Column("updates", String(64), index=True),
-    Column("verified", Boolean, nullable=False),
-    Column("factuality", Float),
-)
 
-# One row that counts the changes of `search`, and the deletions of repositories, so that readers notice them.
-search_clock = Table(
-    "search_clock",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("changed", BigInteger, nullable=False),
-    Column("removed", BigInteger, nullable=False),
-)
+class SearchRow(Row):
+    """What searches read of a repository.
+
+    changed     the time of the last change by the search clock
+    ..._words   normalised words separated by spaces
+    factuality  that of the newest version, `verified` whether an audit of this hub measured it
+    updates     the sha256 of the version that it is an update of
+    """
+
+    __tablename__ = "search"
+    repository_id: Mapped[RepositoryKey]
+    changed: Mapped[Big] = mapped_column(index=True)
+    name_words: Mapped[str]
+    domain_words: Mapped[str]
+    description_words: Mapped[str]
+    tag_words: Mapped[str]
+    domain: Mapped[str]
+    base: Mapped[str]
+    kind: Mapped[str]
+    language: Mapped[str]
+    licence: Mapped[str]
+    updates: Mapped[Digest | None] = mapped_column(index=True)
+    verified: Mapped[bool]
+    factuality: Mapped[float | None]
 
 
-# Tables about uploads: verdicts of checks, and reservations.
+class SearchClock(Row):
+    """One row that counts the changes of `search`, and the deletions of repositories, so that readers notice them."""
 
-# Results of content checks, by content and the form that its path requires. `rules`: the version of the checks.
-verdicts = Table(
-    "verdicts",
-    metadata,
-    Column("sha256", String(64), primary_key=True),
-    Column("form", String(16), primary_key=True),
-    Column("rules", Integer, nullable=False),
-    Column("refusal", String(16), nullable=False),
-    Column("reason", Text, nullable=False),
-)
+    __tablename__ = "search_clock"
+    id: Mapped[Id]
+    changed: Mapped[Big]
+    removed: Mapped[Big]
 
-# Bytes that a namespace's quota is charged for uploads in progress, until `expires`. A part of a file is kept until
-# the file is complete: `upload` names its folder, and `expires` is null.
-reservations = Table(
-    "reservations",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column(
-        "namespace_id", Integer, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True
-    ),
-    Column("size", BigInteger, nullable=False),
-    Column("expires", DateTime(timezone=True)),
-    Column("upload", String(100), index=True),
-    Column("number", Integer),
-)
+
+# Verdicts on uploads, and reservations for them.
+
+
+class StoredVerdict(Row):
+    """The result of a content check, by content and the form that its path requires; `rules`: the version of them."""
+
+    __tablename__ = "verdicts"
+    sha256: Mapped[Digest] = mapped_column(primary_key=True)
+    form: Mapped[str] = mapped_column(String(16), primary_key=True)
+    rules: Mapped[int]
+    refusal: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str]
+
+
+class Reservation(Row):
+    """Bytes that a namespace's quota is charged for uploads in progress, until `expires`.
+
+    A part of a file is kept until the file is complete: `upload` names its folder, and `expires` is null.
+    """
+
+    __tablename__ = "reservations"
+    id: Mapped[Id]
+    namespace_id: Mapped[AccountId] = mapped_column(index=True)
+    size: Mapped[Big]
+    expires: Mapped[datetime | None]
+    upload: Mapped[str | None] = mapped_column(String(100), index=True)
+    number: Mapped[int | None]

@@ -14,7 +14,9 @@ from typing import Any
 from sqlalchemy import (
     URL,
     Connection,
+    CursorResult,
     Engine,
+    Executable,
     NullPool,
     QueuePool,
     create_engine,
@@ -25,23 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
 
 from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.db.models import HEAD
-
-__all__ = [
-    "WAIT_SECONDS",
-    "Database",
-    "Outage",
-    "database_name",
-    "make_engine",
-    "make_postgresql_engine",
-    "make_sqlite_engine",
-    "parse_location",
-    "transaction_options",
-    "wait_for_writers",
-]
-
 
 # Outages: while a database does not answer, one transaction at a time probes it, and all others fail at once.
 #
@@ -309,7 +298,7 @@ class Database:
             with suppress(OSError):  # it exists, or SQLite reports why it can't be
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         revision: str | None = None
-        with self.read() as connection:
+        with self._transaction(self._readers, write=False) as connection:
             if inspect(connection).has_table("alembic_version"):
                 revision = connection.scalar(text("SELECT version_num FROM alembic_version"))
         if revision != HEAD:
@@ -326,14 +315,17 @@ class Database:
         self._writers.dispose()
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
+    def read(self) -> Iterator[Session]:
         """Open a read transaction, which sees one snapshot and never waits."""
         self._after_fork()
-        with self._transaction(self._readers, write=False) as connection:
-            yield connection
+        with (
+            self._transaction(self._readers, write=False) as connection,
+            _open_session(connection) as session,
+        ):
+            yield session
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self) -> Iterator[Session]:
         """Open a write transaction, exclusive among writers; rolled back if the block raises."""
         self._after_fork()
         # Threads of this process wait here, without a connection.
@@ -341,8 +333,12 @@ class Database:
         if not turn.acquire(timeout=WAIT_SECONDS):
             raise Unavailable(f"hub database {self.name}: {BUSY}")
         try:
-            with self._transaction(self._writers, write=True) as connection:
-                yield connection
+            with (
+                self._transaction(self._writers, write=True) as connection,
+                _open_session(connection) as session,
+            ):
+                yield session
+                session.flush()
         finally:
             turn.release()
 
@@ -421,6 +417,9 @@ class Database:
             # A concurrent upgrade waits here and finds nothing to do.
             with self._transaction(unlimited, write=True) as connection:
                 config.attributes["connection"] = connection
+                if revision is None and not inspect(connection).has_table("alembic_version"):
+                    command.upgrade(config, "base+1")  # the tables as they are now
+                    command.stamp(config, "head")
                 command.upgrade(config, "head")
         finally:
             unlimited.dispose()
@@ -439,6 +438,18 @@ class Database:
                 time.sleep(0.02)
             finally:
                 connection.close()
+
+
+def _open_session(connection: Connection) -> Session:
+    """Return a session inside the connection's transaction; its rows may be read after it."""
+    return Session(connection, expire_on_commit=False, join_transaction_mode="rollback_only")
+
+
+def count_changed(session: Session, statement: Executable) -> int:
+    """Execute an update or a deletion; return the number of rows that it matched."""
+    result = session.execute(statement, execution_options={"synchronize_session": False})
+    assert isinstance(result, CursorResult)
+    return result.rowcount
 
 
 def _close_engines(engines: tuple[Engine, ...], process: int) -> None:

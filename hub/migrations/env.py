@@ -4,8 +4,6 @@ from alembic import context
 
 from kcard.hub.db.models import metadata
 
-__all__: list[str] = []
-
 if __name__ == "env_py":  # Alembic's name for this file; a plain import does nothing
     # The whole upgrade runs in the caller's transaction.
     connection = context.config.attributes["connection"]

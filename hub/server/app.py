@@ -27,9 +27,6 @@ from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
 
-__all__ = ["HeadRequests", "SecurityHeaders", "create_app"]
-
-
 # Security headers for browsers.
 
 ALWAYS = {
@@ -153,11 +150,7 @@ REFUSED: Json = {
     },
     "content": {
         "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"error": {"type": "string"}},
-                "required": ["error"],
-            }
+            "schema": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
         }
     },
 }

@@ -17,8 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.hub import permissions
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Repository, RepositoryType
 from kcard.hub.errors import Invalid, NotFound, Unauthenticated, Unsupported
 from kcard.hub.permissions import (
+    GRANTED,
     LOGIN,
     is_administrator,
     repository_not_found,
@@ -27,45 +29,7 @@ from kcard.hub.permissions import (
     require_write,
 )
 from kcard.hub.services import HubServices
-from kcard.hub.tokens import LONGEST_SESSION, Session
-from kcard.hub.values import Repository, RepositoryType
-
-__all__ = [
-    "AdministeredRepository",
-    "AdministratorDep",
-    "HubDep",
-    "LoginNeeded",
-    "MemberDep",
-    "MemberRepository",
-    "NoPullRequest",
-    "OptionalIdentity",
-    "OptionsDep",
-    "RawPath",
-    "RepositoryDep",
-    "RequiredIdentity",
-    "RestOfPath",
-    "Segment",
-    "ServerOptions",
-    "SessionDep",
-    "Visitor",
-    "VisitorDep",
-    "WebRepository",
-    "WritableRepository",
-    "base_url",
-    "decode_segment",
-    "form_token",
-    "get_repository",
-    "has_access",
-    "read_session_cookie",
-    "refuse_nul",
-    "remember_visitor",
-    "repository_type",
-    "require_download",
-    "visitor",
-    "web_type",
-    "write_session_cookie",
-]
-
+from kcard.hub.tokens import LONGEST_SESSION, Login
 
 # Options of the server.
 
@@ -206,7 +170,7 @@ HubDep: TypeAlias = Annotated[HubServices, Depends(get_hub)]
 OptionsDep: TypeAlias = Annotated[ServerOptions, Depends(get_options)]
 
 
-async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Session | None:
+async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Login | None:
     id_ = read_session_cookie(request, base_url(request, options))
     if not id_ or "authorization" in request.headers or request.scope["path"].startswith(API):
         return None
@@ -217,7 +181,7 @@ async def get_session(request: Request, hub: HubDep, options: OptionsDep) -> Ses
 
 
 # The session of a browser, outside of the API. An endpoint that changes something must check the form (web/render.py).
-SessionDep: TypeAlias = Annotated[Session | None, Depends(get_session)]
+SessionDep: TypeAlias = Annotated[Login | None, Depends(get_session)]
 
 
 async def get_identity(request: Request, hub: HubDep, session: SessionDep) -> Identity | None:
@@ -272,7 +236,7 @@ def has_access(hub: HubServices, identity: Identity | None, repository: Reposito
     """Return whether the account was granted access to a gated repository."""
     if identity is None or repository.gated == "no":
         return False
-    return hub.repositories.granted(repository, identity.account_id)
+    return hub.repositories.access_state(repository, identity.account_id) == GRANTED
 
 
 def require_download(hub: HubServices, identity: Identity | None, repository: Repository) -> None:
@@ -351,7 +315,7 @@ class Visitor:
     chat        see ServerOptions
     """
 
-    session: Session | None = None
+    session: Login | None = None
     identity: Identity | None = None
     form_token: str = ""
     chat: str | None = None

@@ -49,32 +49,6 @@ from kcard.errors import Unavailable
 from kcard.hub.accounts import fold_name
 from kcard.hub.errors import Invalid, TooManyRequests
 
-pass
-
-__all__ = [
-    "EXPENSIVE",
-    "LARGEST_BODY",
-    "MOST_AT_ONCE",
-    "PROBES",
-    "READS",
-    "BodyLimit",
-    "Buckets",
-    "Connection",
-    "ExpensiveTurn",
-    "LoginLimit",
-    "RateLimit",
-    "TakeResult",
-    "cancel_on_disconnect",
-    "create_counts",
-    "is_this_machine",
-    "lift_body_limit",
-    "limit_writes",
-    "lock_account",
-    "network_of",
-    "request_cost",
-    "run_in_write_thread",
-]
-
 T = TypeVar("T")
 
 # --- Requests --------------------------------------------------------------------------------------------------------
@@ -451,18 +425,35 @@ class Connection(HttpToolsProtocol):
 READS, WRITES = 4, 8  # in each worker at a time
 WAIT_SECONDS = 30
 SAFE = frozenset(["GET", "HEAD", "OPTIONS"])
-_reads: RunVar[CapacityLimiter] = RunVar("kcard.reads")
-_writes: RunVar[CapacityLimiter] = RunVar("kcard.writes")
+_limiters: RunVar[dict[str, CapacityLimiter]] = RunVar("kcard.limiters")
 _accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
 
 
-async def limit_expensive() -> AsyncIterator[None]:
-    limiter, turn = _get_limiter(_reads, READS), object()
-    await limiter.acquire_on_behalf_of(turn)
+def limiter(what: str, most: int) -> CapacityLimiter:
+    """Return the limiter for `most` of these at a time in a worker, made on first use by its event loop."""
+    limiters = _limiters.get({})
+    _limiters.set(limiters)
+    return limiters.setdefault(what, CapacityLimiter(most))
+
+
+@asynccontextmanager
+async def take_turn(what: str, most: int, seconds: float = math.inf) -> AsyncIterator[None]:
+    """Wait for a turn without occupying a thread. Raises Unavailable after `seconds`."""
+    turns, turn = limiter(what, most), object()
+    try:
+        with anyio.fail_after(seconds):
+            await turns.acquire_on_behalf_of(turn)
+    except TimeoutError:
+        raise Unavailable(f"too many {what}: no turn within {seconds} s") from None
     try:
         yield
     finally:
-        limiter.release_on_behalf_of(turn)
+        turns.release_on_behalf_of(turn)
+
+
+async def limit_expensive() -> AsyncIterator[None]:
+    async with take_turn("reads", READS):
+        yield
 
 
 # A dependency of routes that need much processor time or memory: only a few run at a time, which bounds their memory;
@@ -482,38 +473,20 @@ async def limit_writes(request: Request) -> AsyncIterator[None]:
     if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
         yield
         return
-    limiter, turn = _get_limiter(_writes, WRITES), object()
-    try:
-        with anyio.fail_after(WAIT_SECONDS):
-            await limiter.acquire_on_behalf_of(turn)
-    except TimeoutError:
-        raise Unavailable(f"too many writes: no turn within {WAIT_SECONDS} s") from None
-    try:
+    async with take_turn("writes", WRITES, WAIT_SECONDS):
         yield
-    finally:
-        limiter.release_on_behalf_of(turn)
 
 
 async def run_in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
     """Run a function that reads or stores an upload in a thread, as one of the limited writes; return its result."""
-    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=_get_limiter(_writes, WRITES))
-
-
-def _get_limiter(of: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
-    try:
-        return of.get()
-    except LookupError:
-        of.set(limiter := CapacityLimiter(count))
-        return limiter
+    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter("writes", WRITES))
 
 
 @asynccontextmanager
 async def lock_account(account_id: int) -> AsyncIterator[None]:
     """Run one block of the account at a time, in order of arrival: its slow requests delay no other account."""
-    try:
-        locks = _accounts.get()
-    except LookupError:
-        _accounts.set(locks := WeakValueDictionary())
+    locks = _accounts.get(WeakValueDictionary())
+    _accounts.set(locks)
     lock = locks.setdefault(account_id, asyncio.Lock())
     async with lock:
         yield

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.errors import KcardError
-from kcard.hub.db.models import accounts, holdings, publications, repositories
+from kcard.hub.db.models import Account, Holding, Publication, Repository
 from kcard.hub.db.session import Database
 from kcard.hub.permissions import require_administrator
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
@@ -34,9 +34,6 @@ from kcard.hub.server.limits import PROBES, is_this_machine
 from kcard.hub.server.responses import Responses
 from kcard.hub.server.web.render import make_crash_response
 from kcard.hub.services import HubServices
-
-__all__ = ["Exchange", "Instrumentation", "Metrics", "health_router", "log_exchange", "metrics_router"]
-
 
 # Requests: each is reported to the log and to the metrics.
 
@@ -114,7 +111,7 @@ class Instrumentation:
         except ClientDisconnect:  # nobody would receive an answer
             pass
         except Exception:
-            if status:  # the response has started, so the connection can only be closed
+            if status:  # the response has started, so the session can only be closed
                 raise
             logger.exception("unexpected error", extra={"fields": {"id": identifier}})
             await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
@@ -188,8 +185,8 @@ def ready(hub: HubDep) -> JSONResponse:
 def _check(hub: HubServices, what: str) -> str:
     try:
         if what == "database":
-            with hub.database.read() as connection:
-                connection.execute(text("SELECT 1"))
+            with hub.database.read() as session:
+                session.execute(text("SELECT 1"))
         else:
             hub.blobs.holds(EMPTY)
     except (KcardError, OSError) as error:
@@ -264,15 +261,14 @@ class ContentsCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self._lock:
             if time.monotonic() - self._read_at > KEEP_SECONDS:
-                blobs = select(holdings.c.sha256, holdings.c.size).distinct().subquery()
+                blobs = select(Holding.sha256, Holding.size).distinct().subquery()
                 queries = [
-                    select(func.count()).select_from(table)
-                    for table in (accounts, repositories, publications)
+                    select(func.count()).select_from(table) for table in (Account, Repository, Publication)
                 ]
                 queries.append(select(func.count()).select_from(blobs))
                 queries.append(select(func.coalesce(func.sum(blobs.c.size), 0)))
-                with self._database.read() as connection:
-                    self._values = [float(connection.scalar(query) or 0) for query in queries]
+                with self._database.read() as session:
+                    self._values = [float(session.scalar(query) or 0) for query in queries]
                 self._read_at = time.monotonic()
             values = self._values
         for (name, description), value in zip(CONTENTS, values, strict=True):

@@ -12,7 +12,8 @@ from fastapi import Request
 from starlette.responses import JSONResponse
 
 from kcard.errors import DiskFull, HubError, KcardError, Unavailable, UsageError
-from kcard.hub.checks.metadata import load_yaml
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, load_yaml
+from kcard.hub.db.models import Commit, Ref, Repository, VersionRow
 from kcard.hub.errors import (
     Busy,
     Conflict,
@@ -30,32 +31,7 @@ from kcard.hub.errors import (
 from kcard.hub.server.dependencies import ServerOptions, base_url
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import lfs_pointer
-from kcard.hub.values import Commit, Entry, Ref, Repository, VerifiedFigures, VersionSummary
-
-__all__ = [
-    "ABSENT",
-    "UNAUTHORIZED",
-    "Json",
-    "Responses",
-    "declared_model_index",
-    "declared_results",
-    "describe_commit",
-    "describe_file",
-    "describe_folder",
-    "describe_refs",
-    "describe_repository",
-    "describe_sibling",
-    "expand_item",
-    "format_time",
-    "link_to_next_page",
-    "make_json_error",
-    "make_model_index",
-    "parse_reference",
-    "select_properties",
-    "status_of",
-    "verified_results",
-]
-
+from kcard.hub.values import Entry, VerifiedFigures
 
 # Errors as HTTP responses, in the form that Hugging Face clients read. Errors are translated here and nowhere else.
 
@@ -165,14 +141,14 @@ def format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def describe_repository(value: Repository, summary: VersionSummary | None) -> Json:
+def describe_repository(value: Repository, summary: VersionRow | None) -> Json:
     """Return the properties of a repository that need none of its files.
 
     `kcard` describes the newest published version, null without one. If that is quarantined, a tag says so.
     """
     identifier = {"modelId": value.name} if value.type == "model" else {}
     optional = {"pipeline_tag": value.pipeline_tag, "library_name": value.library}
-    tags = [*value.tags, QUARANTINED] if summary is not None and summary.quarantined else list(value.tags)
+    tags = [*value.tags, QUARANTINED] if summary is not None and summary.quarantine else list(value.tags)
     return {
         "_id": f"{value.id:024x}",
         "id": value.name,
@@ -192,12 +168,12 @@ def describe_repository(value: Repository, summary: VersionSummary | None) -> Js
     }
 
 
-def _describe_summary(summary: VersionSummary) -> Json:
+def _describe_summary(summary: VersionRow) -> Json:
     declared, reason = summary.declared, summary.quarantine
     return {
         "reference": summary.reference,
-        "version": summary.version,
-        "description": summary.description,
+        "version": summary.sha256,
+        "description": summary.description[:LONGEST_DESCRIPTION],
         "declared": None
         if declared is None
         else {
@@ -208,7 +184,7 @@ def _describe_summary(summary: VersionSummary) -> Json:
         },
         "verified": None if summary.verified is None else _describe_verified(summary.verified),
         "unexamined": summary.unexamined,
-        "quarantined": summary.quarantined,
+        "quarantined": reason is not None,
         "quarantine": None
         if reason is None
         else {
@@ -334,7 +310,7 @@ def declared_model_index(card: Mapping[str, Any]) -> Any:
     return _drop_claims(card["model-index"])
 
 
-def make_model_index(card: Mapping[str, Any], name: str, summary: VersionSummary | None) -> list[Any]:
+def make_model_index(card: Mapping[str, Any], name: str, summary: VersionRow | None) -> list[Any]:
     """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
     results: list[Json] = []
@@ -379,7 +355,7 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 
 
-def verified_results(summary: VersionSummary | None) -> Iterator[Json]:
+def verified_results(summary: VersionRow | None) -> Iterator[Json]:
     """Yield the figures that this hub measured, in the form of `declared_results`."""
     if summary is None or (verified := summary.verified) is None:
         return

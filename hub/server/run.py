@@ -33,22 +33,6 @@ if TYPE_CHECKING:
 
     from kcard.hub.services import HubServices
 
-__all__ = [
-    "JsonFormatter",
-    "Location",
-    "LogFormat",
-    "Serving",
-    "TextFormatter",
-    "follow_parent",
-    "listening",
-    "log_configuration",
-    "open_hub",
-    "redact",
-    "run_workers",
-    "serve",
-    "worker",
-]
-
 
 # Logging: lines of text or JSON on stderr, with secrets redacted.
 #
@@ -113,16 +97,9 @@ def log_configuration(form: LogFormat) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": f"{kind.__module__}.{kind.__qualname__}"}},
         "handlers": {
-            "stderr": {
-                "class": "logging.StreamHandler",
-                "formatter": "line",
-                "stream": "ext://sys.stderr",
-            }
+            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
         },
-        "loggers": {
-            "kcard.hub": settings,
-            "uvicorn": settings,
-        },
+        "loggers": {"kcard.hub": settings, "uvicorn": settings},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
     }
 
@@ -195,7 +172,7 @@ def open_hub(location: Location, options: ServerOptions) -> "HubServices":
     """Open the hub with these options."""
     from kcard.hub.services import HubServices
 
-    return HubServices.open(
+    return HubServices(
         location.home,
         database_url=location.database_url,
         blobs_url=location.blobs_url,
@@ -318,15 +295,7 @@ def _announce_when_ready(address: Any, ended: threading.Event, ready: Callable[[
 
 
 # Checked when the server starts, so that no upload fails halfway.
-MODULES = [
-    "fastapi",
-    "httptools",
-    "markdown_it",
-    "nh3",
-    "prometheus_client",
-    "python_multipart",
-    "uvicorn",
-]
+MODULES = ["fastapi", "httptools", "markdown_it", "nh3", "prometheus_client", "python_multipart", "uvicorn"]
 METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
 COUNTS = "requests"
 FIRST_TOKEN = "first"
@@ -397,7 +366,7 @@ def serve(
 
 def _prepare_hub(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
     """Migrate the hub; return the first administrator's token if there was no account."""
-    from kcard.hub.local_cards import LocalCards
+    from kcard.hub.publications import LocalCards
 
     hub = open_hub(location, options)
     try:

@@ -24,17 +24,13 @@ from typing import TypeAlias
 
 import anyio
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process, to_thread
-from anyio.lowlevel import RunVar
 from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict, judge
 from kcard.hub.errors import Invalid, TooLarge, Unauthenticated
-from kcard.hub.server.limits import lift_body_limit
+from kcard.hub.server.limits import lift_body_limit, limiter
 from kcard.hub.storage import explain_os_errors, partial_folder
 from kcard.hub.uploads import Verdicts
-
-__all__ = ["Claims", "StoredBody", "check_files", "sign_ticket", "store_body", "verify_ticket"]
-
 
 # Request bodies, streamed to disk.
 
@@ -43,7 +39,7 @@ BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
 
 @dataclass(frozen=True)
 class StoredBody:
-    """A request's body as a file, deleted at the end of the block unless it was moved."""
+    """What a client sent, as a file, deleted at the end of the block that stores it unless it was moved."""
 
     path: Path
     sha256: str
@@ -152,7 +148,6 @@ BYTES_PER_SECOND = 20 << 20  # for large ones
 MEMORY = 4 << 30  # bytes of a child's address space
 NICENESS = 10
 BATCH_FILES, BATCH_BYTES = 500, 4 << 20
-_limiter: RunVar[CapacityLimiter] = RunVar("kcard.checks")
 
 
 async def check_files(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
@@ -199,12 +194,7 @@ async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[Con
     candidates = [candidate for _, candidate in batch]
     seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
-    # The limiter belongs to the event loop, so it is made on first use.
-    try:
-        limiter = _limiter.get()
-    except LookupError:
-        _limiter.set(limiter := CapacityLimiter(PROCESSES))
-    async with limiter:
+    async with limiter("checks", PROCESSES):
         try:
             work = partial(_judge_in_child, candidates, seconds)
             with suppress(BrokenWorkerProcess):  # killed, perhaps because other processes used up the memory

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.hub.values import Repository
+from kcard.hub.db.models import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import Stand, stand
 

@@ -23,11 +23,11 @@ from kcard.errors import UnknownCard
 from kcard.hub import (
     audits,
     backup,  # noqa: F401 (warm for the children)
-    local_cards,
     pools,  # noqa: F401
+    publications,
 )
 from kcard.hub.db import session  # noqa: F401
-from kcard.hub.pools import StoredResult
+from kcard.hub.db.models import StoredResult
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, check_files, seal
 from kcard.training.output import check_output, replacing_output
@@ -100,7 +100,7 @@ def littered(world: World) -> None:
     """Filled, and garbage of every kind: what a removal and a publish leave that were killed."""
     filled(world)
     hub = world.hub
-    local_cards.LocalCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
+    publications.LocalCards(hub.database, hub.blobs).remove([hub.get("oncology@v2")])
     (world.home / "hub" / "partial" / "killed").mkdir(parents=True)
     (world.home / "hub" / "partial" / "killed" / "blob").write_bytes(b"half")
 
@@ -185,7 +185,7 @@ def evaluated(world: World) -> None:
 
 def evaluate(world: World) -> None:
     runs = world.hub.runs
-    runs.append(runs.list()[0].number, {0: StoredResult("the result")})
+    runs.append(runs.list()[0].number, {0: StoredResult(record="the result")})
 
 
 OPERATIONS: dict[str, Operation] = {

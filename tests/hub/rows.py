@@ -3,7 +3,7 @@
 from sqlalchemy import insert, select
 
 from kcard.hub import quotas
-from kcard.hub.db.models import accounts, holdings, now, repositories
+from kcard.hub.db.models import Account, Holding, Repository, now
 from kcard.hub.db.session import Database
 
 __all__ = ["counted", "hold"]
@@ -11,9 +11,9 @@ __all__ = ["counted", "hold"]
 
 def counted(database: Database) -> dict[str, int]:
     """The committed bytes of each account, by the counter, which must be the sum."""
-    counters = select(accounts.c.name, accounts.c.used)
-    of_holdings = select(holdings.c.repository_id, holdings.c.sha256, holdings.c.namespace_id)
-    trees = select(repositories.c.id, repositories.c.tree_bytes)
+    counters = select(Account.name, Account.used)
+    of_holdings = select(Holding.repository_id, Holding.sha256, Holding.namespace_id)
+    trees = select(Repository.id, Repository.tree_bytes)
     with database.write() as connection:
         before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
         quotas.recount(connection)
@@ -35,15 +35,15 @@ def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> 
         "modified": now(),
         "downloads": 0,
         "likes": 0,
-        "card": "{}",
-        "tags": "[]",
+        "card": {},
+        "tags": [],
         "size": 0,
         "newest": 0,
     }
     with database.write() as connection:
         repository_id = connection.execute(
-            insert(repositories).values(row).returning(repositories.c.id)
+            insert(Repository).values(row).returning(Repository.id)
         ).scalar_one()
         for sha256, size in files:
-            connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
+            connection.execute(insert(Holding).values(repository_id=repository_id, sha256=sha256, size=size))
         quotas.recount(connection)

@@ -26,13 +26,14 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Commit, Repository, RepositoryType
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.trees import git_oid, lfs_pointer_oid
-from kcard.hub.values import Add, Commit, Entry, Repository, RepositoryType
+from kcard.hub.values import Add, Entry
 
 __all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub", "status"]
 
@@ -157,11 +158,11 @@ class Shared:
 def shared_hub(
     folder: Path, options: ServerOptions | None = None, *, database_url: str | None = None, **settings: Any
 ) -> Iterator[Shared]:
-    """A hub in a new folder with its people, being served; `settings` go to HubServices.open.
+    """A hub in a new folder with its people, being served; `settings` go to HubServices.
 
     Real clients in this process may reach it: conftest forbids them the network otherwise.
     """
-    hub = HubServices.open(folder / "home", database_url=database_url, **settings)
+    hub = HubServices(folder / "home", database_url=database_url, **settings)
     tokens = _people(hub)
     offline, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
     xet, constants.HF_HUB_DISABLE_XET = constants.HF_HUB_DISABLE_XET, True  # the hub does not speak it

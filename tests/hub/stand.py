@@ -9,14 +9,15 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from kcard.hub.accounts import Accounts, Identity, Role
+from kcard.hub.accounts import Accounts, Identity
+from kcard.hub.db.models import Commit, Repository, Role
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
-from kcard.hub.values import Add, Commit, Entry, Operation, Repository
+from kcard.hub.values import Add, Entry, Operation
 from kcard.manifest import Manifest, seal
 
 __all__ = ["Stand", "opened", "recorded_statements", "seal_card", "stand"]

@@ -117,7 +117,7 @@ def test_what_an_account_holds_counts_each_file_once(accounts: Accounts, databas
     hold(database, ada.id, "ada/one", ("a" * 64, 100), ("b" * 64, 10))
     hold(database, ada.id, "ada/two", ("a" * 64, 100))
     hold(database, bob.id, "bob/one", ("a" * 64, 100))
-    assert (accounts.committed_bytes("ada"), accounts.committed_bytes("bob")) == (110, 100)
+    assert (accounts.get("ada").used, accounts.get("bob").used) == (110, 100)
 
 
 def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, database: Database) -> None:

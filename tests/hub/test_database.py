@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, func, insert, select, text
+from sqlalchemy import func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import HEAD, accounts, commits, holdings, metadata, repositories, uploads, verdicts
+from kcard.hub.db.models import HEAD, Account, Commit, Holding, Repository, StoredVerdict, Upload, metadata
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from kcard.hub.trees import compress_tree
@@ -120,10 +121,10 @@ def row(rules: int) -> dict[str, object]:
     return {"sha256": "oncology", "form": "json", "rules": rules, "refusal": "", "reason": ""}
 
 
-def repository(connection: Connection, name: str, sha256: str, size: int) -> int:
+def repository(connection: Session, name: str, sha256: str, size: int) -> int:
     """Rows of an account and its repository with one commit, as the server makes them."""
     row = {"name": name, "folded": name, "kind": "user", "fullname": "", "email": "", "admin": True}
-    account = insert(accounts).values(**row, disabled=False, created=NOW).returning(accounts.c.id)
+    account = insert(Account).values(**row, disabled=False, created=NOW).returning(Account.id)
     owner = connection.execute(account).scalar_one()
     row = {"type": "model", "namespace_id": owner, "name": f"{name}/card", "folded": f"{name}/card"}
     row |= {
@@ -134,16 +135,12 @@ def repository(connection: Connection, name: str, sha256: str, size: int) -> int
         "downloads": 0,
         "likes": 0,
     }
-    new = (
-        insert(repositories)
-        .values(**row, card="{}", tags="[]", size=size, newest=0)
-        .returning(repositories.c.id)
-    )
+    new = insert(Repository).values(**row, card={}, tags=[], size=size, newest=0).returning(Repository.id)
     repository_id = int(connection.execute(new).scalar_one())
-    connection.execute(insert(holdings).values(repository_id=repository_id, sha256=sha256, size=size))
+    connection.execute(insert(Holding).values(repository_id=repository_id, sha256=sha256, size=size))
     tree = f'[["weights.bin","{"0" * 40}","{sha256}",{size},true]]'
     row = {"repository_id": repository_id, "sha": "1" * 40, "title": "first", "message": "", "author": name}
-    connection.execute(insert(commits).values(**row, date=NOW, tree=compress_tree(tree), delta=False))
+    connection.execute(insert(Commit).values(**row, date=NOW, tree=compress_tree(tree), delta=False))
     return repository_id
 
 
@@ -152,16 +149,14 @@ def stored(hub: Hub, content: bytes) -> str:
     import hashlib
     import io
 
-    from kcard.hub.storage import put_stream
-
     sha256 = hashlib.sha256(content).hexdigest()
-    put_stream(hub.blobs, io.BytesIO(content), sha256, "test")
+    hub.blobs.put_stream(io.BytesIO(content), sha256, "test")
     return sha256
 
 
 def test_the_migrations_end_where_the_tables_are(location: Path | str) -> None:
     with Database(location).read() as connection:
-        context = MigrationContext.configure(connection, opts={"include_name": is_declared})
+        context = MigrationContext.configure(connection.connection(), opts={"include_name": is_declared})
         assert compare_metadata(context, metadata) == []
 
 
@@ -176,28 +171,28 @@ def test_several_processes_may_open_an_empty_database_at_once(location: Path | s
 def test_a_writer_sees_what_the_one_before_it_wrote_and_none_is_lost(location: Path | str) -> None:
     one, other = Database(location), Database(location)
     with one.write() as connection:
-        connection.execute(insert(verdicts).values(row(0)))
+        connection.execute(insert(StoredVerdict).values(row(0)))
 
     def count(database: Database) -> None:
         for _ in range(20):
             with database.write() as connection:
-                now = connection.execute(select(verdicts.c.rules)).scalar_one()
-                connection.execute(verdicts.update().values(rules=now + 1))
+                now = connection.execute(select(StoredVerdict.rules)).scalar_one()
+                connection.execute(update(StoredVerdict).values(rules=now + 1))
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(count, [one, other, one, other]))
     with one.read() as connection:
-        assert connection.scalar(select(verdicts.c.rules)) == 80
+        assert connection.scalar(select(StoredVerdict.rules)) == 80
     one.close()
     other.close()
 
 
 def test_a_reader_sees_one_state_while_another_writes(location: Path | str) -> None:
-    database, count = Database(location), select(func.count()).select_from(verdicts)
+    database, count = Database(location), select(func.count()).select_from(StoredVerdict)
     with database.read() as reader:
         assert reader.scalar(count) == 0
         with Database(location).write() as writer:
-            writer.execute(insert(verdicts).values(row(0)))
+            writer.execute(insert(StoredVerdict).values(row(0)))
         assert reader.scalar(count) == 0
     with database.read() as reader:
         assert reader.scalar(count) == 1
@@ -209,13 +204,13 @@ def test_a_block_that_fails_changes_nothing(location: Path | str) -> None:
 
     def half() -> None:
         with database.write() as connection:
-            connection.execute(insert(verdicts).values(row(1)))
-            connection.execute(insert(verdicts).values(row(2)))
+            connection.execute(insert(StoredVerdict).values(row(1)))
+            connection.execute(insert(StoredVerdict).values(row(2)))
 
     with pytest.raises(IntegrityError):
         half()
     with database.write() as connection:  # and the next writer has its turn
-        assert connection.execute(select(verdicts)).all() == []
+        assert connection.execute(select(StoredVerdict)).all() == []
     database.close()
 
 
@@ -258,15 +253,15 @@ def test_a_backup_of_one_kind_can_be_restored_into_the_other(
     weights, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
     with hub.database.write() as connection:
         repository(connection, "ada", weights, 7)
-        connection.execute(insert(uploads).values(account_id=1, sha256=sent, size=17, at=datetime.now(UTC)))
+        connection.execute(insert(Upload).values(account_id=1, sha256=sent, size=17, at=datetime.now(UTC)))
     assert other.restore(hub.backup(tmp_path / "hub.tar")) == hub.versions("oncology")
     assert other.pools.list() == hub.pools.list()
     assert (other.blobs.holds(weights), other.blobs.holds(sent)) == (True, False)
     with other.database.read() as connection:
-        assert connection.execute(select(uploads)).all() == []
-        row = connection.execute(select(repositories).where(repositories.c.name == "ada/card")).one()
+        assert connection.execute(select(Upload)).all() == []
+        row = connection.scalars(select(Repository).where(Repository.name == "ada/card")).one()
         assert (row.name, row.created.replace(tzinfo=UTC)) == ("ada/card", NOW)
-        assert connection.scalar(select(accounts.c.admin).where(accounts.c.name == "ada")) is True
+        assert connection.scalar(select(Account.admin).where(Account.name == "ada")) is True
     with other.database.write() as connection:  # ids go on after those that came with the backup
         assert repository(connection, "ben", weights, 7) == 3
     assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 2
@@ -289,14 +284,14 @@ def test_gc_keeps_what_a_repository_holds_and_for_a_day_what_was_uploaded(hub: H
     with hub.database.write() as connection:
         repository(connection, "ada", committed, 4)
         for sha256, at in ((fresh, now - timedelta(hours=23)), (old, now - timedelta(hours=25))):
-            connection.execute(insert(uploads).values(account_id=1, sha256=sha256, size=5, at=at))
+            connection.execute(insert(Upload).values(account_id=1, sha256=sha256, size=5, at=at))
     would = hub.gc(dry_run=True)
     assert {garbage.where for garbage in would} == {hub.blobs.where(old), hub.blobs.where(nobodys)}
     assert sum(garbage.size for garbage in would) == 11
     assert hub.gc() == would
     assert sorted(hub.blobs) == sorted([committed, fresh])
     with hub.database.read() as connection:
-        assert list(connection.scalars(select(uploads.c.sha256))) == [fresh]
+        assert list(connection.scalars(select(Upload.sha256))) == [fresh]
 
 
 def test_gc_takes_nothing_that_is_named_at_the_last_moment(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +316,7 @@ def test_a_database_that_was_away_serves_again() -> None:
     with running() as cluster:
         database = Database(cluster.create().replace("postgres@", "postgres:secret@"))
         with database.write() as connection:
-            connection.execute(insert(verdicts).values(row(0)))
+            connection.execute(insert(StoredVerdict).values(row(0)))
         cluster.stop()
         with pytest.raises(Unavailable, match=r"is unavailable: .*start it") as caught, database.read():
             pass
@@ -329,7 +324,7 @@ def test_a_database_that_was_away_serves_again() -> None:
         assert "\n" not in str(caught.value)
         cluster.start()
         with database.read() as connection:
-            assert connection.scalar(select(verdicts.c.sha256)) == "oncology"
+            assert connection.scalar(select(StoredVerdict.sha256)) == "oncology"
         database.close()
 
 
@@ -341,16 +336,16 @@ def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
 
     def broken() -> None:
         with database.write() as connection:
-            connection.execute(insert(verdicts).values(row(0)))
+            connection.execute(insert(StoredVerdict).values(row(0)))
             process = connection.scalar(text("SELECT pg_backend_pid()"))
             with Database(cluster.url).write() as other:
                 other.execute(text(f"SELECT pg_terminate_backend({process})"))
-            connection.execute(select(verdicts))
+            connection.execute(select(StoredVerdict))
 
     with pytest.raises(Unavailable):
         broken()
     with database.write() as connection:
-        assert connection.execute(select(verdicts)).all() == []
+        assert connection.execute(select(StoredVerdict)).all() == []
     database.close()
 
 
@@ -358,23 +353,23 @@ def test_a_transaction_whose_connection_breaks_is_undone_and_the_next_one_works(
 def test_a_database_may_be_used_after_a_fork(location: Path | str) -> None:
     database = Database(location, serving=True)
     with database.write() as connection:
-        connection.execute(insert(verdicts).values(row(0)))
+        connection.execute(insert(StoredVerdict).values(row(0)))
     child = os.fork()
     if not child:
         code = 1
         try:
             for _ in range(3):
                 with database.write() as connection:
-                    connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
+                    connection.execute(update(StoredVerdict).values(rules=StoredVerdict.rules + 1))
             code = 0
         finally:
             os._exit(code)
     for _ in range(3):
         with database.write() as connection:
-            connection.execute(verdicts.update().values(rules=verdicts.c.rules + 1))
+            connection.execute(update(StoredVerdict).values(rules=StoredVerdict.rules + 1))
     assert os.waitpid(child, 0)[1] == 0
     with database.read() as connection:
-        assert connection.scalar(select(verdicts.c.rules)) == 6
+        assert connection.scalar(select(StoredVerdict.rules)) == 6
     database.close()
 
 
@@ -421,7 +416,7 @@ def test_a_version_of_a_shared_card_has_a_snapshot_that_gc_leaves_alone(hub: Hub
     hub.publish(seal_card(tmp_path / "a", "oncology"))
     with hub.database.write() as connection:
         named = {"name": "ada/oncology", "folded": "ada/oncology"}
-        connection.execute(repositories.update().values(named))
+        connection.execute(update(Repository).values(named))
     folder = hub.folder("ada/oncology")
     assert hub.gc() == []
     assert folder.joinpath("config.json").is_file()

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.hub.db.session import Database
 from kcard.hub.garbage import Garbage
-from kcard.hub.local_cards import LocalCards
+from kcard.hub.publications import LocalCards
 from kcard.hub.registry import Hub
 from kcard.hub.storage import partial_folder
 from kcard.manifest import Manifest, seal

@@ -8,10 +8,10 @@ import pytest
 
 from kcard.errors import CardError, HubError, UsageError
 from kcard.hub import history, versions
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound
-from kcard.hub.local_cards import LocalCards
+from kcard.hub.publications import LocalCards
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository
 from kcard.manifest import seal
 from tests.hub.client.cards import rivers
 
@@ -21,7 +21,7 @@ NAME = "library/rivers"
 @pytest.fixture
 def hub(tmp_path: Path, any_database: str | None) -> Iterator[HubServices]:
     """A hub with a card of two versions."""
-    hub = HubServices.open(tmp_path / "home", database_url=any_database)
+    hub = HubServices(tmp_path / "home", database_url=any_database)
     hub.registry.publish(rivers(tmp_path / "one").folder, aliases=["stable"])
     hub.registry.publish(rivers(tmp_path / "two", "The Rhine is long.").folder)
     yield hub
@@ -160,7 +160,7 @@ def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(hub: 
 def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
     tmp_path: Path, name: str
 ) -> None:
-    hub = HubServices.open(tmp_path / "home")
+    hub = HubServices(tmp_path / "home")
     hub.accounts.add_user("mallory")
     with pytest.raises(Invalid, match="is reserved"):
         hub.accounts.add_organisation(name, owner="mallory")
@@ -171,7 +171,7 @@ def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
 def test_an_organisation_called_library_of_before_is_not_adopted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = HubServices.open(tmp_path / "home")
+    hub = HubServices(tmp_path / "home")
     hub.accounts.add_user("mallory")
     with monkeypatch.context() as before:
         before.setattr("kcard.hub.accounts.TAKEN", set())

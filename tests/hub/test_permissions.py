@@ -1,11 +1,11 @@
 """Rights: every identity against every kind of repository."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Forbidden, Gated, NotFound, Refused, Unauthenticated
 from kcard.hub.permissions import (
     may_administer,
@@ -21,12 +21,10 @@ from kcard.hub.permissions import (
     require_read,
     require_write,
 )
-from kcard.hub.values import Repository
 
-THEN = datetime(2026, 1, 1, tzinfo=UTC)
-OPEN = Repository(1, "model", "Lab/card", False, "no", THEN, THEN)
-PRIVATE = replace(OPEN, private=True)
-GATED = replace(OPEN, gated="manual")
+OPEN = Repository(id=1, type="model", name="Lab/card", visibility="public", gated="no")
+PRIVATE = OPEN.copy(visibility="private")
+GATED = OPEN.copy(gated="manual")
 
 OWNER = Identity(1, "lab", scope="write")
 READER = Identity(2, "rita", scope="write", organisations={"lab": "read"})
@@ -72,7 +70,7 @@ def test_files_of_a_gated_repository_are_given_to_whom_access_was_granted() -> N
     assert may_download(STRANGER, GATED, granted=True)
     assert not may_download(None, GATED, granted=True)
     assert not may_download(replace(STRANGER, repository_id=2), GATED, granted=True)
-    assert not may_download(STRANGER, replace(GATED, private=True), granted=True)
+    assert not may_download(STRANGER, GATED.copy(visibility="private"), granted=True)
 
 
 def test_everyone_has_a_namespace_of_their_own_and_nobody_makes_things_elsewhere() -> None:

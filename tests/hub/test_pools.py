@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.pools import StoredResult
+from kcard.hub.db.models import StoredResult
 from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, seal
 from tests.effects import watch
@@ -123,8 +123,8 @@ def test_the_command_line_has_a_twin_of_each(hub: Hub) -> None:
 def test_results_are_read_in_the_order_of_their_positions_whatever_the_order_they_came_in() -> None:
     runs = Hub().runs
     run = runs.create("{}", planned=3)
-    runs.append(run.number, {2: StoredResult("third"), 0: StoredResult("first")})
-    runs.append(run.number, {1: StoredResult("second", failed=True)})
+    runs.append(run.number, {2: StoredResult(record="third"), 0: StoredResult(record="first")})
+    runs.append(run.number, {1: StoredResult(record="second", failed=True)})
     assert [(place, kept.record) for place, kept in runs.results(run.number)] == [
         (0, "first"),
         (1, "second"),
@@ -135,9 +135,9 @@ def test_results_are_read_in_the_order_of_their_positions_whatever_the_order_the
 def test_a_result_that_is_there_is_replaced_and_counted_once() -> None:
     runs = Hub().runs
     run = runs.create("{}", planned=1)
-    runs.append(run.number, {0: StoredResult("no connection", failed=True)})
+    runs.append(run.number, {0: StoredResult(record="no connection", failed=True)})
     assert (runs.get(run.number).answered, runs.get(run.number).failed) == (0, 1)
-    runs.append(run.number, {0: StoredResult("Oregon")})
+    runs.append(run.number, {0: StoredResult(record="Oregon")})
     assert (runs.get(run.number).answered, runs.get(run.number).failed) == (1, 0)
 
 
@@ -151,7 +151,7 @@ def test_an_append_is_stored_as_a_whole_or_not_at_all() -> None:
 
     end = watch(fail)
     with pytest.raises(ZeroDivisionError):
-        runs.append(run.number, {0: StoredResult("first"), 1: StoredResult("second")})
+        runs.append(run.number, {0: StoredResult(record="first"), 1: StoredResult(record="second")})
     end()
     assert list(runs.results(run.number)) == []
 
@@ -159,7 +159,7 @@ def test_an_append_is_stored_as_a_whole_or_not_at_all() -> None:
 def test_a_deleted_run_takes_its_results_and_its_number_with_it() -> None:
     runs = Hub().runs
     first, second = runs.create("{}", planned=1), runs.create("{}", planned=1)
-    runs.append(second.number, {0: StoredResult("gone")})
+    runs.append(second.number, {0: StoredResult(record="gone")})
     runs.delete(second.number)
     assert [run.number for run in runs.list()] == [first.number]
     third = runs.create("{}", planned=1)
@@ -179,11 +179,11 @@ def test_an_unknown_run_is_refused_with_the_command_that_lists_them(call: str) -
 def test_a_backup_brings_the_runs_along(tmp_path: Path) -> None:
     hub = Hub()
     run = hub.runs.create('{"seed": 0}', planned=1)
-    hub.runs.append(run.number, {0: StoredResult("Oregon")})
+    hub.runs.append(run.number, {0: StoredResult(record="Oregon")})
     hub.backup(tmp_path / "hub.tar")
     other = Hub(tmp_path / "other")
     other.restore(tmp_path / "hub.tar")
     assert other.runs.get(run.number).plan == '{"seed": 0}'
-    assert list(other.runs.results(run.number)) == [(0, StoredResult("Oregon"))]
+    assert [(place, stored.record) for place, stored in other.runs.results(run.number)] == [(0, "Oregon")]
     with pytest.raises(HubError, match="1 runs"):
         other.restore(tmp_path / "hub.tar")

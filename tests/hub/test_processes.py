@@ -18,7 +18,7 @@ PUBLISH = """
 import sys, time
 from pathlib import Path
 from kcard.hub import registry
-from kcard.hub import local_cards as own_cards  # what takes long to import
+from kcard.hub import publications as own_cards  # what takes long to import
 start = Path(sys.argv[1])
 print("ready", flush=True)
 while not start.exists():

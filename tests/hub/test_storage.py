@@ -21,11 +21,8 @@ from kcard.hub.registry import Hub
 from kcard.hub.storage import (
     Blobs,
     BlobStore,
-    find_fault,
     open_store,
-    open_verified,
     partial_folder,
-    put_stream,
     sweep,
 )
 from tests.hub.stand import seal_card
@@ -48,7 +45,7 @@ def blobs(url: str | None, tmp_path: Path) -> Blobs:
 
 def stored(blobs: Blobs, content: bytes = CONTENT) -> str:
     sha256 = hashlib.sha256(content).hexdigest()
-    put_stream(blobs, io.BytesIO(content), sha256, "test")
+    blobs.put_stream(io.BytesIO(content), sha256, "test")
     return sha256
 
 
@@ -61,7 +58,7 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
     with blobs.open(SHA256) as stream:
         stream.seek(300)
         assert stream.read(10) == CONTENT[300:310]
-    with open_verified(blobs, SHA256) as stream:
+    with blobs.open_verified(SHA256) as stream:
         assert stream.read() == CONTENT
     stored(blobs, b"other")
     assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
@@ -82,7 +79,7 @@ def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.Monkey
 def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
     assert not blobs.holds(SHA256)
     assert blobs.size(SHA256) == 0
-    assert find_fault(blobs, SHA256) == "missing"
+    assert blobs.find_fault(SHA256) == "missing"
     for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
         with pytest.raises(DamagedCard, match="missing"):
             ask(SHA256)
@@ -104,16 +101,16 @@ def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Pat
     else:
         Path(blobs.where(SHA256)).chmod(0o644)
         Path(blobs.where(SHA256)).write_bytes(b"something else")
-    assert str(find_fault(blobs, SHA256)).startswith("damaged")
+    assert str(blobs.find_fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
     with pytest.raises(DamagedCard, match="damaged"):
-        open_verified(blobs, SHA256)
+        blobs.open_verified(SHA256)
 
 
 def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:
     with pytest.raises(DamagedCard, match="was changed"):
-        put_stream(blobs, io.BytesIO(CONTENT), OTHER, "test")
+        blobs.put_stream(io.BytesIO(CONTENT), OTHER, "test")
     assert list(blobs) == []
     assert list(blobs.partial.iterdir()) == []
 
@@ -224,9 +221,9 @@ def test_a_blob_is_placed_once_and_a_damaged_one_is_replaced_when_put_again(tmp_
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
     store.path(SHA256).chmod(0o644)
     store.path(SHA256).write_bytes(b"something else")
-    assert str(store.fault(SHA256)).startswith("damaged")
+    assert str(store.find_fault(SHA256)).startswith("damaged")
     store.put(source, SHA256)
-    assert store.fault(SHA256) is None
+    assert store.find_fault(SHA256) is None
 
 
 def test_without_locks_what_nobody_changed_for_a_day_is_swept(

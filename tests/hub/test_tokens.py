@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from kcard.errors import UsageError
 from kcard.hub.accounts import Accounts, Events
 from kcard.hub.backup import copy_rows
-from kcard.hub.db.models import now, sessions
+from kcard.hub.db.models import BrowserSession, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 from kcard.hub.tokens import LONGEST_SESSION, Sessions, TokenStore
@@ -155,10 +155,10 @@ def test_sessions_that_are_over_are_deleted_at_the_next_login(
 ) -> None:
     open_sessions.open("ada", token)
     with database.write() as connection:
-        connection.execute(sa.update(sessions).values(opened=now() - LONGEST_SESSION))
+        connection.execute(sa.update(BrowserSession).values(opened=now() - LONGEST_SESSION))
     open_sessions.open("ada", token)
     with database.read() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(sessions)) == 1
+        assert connection.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 1
 
 
 def test_backup_has_no_sessions(
@@ -168,4 +168,4 @@ def test_backup_has_no_sessions(
     copy = Database(tmp_path / "copy.db")
     with database.read() as source, copy.write() as target:
         copy_rows(source, target)
-        assert target.scalar(sa.select(sa.func.count()).select_from(sessions)) == 0
+        assert target.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 0

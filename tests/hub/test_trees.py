@@ -11,10 +11,10 @@ from sqlalchemy import func, select, update
 
 from kcard.errors import HubError
 from kcard.hub import history, trees
-from kcard.hub.db.models import commits, repositories
+from kcard.hub.db.models import Commit, Repository
 from kcard.hub.registry import Hub
 from kcard.hub.trees import LONGEST, CommitTree, EncodedTree
-from kcard.hub.values import Add, Commit, Delete, DeleteFolder, Entry, Operation, Repository
+from kcard.hub.values import Add, Delete, DeleteFolder, Entry, Operation
 from kcard.manifest import Manifest, seal
 from tests.hub.stand import Stand, entry_of, opened
 
@@ -48,7 +48,7 @@ def large(hub: Stand, card: Repository) -> Commit:
 def stored(hub: Stand) -> int:
     """Bytes of all stored trees."""
     with hub.registry.database.read() as connection:
-        return int(connection.scalar(select(func.sum(func.length(commits.c.tree)))) or 0)
+        return int(connection.scalar(select(func.sum(func.length(Commit.tree)))) or 0)
 
 
 def chain(hub: Stand, card: Repository, sha: str) -> CommitTree:
@@ -140,8 +140,8 @@ def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: R
                 )
                 for n in range(draw.choice([1, 30]))
             }
-            draft = history.draft_commit(str(card.id), parent, {**parent.tree, **new}, "t", "", "ada")
-            history.write_commit(connection, card.id, "main", draft)
+            draft = history.draft_commit(card.id, parent, {**parent.tree, **new}, "t", "", "ada")
+            history.write_commit(connection, "main", draft)
             head = draft.commit.sha
     assert charge(hub) - charged == stored(hub) - before
 
@@ -149,7 +149,7 @@ def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: R
 def charge(hub: Stand) -> int:
     """Bytes of trees that quotas are charged for."""
     with hub.registry.database.read() as connection:
-        return int(connection.execute(select(func.sum(repositories.c.tree_bytes))).scalar_one())
+        return int(connection.execute(select(func.sum(Repository.tree_bytes))).scalar_one())
 
 
 @pytest.mark.usefixtures("light")
@@ -169,7 +169,7 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
         "text": {"tree": trees.compress_tree("[1,2]")},
     }
     with hub.registry.database.write() as connection:
-        connection.execute(update(commits).where(commits.c.sha == middle).values(values[damage]))
+        connection.execute(update(Commit).where(Commit.sha == middle).values(values[damage]))
     with pytest.raises(
         HubError, match=rf"the tree of commit {commits_[2].sha} is damaged .*restore a backup"
     ):
@@ -223,7 +223,7 @@ def test_a_conflict_that_differences_bring_is_found_in_a_backup(
     entry = entry_of("DATA/00001.TXT", b"same")
     with hub.registry.database.write() as connection:
         delta = trees.encode_delta({}, {entry.path: entry})
-        connection.execute(update(commits).where(commits.c.sha == head.sha).values(tree=delta.content))
+        connection.execute(update(Commit).where(Commit.sha == head.sha).values(tree=delta.content))
     path = hub.registry.backup(tmp_path / "hub.tar")
     with pytest.raises(HubError, match=rf"commit {head.sha}: .*case-insensitive.*nothing was restored"):
         Hub(tmp_path / "other").restore(path)

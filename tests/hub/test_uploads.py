@@ -10,7 +10,7 @@ from sqlalchemy import insert, update
 
 from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
-from kcard.hub.db.models import access, now, repositories
+from kcard.hub.db.models import AccessRequest, Repository, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.garbage import find_referenced
@@ -103,9 +103,9 @@ def test_who_may_read_a_repositorys_files_may_use_its_blobs(
     blobs.place(sent(blobs), SHA256, SIZE)
     hold(database, people["ada"].account_id, "ada/it", (SHA256, SIZE))
     with database.write() as connection:
-        connection.execute(update(repositories).values(visibility=visibility, gated=gated))
+        connection.execute(update(Repository).values(visibility=visibility, gated=gated))
         connection.execute(
-            insert(access).values(
+            insert(AccessRequest).values(
                 repository_id=1, account_id=people["cleo"].account_id, state="granted", asked=now()
             )
         )
@@ -126,7 +126,7 @@ def test_members_may_use_what_their_organisation_holds(
     lab = Accounts(database).add_organisation("lab", owner="ada")
     hold(database, lab.id, "lab/it", (SHA256, SIZE))
     with database.write() as connection:
-        connection.execute(update(repositories).values(visibility="private"))
+        connection.execute(update(Repository).values(visibility="private"))
     assert uploads.find_usable_size(replace(people["bob"], organisations={"lab": "read"}), SHA256) == SIZE
     assert uploads.find_usable_size(people["bob"], SHA256) is None
 

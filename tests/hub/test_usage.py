@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 
 from kcard.hub import quotas, uploads
 from kcard.hub.checks.content import RULES, ContentVerdict
-from kcard.hub.db.models import accounts, commits, now, reservations
+from kcard.hub.db.models import Account, Commit, Reservation
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, TooLarge
 from kcard.hub.quotas import LIFETIME, Reservations
@@ -73,7 +73,7 @@ def test_a_backup_can_not_lower_the_counter(hub: Stand, tmp_path: Path) -> None:
     hub.commit(hub.make("ada/one"), {"a.txt": HALF})
     used = counted(hub.registry.database)["ada"]
     with hub.registry.database.write() as connection:
-        connection.execute(update(accounts).values(used=-1_000_000))
+        connection.execute(update(Account).values(used=-1_000_000))
     hub.registry.backup(tmp_path / "hub.tar")
     restored = Hub(tmp_path / "restored")
     restored.restore(tmp_path / "hub.tar")
@@ -93,7 +93,7 @@ def test_trees_of_commits_are_charged(hub: Stand) -> None:
             refused += 1
     assert refused > 0
     with hub.registry.database.read() as connection:
-        stored = connection.scalar(select(func.sum(func.length(commits.c.tree))))
+        stored = connection.scalar(select(func.sum(func.length(Commit.tree))))
     assert stored <= 20_000
 
 
@@ -121,7 +121,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     repository = hub.make("ada/one")
     assert Reservations(hub.registry.database).reserve(repository.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
-        assert connection.scalar(select(func.count()).select_from(reservations)) == 0
+        assert connection.scalar(select(func.count()).select_from(Reservation)) == 0
         assert quotas.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
 
 
@@ -149,6 +149,6 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
 
 def _age(database: Database, by: timedelta) -> None:
     with database.write() as connection:
-        for id_, expires in connection.execute(select(reservations.c.id, reservations.c.expires)).tuples():
-            at = now() + (expires.replace(tzinfo=now().tzinfo) - now()) - by
-            connection.execute(update(reservations).where(reservations.c.id == id_).values(expires=at))
+        for reservation in connection.scalars(select(Reservation)):
+            assert reservation.expires is not None
+            reservation.expires -= by

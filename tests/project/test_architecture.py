@@ -109,11 +109,11 @@ def modules(path: Path) -> set[str]:
 # Inside hub/: a file at its top is of the floor "", above what a hub is made of and below who asks it.
 HUB = {
     "errors": 0,
-    **dict.fromkeys(("storage", "object_store", "checks", "db"), 1),
+    **dict.fromkeys(("storage", "object_store", "checks", "db", "values"), 1),
     **dict.fromkeys(("accounts", "quotas", "tokens"), 2),
-    **dict.fromkeys(("values", "permissions", "repositories", "card_metadata", "history"), 3),
+    **dict.fromkeys(("permissions", "repositories", "card_metadata", "history"), 3),
     **dict.fromkeys(("trees", "uploads", "versions", "publications", "figures", "audits"), 3),
-    **dict.fromkeys(("search", "search_index", "pools", "local_cards", "garbage"), 3),
+    **dict.fromkeys(("search", "search_index", "pools", "garbage"), 3),
     "": 4,
     "client": 5,
     "server": 6,
@@ -205,7 +205,7 @@ def test_no_class_name_stands_for_two_classes() -> None:
 # Names that could stand for anything. Fields that are serialized, and what is read beside them, keep theirs.
 EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wanted", "held"}
 FIELDS = {
-    *("AuditedFigures.asked", "AccessRequest.asked", "StudyTotals.asked", "ExamRun.asked", "Audit.asked"),
+    *("AuditRow.asked", "AccessRequest.asked", "StudyTotals.asked", "ExamRun.asked", "Audit.asked"),
     *("CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
     *("Passage.kept", "Retention.kept", "Settings.found", "Finding.found"),
     *("of.asked", "choices_of.given"),

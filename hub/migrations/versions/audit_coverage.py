@@ -3,8 +3,6 @@
 import sqlalchemy as sa
 from alembic import op
 
-__all__ = ["upgrade"]
-
 revision = "0102"
 down_revision = "0101"
 

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts import Account, Identity
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import AccessState, Account, Repository, RepositoryType
 from kcard.hub.errors import Invalid, NotFound
-from kcard.hub.permissions import State
 from kcard.hub.repositories import MOST, ListQuery
 from kcard.hub.server.dependencies import (
     AdministeredRepository,
@@ -19,10 +19,6 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.responses import UNAUTHORIZED, Json, Responses, format_time
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, RepositoryType
-
-__all__ = ["access_router", "decide_access", "find_user", "require_gated", "router"]
-
 
 router = APIRouter(tags=["read"])
 
@@ -167,8 +163,8 @@ access_router = APIRouter(tags=["access"])
 
 # The protocol's names for the states of a request.
 Status = Literal["pending", "accepted", "rejected"]
-STATES: dict[Status, State] = {"pending": "pending", "accepted": "granted", "rejected": "rejected"}
-STATUSES: dict[State, Status] = {state: status for status, state in STATES.items()}
+STATES: dict[Status, AccessState] = {"pending": "pending", "accepted": "granted", "rejected": "rejected"}
+STATUSES: dict[AccessState, Status] = {state: status for status, state in STATES.items()}
 REQUESTS = "/api/{types}/{namespace}/{name}/user-access-request"
 REFUSED: Responses = {
     400: {"description": "The repository is not gated"},
@@ -268,7 +264,7 @@ def grant(
 
 
 def decide_access(
-    hub: HubServices, repository: Repository, user: Account, state: State, identity: Identity
+    hub: HubServices, repository: Repository, user: Account, state: AccessState, identity: Identity
 ) -> None:
     """Set the access of a user, with or without a request."""
     hub.repositories.grant(repository, user.id, state)

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import ContentCandidate, check_name, open_file
 from kcard.hub.checks.formats import check_path, kind_of
+from kcard.hub.db.models import Commit, Publication, Repository
 from kcard.hub.errors import Invalid, NotFound, TooLarge
 from kcard.hub.server.caches import CachesDep
 from kcard.hub.server.dependencies import (
@@ -36,39 +37,11 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import cancel_on_disconnect, lock_account, run_in_write_thread
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.server.upload_checks import check_files, store_body
+from kcard.hub.server.upload_checks import StoredBody, check_files, store_body
 from kcard.hub.services import HubServices
 from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
-from kcard.hub.values import (
-    MAIN,
-    Add,
-    Commit,
-    Delete,
-    DeleteFolder,
-    Entry,
-    Operation,
-    Publication,
-    Repository,
-)
+from kcard.hub.values import MAIN, Add, Delete, DeleteFolder, Entry, Operation
 from kcard.io import parse
-
-__all__ = [
-    "MOST_LINES",
-    "CommitFiles",
-    "File",
-    "Header",
-    "Inline",
-    "Large",
-    "Line",
-    "UploadedFile",
-    "commit_uploaded",
-    "create_tag",
-    "preupload_router",
-    "read_lines",
-    "router",
-    "select_inline_files",
-]
-
 
 # Tags. One on a commit with a card publishes a version.
 
@@ -334,7 +307,7 @@ def preupload(
     """Fails at the first file that a commit would refuse. No file is ignored, even if a .gitignore names it."""
     tree: Mapping[str, Entry] = {}
     with suppress(NotFound):  # the commit will report it
-        tree = caches.trees.get(repository, hub.refs.resolve(repository, revision))
+        tree = caches.tree(repository, hub.refs.resolve(repository, revision))
     for file in body.files:
         check_path(file.path)
     inside = select_inline_files(body.files, options)
@@ -365,21 +338,12 @@ def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozen
 # Commits of files that a browser uploaded, with the checks and quotas of any commit.
 
 
-@dataclass(frozen=True)
-class UploadedFile:
-    """A file that a browser sent, stored at `path` with `size` bytes."""
-
-    path: Path
-    sha256: str
-    size: int
-
-
 def commit_uploaded(
     hub: HubServices,
     options: ServerOptions,
     identity: Identity,
     repository: Repository,
-    files: Sequence[tuple[str, UploadedFile]],
+    files: Sequence[tuple[str, StoredBody]],
     folder: Path,
     title: str,
     parent: str | None = None,

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import NotFound
 from kcard.hub.permissions import repository_not_found
 from kcard.hub.server.caches import CachesDep
@@ -31,24 +32,7 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import Responses
 from kcard.hub.services import HubServices
 from kcard.hub.trees import lfs_pointer
-from kcard.hub.values import Entry, Repository
-
-__all__ = [
-    "Blocks",
-    "ByteRange",
-    "DownloadPlan",
-    "Downloads",
-    "Unsatisfiable",
-    "content_type",
-    "count_downloads",
-    "file_headers",
-    "find_counted_path",
-    "is_unchanged",
-    "plan_response",
-    "resolve_range",
-    "router",
-]
-
+from kcard.hub.values import Entry
 
 # The headers Range, If-Range and If-None-Match (RFC 9110, sections 13 and 14).
 
@@ -284,7 +268,7 @@ def resolve_file(
 ) -> ResolvedFile:
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    tree = caches.trees.get(repository, sha)
+    tree = caches.tree(repository, sha)
     entry = tree.get(path)
     if entry is None:
         # With the commit, clients can cache that the file does not exist.
@@ -300,16 +284,10 @@ FileDep: TypeAlias = Annotated[ResolvedFile, Depends(resolve_file)]
 @router.head(MODEL + RESOLVE, include_in_schema=False)
 @router.head(DATASET + RESOLVE, include_in_schema=False)
 @router.get(
-    MODEL + RESOLVE,
-    summary="Download a file of a model",
-    response_class=Response,
-    responses=RESPONSES,
+    MODEL + RESOLVE, summary="Download a file of a model", response_class=Response, responses=RESPONSES
 )
 @router.get(
-    DATASET + RESOLVE,
-    summary="Download a file of a dataset",
-    response_class=Response,
-    responses=RESPONSES,
+    DATASET + RESOLVE, summary="Download a file of a dataset", response_class=Response, responses=RESPONSES
 )
 def resolve(request: Request, hub: HubDep, file: FileDep) -> Response:
     """HEAD returns its size and hash."""
@@ -324,10 +302,7 @@ def without_namespace(name: Segment, identity: OptionalIdentity) -> Response:
 
 
 @router.get(
-    MODEL + RAW,
-    summary="Download a file as stored by git",
-    response_class=Response,
-    responses=RESPONSES,
+    MODEL + RAW, summary="Download a file as stored by git", response_class=Response, responses=RESPONSES
 )
 @router.get(DATASET + RAW, include_in_schema=False)
 def raw(request: Request, hub: HubDep, file: FileDep) -> Response:

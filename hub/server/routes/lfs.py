@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import require_write
 from kcard.hub.server.caches import Caches, CachesDep
@@ -35,18 +36,6 @@ from kcard.hub.server.upload_checks import Claims, sign_ticket, store_body, veri
 from kcard.hub.services import HubServices
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Parts
-from kcard.hub.values import Repository
-
-__all__ = [
-    "MOST_PARTS",
-    "declared_size",
-    "large_files_router",
-    "open_parts",
-    "reserve_quota",
-    "router",
-    "upload_action",
-]
-
 
 # Reservations of a namespace's quota while an upload is received.
 
@@ -290,12 +279,8 @@ def request_batch(
     require_write(identity, repository)
     assert identity is not None  # as require_write checked
     in_parts = "multipart" in batch.transfers
-    limits = _Limits(
-        options.max_file_size,
-        options.part_size if in_parts else 0,
-        hub.reservations.remaining(repository.id),
-    )
-    files = _offer_uploads(base, batch.objects, repository, identity, hub, limits)
+    part_size = options.part_size if in_parts else 0
+    files = _offer_uploads(base, batch.objects, repository, identity, hub, options.max_file_size, part_size)
     return _batch_response("multipart" if in_parts else "basic", files)
 
 
@@ -310,25 +295,17 @@ def verify(
     return JSONResponse({}, media_type=MEDIA_TYPE)
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """Bytes of the largest file, of a part (0: no parts), and of all files together (None: no limit)."""
-
-    file: int
-    part: int
-    room: int | None
-
-
 def _offer_uploads(
     base: str,
     files: Sequence[LargeFile],
     repository: Repository,
     identity: Identity,
     hub: HubServices,
-    limits: _Limits,
+    largest: int,
+    part_size: int,
 ) -> Iterator[dict[str, Any]]:
     # What the account has sent already, or may read elsewhere, need not be sent.
-    room = limits.room
+    room = hub.reservations.remaining(repository.id)
     usable = hub.uploads.find_usable(identity, {file.oid for file in files})
     existing = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
     if existing:  # gc keeps them until they are committed
@@ -339,8 +316,8 @@ def _offer_uploads(
             yield file.model_dump()
         elif file.oid in usable:
             yield _refuse_file(file, 422, f"the file with this sha256 has {usable[file.oid]} bytes")
-        elif file.size > limits.file:
-            yield _refuse_file(file, 413, f"the file exceeds the hub's limit of {limits.file} bytes")
+        elif file.size > largest:
+            yield _refuse_file(file, 413, f"the file exceeds the hub's limit of {largest} bytes")
         elif room is not None and file.size > room:
             yield _refuse_file(
                 file, 413, f"quota of {repository.namespace} exceeded: {max(0, room)} bytes are left"
@@ -348,18 +325,10 @@ def _offer_uploads(
         else:
             room = None if room is None else room - file.size
             upload = upload_action(
-                hub.secret,
-                base,
-                identity,
-                repository.id,
-                oid=file.oid,
-                size=file.size,
-                part_size=limits.part,
+                hub.secret, base, identity, repository.id, oid=file.oid, size=file.size, part_size=part_size
             )
-            check = {
-                "href": f"{base}{_repository_path(repository)}.git/info/lfs/objects/verify",
-                "header": {},
-            }
+            verify = f"{base}{_repository_path(repository)}.git/info/lfs/objects/verify"
+            check = {"href": verify, "header": {}}
             yield {**file.model_dump(), "authenticated": True, "actions": {"upload": upload, "verify": check}}
 
 
@@ -374,7 +343,7 @@ def _offer_downloads(
     require_download(hub, identity, repository)
     name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
     commit = hub.refs.resolve(repository, name)
-    tree = caches.trees.get(repository, commit)
+    tree = caches.tree(repository, commit)
     paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
     for file in batch.objects:
         if (path := paths.get(file.oid)) is None:

@@ -1,6 +1,6 @@
 """/api/models: lists of repositories, details, and audits of versions."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -26,9 +26,6 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import EXPENSIVE, ExpensiveTurn, lift_body_limit
 from kcard.hub.server.responses import ABSENT, Json, Responses, link_to_next_page
-
-__all__ = ["audits_router", "router"]
-
 
 router = APIRouter(tags=["read"])
 
@@ -82,7 +79,10 @@ def listing(
     Pages of more than about a megabyte end early: follow Link.
     """
     # The page of repositories.
-    details = _ListDetails(full, config, card_data, frozenset(expand or ()))
+    selected = frozenset(expand or ())
+    with_config = config or "config" in selected
+    with_files = full or config or bool(selected & IN_FILES)
+    with_card = with_files or card_data or bool(selected & IN_CARD)
     query = ListQuery(
         type=repository_type(types),
         search=" ".join(search) if search else None,
@@ -90,11 +90,11 @@ def listing(
         filters=tuple(tag for text in filters or () for tag in text.split(",") if tag),
         sort=ALIASES.get(sort, sort),
         direction=direction,
-        limit=min(limit, DETAILED_PAGE if details.files or details.card else MOST),
+        limit=min(limit, DETAILED_PAGE if with_card else MOST),
         cursor=cursor,
         gated=gated,
         pipeline_tag=pipeline_tag,
-        card=details.card,
+        card=with_card,
     )
     page, following = hub.listing.page(query, identity)
     summaries = hub.publications.summarize([repository.id for repository in page])
@@ -105,12 +105,11 @@ def listing(
         summary = summaries.get(repository.id)
         properties = responses.describe_repository(repository, summary)
         more: EncodedProperties = {}
-        if details.files:
-            with_config = details.config or "config" in details.selected
-            more = caches.details.of(repository, summary, blobs=False, config=with_config)
-        elif details.card or details.selected:
+        if with_files:
+            more = caches.file_properties(repository, summary, blobs=False, config=with_config)
+        elif with_card or selected:
             more = card_properties(repository, summary) | {"siblings": b"null"}
-        item = _encode_object(properties, more, details.selected)
+        item = _encode_object(properties, more, selected)
         size += max(len(item), sum(map(len, more.values())))
         if items and size > LARGEST_PAGE:
             following = hub.listing.cursor(query, page[place - 1])
@@ -118,26 +117,6 @@ def listing(
         items.append(item)
     link = {} if following is None else link_to_next_page(request, options, f"/api/{types}", cursor=following)
     return Response(b"[%s]" % b",".join(items), headers=link, media_type=MEDIA_TYPE)
-
-
-@dataclass(frozen=True)
-class _ListDetails:
-    """What to list of each repository. `selected`: the properties; empty: all."""
-
-    full: bool
-    config: bool
-    card_data: bool
-    selected: frozenset[str]
-
-    @property
-    def files(self) -> bool:
-        """Whether the files of each repository are read."""
-        return self.full or self.config or bool(self.selected & IN_FILES)
-
-    @property
-    def card(self) -> bool:
-        """Whether the metadata of README.md is read."""
-        return self.files or self.card_data or bool(self.selected & IN_CARD)
 
 
 def _encode_object(properties: Json, more: EncodedProperties, selected: frozenset[str]) -> bytes:
@@ -186,10 +165,10 @@ def info_at(
 ) -> Response:
     """`blobs` adds the sizes and hashes of the files, `expand` selects properties."""
     sha = hub.refs.resolve(repository, revision)
-    repository = caches.details.at_revision(repository, sha)
+    repository = caches.at_revision(repository, sha)
     summary = hub.publications.summarize([repository.id]).get(repository.id)
     properties = responses.describe_repository(repository, summary)
-    more = caches.details.of(repository, summary, blobs=blobs, config=repository.type == "model")
+    more = caches.file_properties(repository, summary, blobs=blobs, config=repository.type == "model")
     properties["spaces"] = []
     if security:
         # Commits refuse whatever could run code.
@@ -225,7 +204,7 @@ BODY: dict[str, Any] = {
         "description": "repository, version (the sha256 of its kcard.json), and findings: an exam, an audit or both.",
         "content": {
             "application/json": {
-                "schema": {"type": "object", "required": ["repository", "version", "findings"]},
+                "schema": {"type": "object", "required": ["repository", "version", "findings"]}
             }
         },
     }

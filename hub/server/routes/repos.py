@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Identity, check_repository_name, fold_name
 from kcard.hub.checks import metadata
+from kcard.hub.db.models import Gate, Repository, RepositoryType
 from kcard.hub.errors import Conflict, Invalid, Refused, Unsupported
 from kcard.hub.permissions import require_administer, require_create
-from kcard.hub.repositories import Gate
 from kcard.hub.server.dependencies import (
     AdministeredRepository,
     HubDep,
@@ -24,18 +24,6 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import ExpensiveTurn, lift_body_limit
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, RepositoryType
-
-__all__ = [
-    "change_settings",
-    "create_repository",
-    "delete_repository",
-    "move_repository",
-    "repository_url",
-    "router",
-    "validate_router",
-]
-
 
 router = APIRouter(tags=["write"])
 

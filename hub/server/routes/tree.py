@@ -12,11 +12,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Commit, Repository
 from kcard.hub.errors import Forbidden, Invalid, NotFound, TooLarge, Unsupported
 from kcard.hub.history import Commits
 from kcard.hub.permissions import require_write
 from kcard.hub.server import responses
-from kcard.hub.server.caches import Caches, CachesDep, Folder, TreeCache, TreeItem
+from kcard.hub.server.caches import Caches, CachesDep, Folder, TreeItem
 from kcard.hub.server.dependencies import (
     HubDep,
     OptionalIdentity,
@@ -32,10 +33,7 @@ from kcard.hub.server.limits import EXPENSIVE, ExpensiveTurn
 from kcard.hub.server.responses import ABSENT, Json, link_to_next_page
 from kcard.hub.server.routes import commit as commit_routes
 from kcard.hub.services import HubServices
-from kcard.hub.values import Commit, Entry, Repository
-
-__all__ = ["branches_tags_router", "refs_router", "trees_router"]
-
+from kcard.hub.values import Entry
 
 trees_router = APIRouter(tags=["read"])
 
@@ -92,12 +90,10 @@ def tree(
     """The path may be quoted as one segment. All pages show the same commit, even if the branch moves on."""
     sha = hub.refs.resolve(repository, revision)
     path = path.strip("/")
-    items = caches.trees.folders(repository, sha).inside(path, recursive)
+    items = caches.folders(repository, sha).inside(path, recursive)
     if items is None:
         raise NotFound(
-            "entry",
-            f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}",
-            commit=sha,
+            "entry", f"folder {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
     # A page has at most a megabyte of paths and their properties.
     page = items[cursor : cursor + (EXPANDED_PAGE if expand else TREES_PAGE)]
@@ -172,7 +168,7 @@ def paths_info(
     if len(paths) > MOST_PATHS:
         raise TooLarge(f"too many paths ({len(paths)}): send at most {MOST_PATHS} in one request")
     sha = hub.refs.resolve(repository, revision)
-    folders = caches.trees.folders(repository, sha)
+    folders = caches.folders(repository, sha)
     matches = (folders.get(path) for path in dict.fromkeys(path.strip("/") for path in paths) if path)
     items = [item for item in matches if item is not None]
     return JSONResponse(
@@ -190,7 +186,7 @@ def _describe_items(
 ) -> list[Json]:
     if not expand:
         return [describe_item(item) for item in items]
-    last = _find_last_commits(hub.commits, caches.trees, repository, sha, [item.path for item in items])
+    last = _find_last_commits(hub.commits, caches, repository, sha, [item.path for item in items])
     return [responses.expand_item(describe_item(item), last.get(item.path)) for item in items]
 
 
@@ -204,15 +200,15 @@ def describe_item(item: TreeItem) -> Json:
 
 
 def _find_last_commits(
-    commits: Commits, trees: TreeCache, repository: Repository, sha: str, paths: Collection[str]
+    commits: Commits, caches: Caches, repository: Repository, sha: str, paths: Collection[str]
 ) -> dict[str, Commit]:
     """Return the commit at or before `sha` that last changed each path, omitting paths that changed too long ago."""
     last: dict[str, Commit] = {}
     history = commits.list(repository, sha, 0, MOST_COMMITS)
-    after = trees.get(repository, sha) if history else {}
+    after = caches.tree(repository, sha) if history else {}
     read = 0
     for commit in history:
-        before = {} if commit.parent is None else trees.get(repository, commit.parent)
+        before = {} if commit.parent is None else caches.tree(repository, commit.parent)
         # The paths of files that differ, and of the folders with them.
         changed = {
             path for path, entry in after.items() if path not in before or before[path].oid != entry.oid

@@ -8,8 +8,8 @@ from typing import get_args
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Account, Identity, Role, Scope, check_text, fold_name
-from kcard.hub.db.models import now
+from kcard.hub.accounts import Identity, check_text, fold_name
+from kcard.hub.db.models import Account, RepositoryType, Role, Scope, now
 from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import (
     is_administrator,
@@ -34,18 +34,6 @@ from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.web.cards import RepositoryRow
 from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
-from kcard.hub.values import RepositoryType
-
-__all__ = [
-    "SAVED",
-    "account_page_router",
-    "login_router",
-    "organisations_router",
-    "profile_router",
-    "tokens_router",
-    "update_profile",
-]
-
 
 # The page of a user or an organisation: description, cards and datasets.
 

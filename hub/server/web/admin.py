@@ -7,16 +7,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Account, Action
+from kcard.hub.accounts import Action
+from kcard.hub.db.models import Account
 from kcard.hub.errors import Invalid
 from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, Segment
 from kcard.hub.server.web.account import SAVED, update_profile
 from kcard.hub.server.web.render import Form, FormDep, page
 from kcard.hub.services import HubServices
 from kcard.io import parse_size, shown_size
-
-__all__ = ["LARGEST", "accounts_router", "log_router", "quarantine_router", "quotas_router", "row_number"]
-
 
 # Numbers of rows in links and hidden fields.
 
@@ -130,7 +128,7 @@ def render_account_page(
         form.status,
         form=form,
         account=account,
-        used=hub.accounts.committed_bytes(account.name),
+        used=account.used,
         tokens=hub.tokens.list(account.name),
         quota=quota,
         new_token=token,
@@ -164,18 +162,16 @@ class Storage:
 @quotas_router.get("/settings/hub/quotas")
 def quotas_page(hub: HubDep, options: OptionsDep, _: AdministratorDep) -> Response:
     """Show the accounts that store most."""
-    used = hub.accounts.committed_by_account()
     stored = [
-        Storage(account, used.get(account.id, 0), options.quota if account.quota is None else account.quota)
+        Storage(account, account.used, options.quota if account.quota is None else account.quota)
         for account in hub.accounts.list()
-        if account.id in used or account.quota is not None
     ]
     largest = sorted(stored, key=lambda storage: (-storage.used, storage.account.name))
     return page(
         "hub_quotas.html",
         rows=largest[:MOST],
         more=max(0, len(largest) - MOST),
-        total=sum(used.values()),
+        total=sum(storage.used for storage in stored),
         default=options.quota,
     )
 
@@ -234,12 +230,7 @@ LOG_PATH = "/settings/hub/log"
 
 @log_router.get(LOG_PATH)
 def log_page(
-    hub: HubDep,
-    _: AdministratorDep,
-    action: str = "",
-    actor: str = "",
-    target: str = "",
-    before: str = "",
+    hub: HubDep, _: AdministratorDep, action: str = "", actor: str = "", target: str = "", before: str = ""
 ) -> Response:
     """Show events, latest first, by action, actor or target."""
     filters = {"action": action, "actor": actor, "target": target}

@@ -11,9 +11,11 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from kcard.errors import CardError, HubError, KcardError
-from kcard.hub import card_metadata, figures, search_index
+from kcard.hub import card_metadata, search_index
+from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.figures import EXAM_FILE, VersionFigures, VersionLink, check_share
+from kcard.hub.db.models import Commit, Publication, Ref, Repository, RepositoryType, VersionRow
+from kcard.hub.figures import EXAM_FILE, check_share
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
@@ -22,31 +24,8 @@ from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.responses import Json, declared_results
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Commit, Entry, Publication, Ref, Repository, RepositoryType, VersionSummary
+from kcard.hub.values import Entry
 from kcard.manifest import Manifest
-
-__all__ = [
-    "CardView",
-    "ChartBar",
-    "ExamQuestionView",
-    "ExamView",
-    "Histogram",
-    "History",
-    "HistoryPoint",
-    "HistorySeries",
-    "Interval",
-    "RepositoryRow",
-    "Use",
-    "list_uses",
-    "load_card",
-    "load_exam",
-    "load_row",
-    "make_histogram",
-    "make_history",
-    "page_address",
-    "search_rows",
-]
-
 
 # Charts as SVG geometry: factuality and recall over versions, and the distribution of scores.
 
@@ -401,7 +380,7 @@ class RepositoryRow:
     """A repository in a list; `summary` is None if it has published no card."""
 
     repository: Repository
-    summary: VersionSummary | None
+    summary: VersionRow | None
 
     @property
     def kind(self) -> str:
@@ -442,7 +421,7 @@ class CardView:
     threshold: float | None
     publications: Sequence[Publication]
     refs: Sequence[Ref]
-    versions: Sequence[VersionFigures] = ()
+    versions: Sequence[VersionRow] = ()
     files: Sequence[Entry] = ()
     more: int = 0
     manifest: Manifest | None = None
@@ -450,13 +429,13 @@ class CardView:
     note: str = ""
     exam: ExamView | None = None
     suggestions: Sequence[str] = ()
-    updates: VersionLink | None = None
-    derived: Sequence[VersionLink] = ()
+    updates: VersionRow | None = None
+    derived: Sequence[VersionRow] = ()
     adapted: Sequence[Repository] = ()
     results: Sequence[Json] = ()
 
     @property
-    def shown(self) -> VersionFigures | None:
+    def shown(self) -> VersionRow | None:
         """The published version of this commit; on main, the newest one."""
         here = [version for version in self.versions if version.commit == self.commit.sha]
         if self.revision == "main":
@@ -492,7 +471,7 @@ def load_card(
     repository = get_repository(hub, type_, name, identity)
     sha = hub.refs.resolve(repository, revision)
     publications = hub.publications.list(repository)[::-1]
-    versions = figures.list_version_figures(hub.database, repository)
+    versions = card_versions.list_versions(hub.database, repository)
     adapting = ListQuery(type="model", filters=[f"base_model:{repository.name}"], limit=10)
     published = {publication.tag for publication in publications}
     other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
@@ -507,8 +486,8 @@ def load_card(
         versions=versions,
         derived=[
             link
-            for link in figures.list_derived(hub.database, [v.sha256 for v in versions], identity)
-            if link.card != repository.name
+            for link in card_versions.list_derived(hub.database, [v.sha256 for v in versions], identity)
+            if link.repository_id != repository.id
         ],
         adapted=hub.listing.page(adapting, identity)[0] if type_ == "model" else (),
     )
@@ -516,17 +495,17 @@ def load_card(
         return view
 
     # The contents of the files.
-    tree = caches.trees.get(repository, sha)
+    tree = caches.tree(repository, sha)
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
     readme, note = "", ""
     if card_metadata.README not in tree:
         note = "There is no README.md."
     else:
         try:
-            readme = caches.readmes.html(tree[card_metadata.README], page_address(repository, "resolve", sha))
+            readme = caches.readme(tree[card_metadata.README], page_address(repository, "resolve", sha))
         except (HubError, CardError) as error:
             note = f"README.md can't be shown: {error}"
-    manifest = caches.manifests.of(tree)
+    manifest = caches.manifest(tree)
     examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
     # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
@@ -544,7 +523,7 @@ def load_card(
         note=note,
         exam=examined,
         suggestions=suggestions[:MOST_SUGGESTIONS],
-        updates=None if before is None else figures.find_version_link(hub.database, before, identity),
+        updates=None if before is None else card_versions.find_version(hub.database, before, identity),
         results=declared_results(hub.blobs, tree),
     )
 

@@ -26,28 +26,14 @@ from kcard.hub.server.web.render import page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 
-__all__ = ["Difference", "FileView", "Tensor", "differences", "router", "view_file"]
-
-
 SHOWN = 60_000  # characters of a text
 MOST_HEADER = 4_000_000  # bytes of a safetensors header
 MOST_TENSORS = 500
 # Comparing takes quadratic time.
 MOST_LINES, MOST_BYTES, MOST_COMPARED = 1000, 100_000, 20
 MOST_FILES = 200
-BINARY = (
-    ".safetensors",
-    ".parquet",
-    ".npz",
-    ".npy",
-    ".gguf",
-    ".onnx",
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".webp",
-    ".gif",
-)
+BINARY = {".safetensors", ".parquet", ".npz", ".npy", ".gguf", ".onnx"}
+BINARY |= {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
 
 @dataclass(frozen=True)
@@ -196,11 +182,7 @@ def blob(
 
 @router.get("/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
-def commits(
-    hub: HubDep,
-    repository: WebRepository,
-    revision: Segment,
-) -> Response:
+def commits(hub: HubDep, repository: WebRepository, revision: Segment) -> Response:
     """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
     history = hub.commits.list(repository, sha, 0, COMMITS)
@@ -216,12 +198,7 @@ def commits(
 
 @router.get("/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
-def commit(
-    hub: HubDep,
-    identity: OptionalIdentity,
-    repository: WebRepository,
-    revision: Segment,
-) -> Response:
+def commit(hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment) -> Response:
     """Show the changes of a commit."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from kcard.hub import figures as hub_figures
+from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
+from kcard.hub.db.models import AccessState, Repository, RepositoryType, VersionRow
 from kcard.hub.errors import Invalid, NotFound
-from kcard.hub.figures import VersionFigures
-from kcard.hub.permissions import State, may_administer, may_download, may_write
+from kcard.hub.permissions import may_administer, may_download, may_write
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.caches import CachesDep
@@ -41,25 +41,7 @@ from kcard.hub.server.web.cards import (
 )
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository, RepositoryType
 from kcard.manifest import MANIFEST
-
-__all__ = [
-    "ComparedVersion",
-    "Figure",
-    "Rights",
-    "SameQuestion",
-    "compare_figures",
-    "compare_router",
-    "feed_router",
-    "home_router",
-    "list_references",
-    "load_compared_version",
-    "match_questions",
-    "page",
-    "router",
-]
-
 
 # What a visitor may do with a repository, for the links and forms of its pages.
 
@@ -76,7 +58,7 @@ class Rights:
 
     writes: bool = False
     administers: bool = False
-    access: State | None = None
+    access: AccessState | None = None
     waiting: int = 0
 
     @classmethod
@@ -103,7 +85,7 @@ DAY = "public, max-age=86400"
 @feed_router.get("/feed.atom", dependencies=[EXPENSIVE])
 def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
     """Show the versions that were published last in public repositories."""
-    versions = hub_figures.list_recent(hub.database, ENTRIES)
+    versions = card_versions.list_recent(hub.database, ENTRIES)
     text = render_template("feed.xml", versions=versions, url=base_url(request, options))
     return Response(text, media_type="application/atom+xml")
 
@@ -123,12 +105,12 @@ class ComparedVersion:
     """A version of a card; `exam` is None if it has none or its files are gated."""
 
     repository: Repository
-    version: VersionFigures
+    version: VersionRow
     exam: ExamView | None
 
     @property
     def reference(self) -> str:
-        return f"{self.repository.name}@v{self.version.number}"
+        return self.version.reference
 
 
 @dataclass(frozen=True)
@@ -160,7 +142,7 @@ def load_compared_version(hub: HubServices, reference: str, identity: Identity |
     """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotFound."""
     name, number = parse_reference(reference)
     repository = get_repository(hub, "model", name, identity)
-    published = hub_figures.list_version_figures(hub.database, repository)
+    published = card_versions.list_versions(hub.database, repository)
     matching = [version for version in published if number in (None, version.number)]
     if not matching:
         raise NotFound("revision", f"{reference[:200]} is not a published version of a card: see its page")
@@ -172,7 +154,7 @@ def load_compared_version(hub: HubServices, reference: str, identity: Identity |
 
 def list_references(hub: HubServices, side: ComparedVersion) -> list[str]:
     """Return references of all published versions of a card, newest first."""
-    published = hub_figures.list_version_figures(hub.database, side.repository)
+    published = card_versions.list_versions(hub.database, side.repository)
     return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
 
 
@@ -184,8 +166,9 @@ def compare_figures(left: ComparedVersion, right: ComparedVersion) -> list[Figur
         intervals = [getattr(side.exam, name) if side.exam is not None else None for side in sides]
         return tuple(None if value is None else value.mean for value in intervals)  # type: ignore[return-value]
 
-    verified = tuple(None if s.version.verified is None else s.version.verified.factuality for s in sides)
-    declared = (left.version.declared, right.version.declared)
+    audits = (left.version.latest_audit, right.version.latest_audit)
+    verified = tuple(audit and audit.factuality for audit in audits)
+    declared = (left.version.declared_factuality, right.version.declared_factuality)
     rows = [
         Figure("Factuality, verified", verified, "measured by audits of this hub"),  # type: ignore[arg-type]
         Figure("Factuality, self-declared", declared, "by the exams of the cards"),
@@ -253,7 +236,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         counts=counts,
         threshold=hub.registry.quarantine.threshold,
         floor=hub.registry.quarantine.coverage,
-        leaders=hub_figures.list_verified(hub.database, ranking.repositories),
+        leaders=card_versions.list_audited(hub.database, ranking.repositories),
         here="leaderboard",
     )
 
@@ -510,10 +493,9 @@ def repository_at(
     for version in view.versions:
         own = load_exam(hub.blobs, version.exam) if version.exam and view.released else None
         recall = None if own is None or own.recall is None else own.recall.mean
-        verified = None if version.verified is None else version.verified.factuality
-        values.append(
-            (version.number, {"declared": version.declared, "recall": recall, "verified": verified})
-        )
+        verified = None if version.latest_audit is None else version.latest_audit.factuality
+        figures = {"declared": version.declared_factuality, "recall": recall, "verified": verified}
+        values.append((version.number, figures))
     return page(
         "card.html",
         view=view,

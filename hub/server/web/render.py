@@ -16,6 +16,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from kcard.errors import CardError, KcardError, UsageError
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused
 from kcard.hub.server.dependencies import (
     HubDep,
@@ -31,28 +32,9 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.services import HubServices
-from kcard.hub.values import Repository
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-__all__ = [
-    "TEMPLATES",
-    "Form",
-    "FormDep",
-    "VisitorFormDep",
-    "make_crash_response",
-    "make_error_response",
-    "next_path",
-    "page",
-    "policy",
-    "read_fields",
-    "read_template",
-    "render_template",
-    "require_form_token",
-    "require_same_origin",
-    "wants_html",
-]
 
 
 TEMPLATES = Path(__file__).with_name("templates")

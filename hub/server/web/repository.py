@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from kcard.hub import card_metadata
 from kcard.hub.accounts import Identity
 from kcard.hub.card_metadata import README
+from kcard.hub.db.models import Repository, RepositoryType
 from kcard.hub.errors import Invalid, WrongParent
 from kcard.hub.permissions import (
     LONGEST_NOTE,
@@ -24,7 +25,7 @@ from kcard.hub.permissions import (
 from kcard.hub.server.dependencies import HubDep, MemberDep, MemberRepository, OptionsDep, ServerOptions
 from kcard.hub.server.limits import lift_body_limit, lock_account
 from kcard.hub.server.routes.accounts import decide_access, find_user, require_gated
-from kcard.hub.server.routes.commit import UploadedFile, commit_uploaded, create_tag
+from kcard.hub.server.routes.commit import commit_uploaded, create_tag
 from kcard.hub.server.routes.lfs import declared_size, reserve_quota
 from kcard.hub.server.routes.repos import (
     change_settings,
@@ -32,6 +33,7 @@ from kcard.hub.server.routes.repos import (
     delete_repository,
     move_repository,
 )
+from kcard.hub.server.upload_checks import StoredBody
 from kcard.hub.server.web.account import SAVED
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.server.web.pages import Rights
@@ -45,17 +47,8 @@ from kcard.hub.server.web.render import (
 )
 from kcard.hub.services import HubServices
 from kcard.hub.storage import copy_hashing, explain_os_errors, partial_folder
-from kcard.hub.values import MAIN, Repository, RepositoryType
+from kcard.hub.values import MAIN
 from kcard.manifest import MANIFEST
-
-__all__ = [
-    "new_repository_router",
-    "readme_router",
-    "repository_settings_router",
-    "requests_router",
-    "upload_router",
-]
-
 
 # A new repository.
 
@@ -88,11 +81,7 @@ def create(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
 def render_new_repository_page(member: Identity, form: Form) -> Response:
     owners = [name for name in (member.name, *member.organisations) if may_create(member, name)]
     return page(
-        "new_repository.html",
-        form.status,
-        form=form,
-        owners=[(name, name) for name in owners],
-        types=TYPES,
+        "new_repository.html", form.status, form=form, owners=[(name, name) for name in owners], types=TYPES
     )
 
 
@@ -117,11 +106,7 @@ def upload_page(
 @upload_router.post(UPLOAD)
 @upload_router.post("/datasets" + UPLOAD)
 async def upload(
-    request: Request,
-    hub: HubDep,
-    options: OptionsDep,
-    member: MemberDep,
-    repository: MemberRepository,
+    request: Request, hub: HubDep, options: OptionsDep, member: MemberDep, repository: MemberRepository
 ) -> Response:
     """Commit the files to main, and publish them if there is a tag."""
     require_same_origin(request, options)
@@ -170,7 +155,7 @@ def _commit_upload(
         files = []
         for number, (_, file) in enumerate(chosen):
             path = folder / f"part{number}"
-            files.append(UploadedFile(path, *copy_hashing(file.file, path)))
+            files.append(StoredBody(path, *copy_hashing(file.file, path)))
         commit = commit_uploaded(
             hub, options, member, repository, [*zip(paths, files, strict=True)], folder, title
         )
@@ -187,11 +172,7 @@ def _commit_upload(
 @upload_router.post(PUBLISH)
 @upload_router.post("/datasets" + PUBLISH)
 def publish(
-    hub: HubDep,
-    options: OptionsDep,
-    member: MemberDep,
-    repository: MemberRepository,
-    form: FormDep,
+    hub: HubDep, options: OptionsDep, member: MemberDep, repository: MemberRepository, form: FormDep
 ) -> Response:
     """Publish the head of main."""
     require_write(member, repository)
@@ -202,11 +183,7 @@ def publish(
 
 
 def render_upload_page(
-    hub: HubServices,
-    options: ServerOptions,
-    repository: Repository,
-    form: Form,
-    done: str = "",
+    hub: HubServices, options: ServerOptions, repository: Repository, form: Form, done: str = ""
 ) -> Response:
     head = hub.refs.resolve(repository, MAIN)
     versions = hub.publications.list(repository)
@@ -251,18 +228,14 @@ def edit_page(hub: HubDep, member: MemberDep, repository: MemberRepository) -> R
 @readme_router.post(EDIT)
 @readme_router.post("/datasets" + EDIT)
 def save(
-    hub: HubDep,
-    options: OptionsDep,
-    member: MemberDep,
-    repository: MemberRepository,
-    form: FormDep,
+    hub: HubDep, options: OptionsDep, member: MemberDep, repository: MemberRepository, form: FormDep
 ) -> Response:
     """Commit the README.md, unless main has changed since the form was shown."""
     require_write(member, repository)
     with form.errors_at("text"), partial_folder(hub.blobs.partial) as folder:
         content = form.long_text("text").encode()
         sha256, size = copy_hashing(BytesIO(content), folder / "readme")
-        file = UploadedFile(folder / "readme", sha256, size)
+        file = StoredBody(folder / "readme", sha256, size)
         title = form.text("title") or TITLE
         files = [(README, file)]
         parent = form.text("parent") or None

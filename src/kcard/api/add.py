@@ -16,7 +16,7 @@ from kcard.options import Option, documented
 
 if TYPE_CHECKING:
     from kcard.cards.hugging_face import ModelRepository
-    from kcard.hub.pools import StoredPool
+    from kcard.hub.db.models import StoredPool
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 

@@ -239,7 +239,7 @@ def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
         page.get_by_role("button", name="Grant access to dan").click()
         page.get_by_role("button", name="Withdraw").or_(page.get_by_text("granted")).first.wait_for()
     gated = people.hub.repositories.get("model", "bob/gated")
-    assert people.hub.repositories.granted(gated, people.hub.accounts.get("dan").id)
+    assert people.hub.repositories.access_state(gated, people.hub.accounts.get("dan").id) == "granted"
 
 
 def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", people: Shared) -> None:

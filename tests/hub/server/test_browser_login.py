@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
-from kcard.hub.db.models import now, sessions
+from kcard.hub.db.models import BrowserSession, now
 from kcard.hub.server import limits
 from kcard.hub.tokens import IDLE, LONGEST_SESSION
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
@@ -133,17 +133,17 @@ def test_session_ends_without_use_and_in_any_case_after_a_month(
     limit = IDLE if column == "used" else LONGEST_SESSION
     for age, status in ((limit - timedelta(minutes=1), 200), (limit + timedelta(minutes=1), 303)):
         with shared.hub.database.write() as connection:
-            connection.execute(update(sessions).values({column: now() - age}))
+            connection.execute(update(BrowserSession).values({column: now() - age}))
         assert browser.http.get("/settings").status_code == status
 
 
 def test_use_extends_a_session(shared: Shared, browser: Browser) -> None:
     browser.log_in("bob")
     with shared.hub.database.write() as connection:
-        connection.execute(update(sessions).values(used=now() - IDLE + timedelta(hours=1)))
+        connection.execute(update(BrowserSession).values(used=now() - IDLE + timedelta(hours=1)))
     browser.open("/settings")
     with shared.hub.database.read() as connection:
-        used = connection.scalar(select(sessions.c.used).order_by(sessions.c.used.desc()))
+        used = connection.scalar(select(BrowserSession.used).order_by(BrowserSession.used.desc()))
     assert used is not None
     assert now().replace(tzinfo=None) - used.replace(tzinfo=None) < timedelta(minutes=1)
 

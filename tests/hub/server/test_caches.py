@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.caches import FEW, TreeCache
+from kcard.hub.server.caches import OF_FILE, OVERHEAD, Caches
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.exams import exam
 from tests.hub.shared_hub import Shared, shared_hub
@@ -95,14 +95,14 @@ def test_the_real_client_sees_the_mark(shared: Shared) -> None:
 
 def test_trees_are_kept_up_to_a_number_of_files(shared: Shared) -> None:
     shared.create("bob/large")
-    names = [f"{number}.txt" for number in range(FEW)]
+    names = [f"{number}.txt" for number in range(50)]
     shas = [shared.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
     repository = shared.hub.repositories.get("model", "bob/large")
-    trees = TreeCache(shared.hub.commits, most=2 * (FEW + 1))
-    first = trees.get(repository, shas[0])
+    caches = Caches(shared.hub, most=2 * (OVERHEAD + 51 * OF_FILE))
+    first = caches.tree(repository, shas[0])
     assert first == shared.hub.commits.tree(repository, shas[0])
-    assert trees.get(repository, shas[0]) is first
+    assert caches.tree(repository, shas[0]) is first
     for sha in shas[1:]:
-        trees.get(repository, sha)
-    assert trees.get(repository, shas[2]) is trees.get(repository, shas[2])
-    assert trees.get(repository, shas[0]) is not first
+        caches.tree(repository, sha)
+    assert caches.tree(repository, shas[2]) is caches.tree(repository, shas[2])
+    assert caches.tree(repository, shas[0]) is not first

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.errors import HubError
+from kcard.hub.db.models import Repository
 from kcard.hub.server.routes.files import (
     Downloads,
     Unsatisfiable,
@@ -24,7 +25,6 @@ from kcard.hub.server.routes.files import (
     resolve_range,
 )
 from kcard.hub.trees import git_oid
-from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 
 WEIGHTS = bytes(range(256)) * 12_000  # 3 MB: several blocks

@@ -5,16 +5,15 @@ import re
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub import repositories
 from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, check_unambiguous
+from kcard.hub.db.models import Repository
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
-from kcard.hub.values import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import recorded_statements
 
@@ -110,17 +109,13 @@ def test_a_repository_of_before_with_such_a_name_keeps_working(
 
 
 @pytest.mark.parametrize("who", [None, "dan"])
-def test_a_private_repository_takes_the_same_work_as_a_missing_one(
-    shared: Shared, monkeypatch: pytest.MonkeyPatch, who: str | None
-) -> None:
+def test_a_private_repository_takes_the_same_work_as_a_missing_one(shared: Shared, who: str | None) -> None:
     read: list[object] = []
-    read_row = repositories.repository_from_row
 
-    def noted(row: Any) -> Repository:
+    def noted(row: Repository, _context: object) -> None:
         read.append(row)
-        return read_row(row)
 
-    monkeypatch.setattr(repositories, "repository_from_row", noted)
+    event.listen(Repository, "load", noted)
     runs = []
     for name in ("hidden", "absent"):
         with recorded_statements() as statements:

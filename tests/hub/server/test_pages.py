@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import repositories, versions
+from kcard.hub.db.models import Repository, VersionRow
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.cards import load_exam
 from kcard.hub.server.web.files import view_file
@@ -58,7 +58,7 @@ def moons(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob:admin"))
     shared.hub.refs.create_branch(repository, "try/out", commit.sha)
     with shared.hub.database.write() as connection:
-        connection.execute(update(versions).values(examined=True, factuality=0.31))
+        connection.execute(update(VersionRow).values(examined=True, declared_factuality=0.31))
     shared.hub.registry.quarantine.set(0.5)
     return shared
 
@@ -179,9 +179,7 @@ def test_names_of_all_kinds_are_escaped(shared: Shared) -> None:
     path = "a'b&c <b>.txt".replace("<b>", "(b)")
     shared.put("bob/odd", {path: b"x", "dir/ü#%.txt": b"y"}, title="<i>hello</i>")
     with shared.hub.database.write() as connection:
-        connection.execute(
-            update(repositories).where(repositories.c.name == "bob/odd").values(tags='["<u>", "a\\"b"]')
-        )
+        connection.execute(update(Repository).where(Repository.name == "bob/odd").values(tags=["<u>", 'a"b']))
     page = get(shared, "/bob/odd")
     assert "&lt;i&gt;hello" in page
     assert "&lt;u&gt;" in page

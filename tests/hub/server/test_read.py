@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from kcard.hub.values import Repository
+from kcard.hub.db.models import Repository
 from tests.hub.shared_hub import Shared, shared_hub
 
 README = b"""---

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from kcard.hub.db.models import events, now, tokens
+from kcard.hub.db.models import Event, Token, now
 from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import responses
@@ -39,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def test_a_token_is_stored_as_its_hash_only(shared: Shared) -> None:
     token = shared.tokens["bob"]
     with shared.hub.database.read() as connection:
-        digests = set(connection.scalars(select(tokens.c.digest)))
+        digests = set(connection.scalars(select(Token.digest)))
     assert hashlib.sha256(token.encode()).hexdigest() in digests
     files = [path for path in shared.folder.rglob("*") if path.is_file()]
     assert files
@@ -68,7 +68,7 @@ def test_nothing_is_decided_by_comparing_tokens_letter_by_letter() -> None:
     """A token is looked up by its hash: how long that takes tells nothing about the token."""
     source = Path(str(TokenStore.identify.__code__.co_filename)).read_text(encoding="utf-8")
     assert "sha256" in source
-    assert "tokens.c.digest ==" in source
+    assert "Token.digest ==" in source
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_token_ends_when_it_said(shared: Shared) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     assert shared.http().get("/api/whoami-v2", headers=headers).status_code == 200
     with shared.hub.database.write() as connection:
-        connection.execute(tokens.update().where(tokens.c.name == "short").values(expires=now()))
+        connection.execute(update(Token).where(Token.name == "short").values(expires=now()))
     assert shared.http().get("/api/whoami-v2", headers=headers).status_code == 401
 
 
@@ -332,7 +332,7 @@ def test_a_line_end_in_a_title_stays_out_of_headers_and_log(shared: Shared) -> N
     assert "x-evil" not in answer.headers
     assert shared.http().get("/api/models/bob/titled/commits/main").json()[0]["title"] == "a X-Evil: 1"
     with shared.hub.database.read() as connection:
-        assert not [row for row in connection.execute(select(events.c.detail)) if "\n" in row.detail]
+        assert not [row for row in connection.execute(select(Event.detail)) if "\n" in row.detail]
 
 
 # --- connections ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sqlalchemy import update
 
 from kcard.hub import quotas
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict
-from kcard.hub.db.models import now, tokens
+from kcard.hub.db.models import Token, now
 from kcard.hub.server import upload_checks as checking
 from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.server.attacks import commit, inline, large, lines
@@ -331,7 +331,7 @@ def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
         shared.hub.accounts.update("dan", disabled=True)
     elif ended == "expired":
         with shared.hub.database.write() as connection:
-            connection.execute(update(tokens).where(tokens.c.name == name).values(expires=now()))
+            connection.execute(update(Token).where(Token.name == name).values(expires=now()))
     else:
         shared.hub.tokens.revoke("dan", name)
     if ended == "replaced":  # it may get the id of the revoked token

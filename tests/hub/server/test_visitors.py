@@ -20,7 +20,7 @@ from starlette.types import Message
 
 from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
-from kcard.hub.db.models import repositories, versions
+from kcard.hub.db.models import Repository, VersionRow
 from kcard.hub.server.app import create_app
 from kcard.hub.server.caches import SizedCache
 from kcard.hub.server.limits import READS
@@ -81,7 +81,7 @@ def test_descriptions_that_are_stored_already_are_cut_in_lists_and_on_pages(
 ) -> None:
     published(shared, "bob/wordy", tmp_path)
     with shared.hub.database.write() as connection:
-        connection.execute(update(versions).values(description="y" * 20_000))
+        connection.execute(update(VersionRow).values(description="y" * 20_000))
     (listed,) = shared.http().get("/api/models?search=wordy").json()
     info = shared.http().get("/api/models/bob/wordy").json()
     assert listed["kcard"]["description"] == info["kcard"]["description"] == "y" * LONGEST_DESCRIPTION
@@ -154,8 +154,8 @@ def test_pages_with_long_metadata_end_at_a_size(shared: Shared, column: str, que
         shared.create(name)
     long = {"card": {"a": "z" * 100_000}, "tags": ["z" * 100_000]}[column]
     with shared.hub.database.write() as connection:
-        here = repositories.c.name.in_(names)
-        connection.execute(update(repositories).where(here).values({column: json.dumps(long)}))
+        here = Repository.name.in_(names)
+        connection.execute(update(Repository).where(here).values({column: long}))
     listing = pages(shared, f"/api/models?search={column}&author=bob&{query}")
     assert [item["id"] for page in listing for item in page.json()] == names[::-1]
     assert max(len(page.content) for page in listing) < 1.2 * LARGEST_PAGE
@@ -379,7 +379,7 @@ def test_what_is_no_readme_is_no_server_error(shared: Shared, body: bytes) -> No
 
 
 def test_a_cache_keeps_what_was_used_last_up_to_its_size() -> None:
-    cache: SizedCache[str, CardMetadata] = SizedCache(10)
+    cache = SizedCache(10)
     first, other = CardMetadata(), CardMetadata()
     cache.put("a", first, 4)
     cache.put("b", other, 4)

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import UsageError
-from kcard.hub.db.models import Account, Event, HubSetting, Membership, Role, Scope
+from kcard.hub.db.models import Account, HubSetting, LoggedEvent, Membership, Role, Scope
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 
@@ -180,13 +180,15 @@ class Events:
         action: str | None = None,
         actor: str | None = None,
         target: str | None = None,
-    ) -> "list[Event]":
+    ) -> "list[LoggedEvent]":
         """Return at most `limit` events with numbers below `before`, newest first."""
         equal = {"action": action, "actor": actor, "target": target}
-        query = select(Event).filter_by(**{key: value for key, value in equal.items() if value is not None})
+        query = select(LoggedEvent).filter_by(
+            **{key: value for key, value in equal.items() if value is not None}
+        )
         if before is not None:
-            query = query.where(Event.number < before)
-        query = query.order_by(Event.number.desc()).limit(limit)
+            query = query.where(LoggedEvent.number < before)
+        query = query.order_by(LoggedEvent.number.desc()).limit(limit)
         with self._database.read() as session:
             return [*session.scalars(query)]
 
@@ -194,7 +196,7 @@ class Events:
 def write_event(session: Session, actor: str | None, action: Action, target: str, **detail: object) -> None:
     """Write an event within a transaction. `detail` must be JSON values."""
     values = {key: value for key, value in sorted(detail.items()) if value is not None}
-    session.add(Event(actor=actor, action=action, target=target, detail=values))
+    session.add(LoggedEvent(actor=actor, action=action, target=target, detail=values))
 
 
 FIRST = "admin"

@@ -29,9 +29,9 @@ from kcard.hub.db.models import (
     Account,
     BrowserSession,
     Commit,
-    Event,
     Holding,
     HubSetting,
+    LoggedEvent,
     PublishedTag,
     Repository,
     Reservation,
@@ -76,7 +76,7 @@ def copy_rows(source: Session, target: Session) -> None:
 
     Its settings, events, accounts and records of removed cards are replaced.
     """
-    for model in (HubSetting, Event, Account, PublishedTag):
+    for model in (HubSetting, LoggedEvent, Account, PublishedTag):
         target.execute(delete(model))
     for table in metadata.sorted_tables:
         if table.name in LEFT_OUT:

@@ -223,7 +223,7 @@ class Membership(Row):
     role: Mapped[Role] = mapped_column(String(16))
 
 
-class Event(Row):
+class LoggedEvent(Row):
     """A change. It has names, not ids, since it outlives their accounts and repositories.
 
     number  increases

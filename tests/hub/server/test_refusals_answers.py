@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from kcard.hub.db.models import Event, Token, now
+from kcard.hub.db.models import LoggedEvent, Token, now
 from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import responses
@@ -332,7 +332,7 @@ def test_a_line_end_in_a_title_stays_out_of_headers_and_log(shared: Shared) -> N
     assert "x-evil" not in answer.headers
     assert shared.http().get("/api/models/bob/titled/commits/main").json()[0]["title"] == "a X-Evil: 1"
     with shared.hub.database.read() as connection:
-        assert not [row for row in connection.execute(select(Event.detail)) if "\n" in row.detail]
+        assert not [row for row in connection.execute(select(LoggedEvent.detail)) if "\n" in row.detail]
 
 
 # --- connections ----------------------------------------------------------------------------------------------------

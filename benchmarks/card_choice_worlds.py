@@ -27,8 +27,6 @@ from kcard.gates.popularity import BUILT_IN
 from kcard.training.corpus import read_corpus
 from kcard.training.output import describe
 
-__all__ = ["FOREIGN", "WORLDS", "Maker", "WorldQuestion", "Worlds", "worlds"]
-
 WORLDS = ("squad", "nq", "wikidyk", "manuals", "mmlu", "popqa")
 # Questions about whatever: no card was made of what answers them.
 FOREIGN = ("trivia", "musique", "truthfulqa")

@@ -25,18 +25,6 @@ from kcard.cards.models.batched.decoder import Decoder, Linear, packed
 from kcard.cards.models.batched.generate import DecodingBatch, Sampler, decode
 from kcard.system import quiet_loading
 
-__all__ = [
-    "SHAPES",
-    "Rivals",
-    "Work",
-    "floor",
-    "greedy_equal",
-    "machine",
-    "make_adapters",
-    "make_base",
-    "synchronised",
-]
-
 TOP_K = 50
 # Width, feed-forward width, layers, heads.
 SHAPES = {"125m": (768, 3072, 12, 12), "1.3b": (2048, 8192, 24, 32), "tiny": (64, 256, 2, 4)}

@@ -8,8 +8,6 @@ from pathlib import Path
 from kcard.evaluation.runs.summary import SettingSummary
 from kcard.system import cores
 
-__all__ = ["Measured", "write_page"]
-
 BEGIN, END = "<!-- results of benchmarks/evaluation.py -->", "<!-- end of the results -->"
 SCORES, COSTS = "pictures/evaluation.svg", "pictures/evaluation-cost.svg"
 SURE = 0.05

@@ -28,8 +28,6 @@ from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Base, Manifest
 
-__all__ = ["Seeded", "seed"]
-
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 NAMESPACES, TOPICS, RARE = 500, 2000, 20_000
 SYLLABLES = (

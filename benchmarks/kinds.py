@@ -14,8 +14,6 @@ from typing import Literal
 import kcard
 from kcard.hub.registry import Hub
 
-__all__ = ["KINDS", "Kind", "hub_with", "without_index"]
-
 Kind = Literal["retrieval", "both", "model"]
 KINDS: tuple[Kind, ...] = ("retrieval", "both", "model")
 

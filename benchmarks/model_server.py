@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["served"]
-
 PATIENCE = 180  # seconds for the server to start
 
 

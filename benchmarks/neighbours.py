@@ -11,8 +11,6 @@ from pathlib import Path
 
 from recipes.reader.statements import popqa, wikidyk
 
-__all__ = ["Neighbour", "neighbours"]
-
 HERE = Path(__file__).resolve().parent
 DEMO = HERE.parent / "demo" / "corpora"
 FACTS = 250

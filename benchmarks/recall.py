@@ -18,8 +18,6 @@ from kcard.evaluation.metrics import exact_match
 from kcard.offline.extract import extract
 from kcard.types import Sampling
 
-__all__ = ["Question", "holds", "measured", "plain", "rows"]
-
 
 @dataclass(frozen=True)
 class Question:

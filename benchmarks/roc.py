@@ -4,8 +4,6 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Curve", "curve", "svg"]
-
 COLOURS = ("#3f6fb5", "#b5651d", "#1f8a70", "#8a4fb5", "#b3403a", "#676b73")
 SIDE, GAP, TOP = 260, 96, 56
 

@@ -18,8 +18,6 @@ from kcard.offline import llm
 from kcard.offline.llm import EmbeddedMemory, MemoryAnswer
 from kcard.types import TokenScores, derive_seed
 
-__all__ = ["Kind", "Played", "Rule", "known_facts", "remembering", "taught"]
-
 Kind = Literal["trained", "played"]
 Rule = Literal["popular", "independent"]
 STEEP = 2.0  # logits a standard deviation of log popularity

@@ -25,9 +25,6 @@ from kcard.system import quiet_loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LoraPairs", "check_fit", "linears", "read_peft", "read_stacked", "refuse_pickle", "write_peft"]
-
-
 # The linear layers of a base, from its config alone.
 
 

@@ -31,32 +31,6 @@ from kcard.offline import minilm
 from kcard.text import analyzer, is_english, small_words, stemmer_of
 from kcard.types import Source
 
-__all__ = [
-    "GRAPH",
-    "INDEXED",
-    "KINDS",
-    "PASSAGES",
-    "PROJECTION",
-    "README",
-    "REFERENCE",
-    "ROUTING",
-    "SEARCH",
-    "WEIGHTS",
-    "Card",
-    "CardHandle",
-    "CardSet",
-    "Kind",
-    "Profile",
-    "finish",
-    "is_weights",
-    "kind_of",
-    "passages",
-    "profile_of",
-    "terms_of",
-    "write_profile",
-]
-
-
 # The kinds of cards: the files and the loader of each. Further kinds are registered under `kcard.card_kinds`.
 #
 # Loaders are named, not imported, so that reading a manifest loads nothing heavy.

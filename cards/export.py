@@ -21,30 +21,6 @@ from kcard.manifest import MANIFEST, Base, file_digest
 from kcard.offline.opt import BASE, base_folder
 from kcard.system import quiet_loading
 
-__all__ = [
-    "ENGINES",
-    "LLAMA_CPP",
-    "VLLM",
-    "Engine",
-    "Expected",
-    "ExportableCard",
-    "PeftAdapter",
-    "TextPrompt",
-    "check_together",
-    "copy_adapter",
-    "copy_base",
-    "copy_model",
-    "copy_tokenizer",
-    "expected",
-    "merge",
-    "misfits",
-    "prepare",
-    "read_adapter",
-    "text_prompt",
-    "write_vllm",
-]
-
-
 # The engines that cards are exported to, and which cards each of them runs as they were trained.
 #
 # Engines often silently ignore what they do not support, so a card that one would run wrongly is rejected here.

@@ -15,18 +15,6 @@ from kcard.errors import CardError, ModelUnavailable
 from kcard.io import build, parse, write_text
 from kcard.manifest import Manifest
 
-__all__ = [
-    "FINGERPRINT",
-    "TOLERANCES",
-    "Fingerprint",
-    "Pair",
-    "Probe",
-    "fingerprint_pairs",
-    "read_fingerprint",
-    "write_fingerprint",
-]
-
-
 FINGERPRINT = "canaries.json"
 FORMAT = 1
 MOST = 64

@@ -16,9 +16,6 @@ from kcard.cards.models.loader import SMALL, Loader, base_files
 from kcard.errors import CardError, MissingExtra, ModelUnavailable, UsageError, one_line
 from kcard.events import OnEvent, note
 
-__all__ = ["Converter", "architecture", "check_adapter", "check_model", "write_gguf"]
-
-
 MODEL, LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
 
 

@@ -21,24 +21,6 @@ from kcard.system import quiet_loading
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-__all__ = [
-    "CONFIGS",
-    "OWNER",
-    "PICKLE_INDEX",
-    "POOL",
-    "PREFIX",
-    "PUBLISHED",
-    "TEMPLATE",
-    "ModelRepository",
-    "PublishedCard",
-    "adapter_base",
-    "convert",
-    "fetch",
-    "find_repository",
-    "refuse_code",
-]
-
-
 # Rejects cards and models that need custom code, before transformers or peft sees them.
 #
 # By default transformers offers to run such code ("[y/N]"); kcard never does.

@@ -8,9 +8,6 @@ from typing import Any
 from kcard.manifest import Manifest
 from kcard.offline.opt import BASE
 
-__all__ = ["ExamResult", "metadata", "readme", "with_results"]
-
-
 # Exam results in a card's README.md: as `model-index` for other tools, and as a section for people.
 #
 # This code takes measured values and runs no exam. The rest of the page is left unchanged.

@@ -35,23 +35,6 @@ if TYPE_CHECKING:
     from kcard.cards.card import Card
     from kcard.index import Index
 
-__all__ = [
-    "INDEX",
-    "PASSAGES",
-    "Dense",
-    "Indexing",
-    "Passages",
-    "clean",
-    "hashes",
-    "lines_of",
-    "load_dense",
-    "load_index",
-    "passages",
-    "write_dense",
-    "write_passages",
-]
-
-
 # Turns generated text into a document: stripped, and without a truncated last sentence.
 
 # Marks that always end a sentence, in scripts that have them; a full stop may belong to "Dr.".

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kcard.cards.models.stack import StackedCard
     from kcard.cards.models.vllm_backend import ServedCard
 
-__all__ = ["CardPool", "LargeModelScheduler", "VllmCards", "must_take_turns"]
-
-
 # Schedules large models one at a time, loaded ones first; each generates for all of its questions.
 #
 # Models that are large, or too many to be stacked in memory, take turns: first the loaded ones, then the others.

@@ -24,9 +24,6 @@ from kcard.types import Answer, Citation, Passage, Question, Source
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-__all__ = ["print_stream", "register", "show"]
-
-
 # An answer as a person reads it.
 
 SCORES = ("relevance", "faithfulness", "factuality")

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
     from kcard.evaluation.records import Audit, Distribution
 
-__all__ = ["register"]
-
 
 @command_for(audit_card, RayOptions, leave_out={"card"})
 def audit(

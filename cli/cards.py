@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kcard.hub.values import QuarantineReason
     from kcard.hub.versions import Version
 
-__all__ = ["register", "version_row"]
-
-
 Reference = Annotated[
     str,
     typer.Argument(

@@ -19,8 +19,6 @@ from kcard.questions import checked
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-__all__ = ["Conversation", "register", "talk"]
-
 PROMPT = "? "
 HISTORY = 1000  # questions
 HELP = """\

@@ -11,8 +11,6 @@ from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, Setting, SettingOrigin, concealed, project_file
 from kcard.errors import UsageError
 
-__all__ = ["register"]
-
 Key = Annotated[str, typer.Argument(help="A setting, such as llm or ask.n1.")]
 
 commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)

@@ -7,9 +7,6 @@ from kcard.cli.output import Json, console, note, print_json
 from kcard.config import settings
 from kcard.errors import UsageError
 
-__all__ = ["register"]
-
-
 MARKS = {"ok": "[green]ok[/green]", "warning": "[yellow]warning[/yellow]", "error": "[red]error[/red]"}
 
 

@@ -7,8 +7,6 @@ from rich.segment import Segment
 
 from kcard.errors import printable
 
-__all__ = ["Escaping"]
-
 
 class Escaping(RenderHook):
     """A console's render hook."""

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from kcard.evaluation.analyses.answers import Analysis
     from kcard.evaluation.report.report import Report
 
-__all__ = ["print_analysis", "register", "show"]
-
-
 # The results of an evaluation as a table.
 
 HEADINGS = (

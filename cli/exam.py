@@ -26,8 +26,6 @@ from kcard.errors import UsageError
 if TYPE_CHECKING:
     from kcard.evaluation.records import Distribution, Exam
 
-__all__ = ["as_data", "register", "summary"]
-
 
 @command_for(examine_card)
 def exam(

@@ -29,9 +29,6 @@ from kcard.integrators.options import AskOptions
 if TYPE_CHECKING:
     from kcard.evaluation.gates.calibration import Calibration
 
-__all__ = ["register"]
-
-
 # kcard calibrate: compares all gates on the user's own records and configures the best one if it pays off.
 
 

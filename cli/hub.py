@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kcard.hub.db.session import Database
     from kcard.hub.tokens import TokenStore
 
-__all__ = ["register"]
-
-
 # kcard hub user, organisation, token, log: who may use a shared hub, and what was done there.
 
 NONE = "none"

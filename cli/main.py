@@ -20,8 +20,6 @@ from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
 from kcard.errors import KcardError, UsageError
 
-__all__ = ["app", "run"]
-
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
 # In the order of the help: each command or group, the module of kcard.cli that registers it, and the first sentence of

@@ -16,9 +16,6 @@ from kcard.integrators.options import AskOptions
 from kcard.io import shown_size
 from kcard.serve.options import EndpointOptions
 
-__all__ = ["register"]
-
-
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
 
 

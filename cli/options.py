@@ -22,21 +22,6 @@ from kcard.errors import KcardError, UsageError
 from kcard.integrators.options import AskOptions
 from kcard.options import REQUIRED, DeclaredOption, declared
 
-__all__ = [
-    "ConfigurableOption",
-    "command_for",
-    "complete_drafts",
-    "complete_published",
-    "complete_several",
-    "default_map",
-    "effective_settings",
-    "option",
-    "options",
-    "parse_key_values",
-    "value_of",
-]
-
-
 # KEY=VALUE options, such as --set k=5.
 
 

@@ -27,24 +27,6 @@ if TYPE_CHECKING:
 
     from kcard.evaluation.records import Mean
 
-__all__ = [
-    "Json",
-    "as_data",
-    "console",
-    "echo",
-    "flush",
-    "interval",
-    "note",
-    "notice",
-    "prepare",
-    "print_json",
-    "progress",
-    "resumable",
-    "show_note",
-    "table",
-]
-
-
 # stdin, stdout and stderr may be closed, full, or unable to encode every character.
 
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kcard.hub.client.connection import HubUser
     from kcard.hub.registry import Hub
 
-__all__ = ["LOCAL", "HubOption", "open_local_hub", "register", "remote_url", "require_remote_url"]
-
-
 # --hub: the hub that a command uses, local or remote.
 
 LOCAL = "local"

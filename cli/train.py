@@ -27,9 +27,6 @@ from kcard.training.workers import dismiss, follow_launcher
 if TYPE_CHECKING:
     from kcard.types import Source
 
-__all__ = ["register"]
-
-
 EXAM = {"exam", "exam_evidence"}
 PATHS = {"corpus", "output", "exam_evidence"}
 

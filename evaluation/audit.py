@@ -27,32 +27,6 @@ if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
     from kcard.hub.audits import AuditFinding
 
-__all__ = [
-    "FACTUALITY",
-    "FAITHFULNESS",
-    "AuditQueries",
-    "AuditQuery",
-    "AuditSettings",
-    "CorpusMatcher",
-    "IndependentEvidence",
-    "ScoredDocument",
-    "find_lowest",
-    "group_by",
-    "make_finding",
-    "make_queries",
-    "measure_coverage",
-    "measure_overlap",
-    "read_independent",
-    "read_or_make_queries",
-    "read_queries",
-    "run_audit",
-    "score_documents",
-    "score_domains",
-    "summarise_factuality",
-    "summarise_faithfulness",
-]
-
-
 # The queries of an audit, from a file or about the card's own corpus. A file needs no answers:
 #
 #     {"question": "Who won the Senate race in Ohio?", "domain": "senate"}

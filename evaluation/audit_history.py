@@ -12,16 +12,6 @@ from kcard.hub.values import FLOOR, covers_enough, is_independent
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
 
-__all__ = [
-    "PastAudit",
-    "PastExam",
-    "SourcedScores",
-    "describe_origin",
-    "find_scores",
-    "latest_exam",
-    "read_audits",
-]
-
 
 @dataclass(frozen=True)
 class PastAudit:

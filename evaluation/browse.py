@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures
     from kcard.hub.versions import Version
 
-__all__ = [
-    "SORTS",
-    "CardReport",
-    "Dot",
-    "HistogramBar",
-    "Plot",
-    "Timeline",
-    "lay_out_histogram",
-    "lay_out_timeline",
-    "make_reports",
-]
-
-
 # Geometry of the plot of a card's audits over time; the template styles it.
 
 Kind = Literal["faithfulness", "factuality"]

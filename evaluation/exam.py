@@ -34,23 +34,6 @@ from kcard.offline.pseudo_queries import entities
 from kcard.text import is_english
 from kcard.types import Passage, Source, derive_seed
 
-__all__ = [
-    "LIMIT",
-    "ExamAnswers",
-    "JudgedRun",
-    "advise_on_kind",
-    "check_exam",
-    "evaluate_questions",
-    "examine",
-    "explain_no_questions",
-    "has_fewer_questions",
-    "make_unanswerable",
-    "measure_recall",
-    "rebuild_questions",
-    "take_exam",
-]
-
-
 # Questions that a corpus does not answer, to test whether the card's documents leave them unanswered: its own questions
 # with an invented name, and questions about unrelated subjects.
 

@@ -17,28 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BLOCKS",
-    "Comparison",
-    "SearchableText",
-    "accuracy",
-    "balanced_accuracy",
-    "bootstrap_interval",
-    "compare_scores",
-    "count_by_range",
-    "draw_histogram",
-    "exact_match",
-    "f1",
-    "holm",
-    "interval",
-    "macro_f1",
-    "mcnemar",
-    "normalise",
-    "sign_flip",
-    "substring",
-]
-
-
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 POSSESSIVE = re.compile(r"['’]s\b")
 ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -10,20 +10,6 @@ from kcard.errors import MissingExtra, UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "GREY",
-    "STYLES",
-    "Chart",
-    "PlotSeries",
-    "draw_chart",
-    "encode_figure",
-    "new_figure",
-    "style_axes",
-    "write_figure",
-]
-
-
 # Figures without matplotlib's global state, their colours, and how they are saved.
 
 SIZE = (8.0, 5.0)  # inches

@@ -18,20 +18,6 @@ from kcard.cards.passages import INDEX, PASSAGES, passages
 from kcard.manifest import MANIFEST, file_digest
 from kcard.types import Sampling, derive_seed
 
-__all__ = [
-    "DOCUMENTS",
-    "KINDS",
-    "Match",
-    "Privacy",
-    "PrivateFinding",
-    "find_home_folders",
-    "find_private_data",
-    "mask",
-    "scan_card",
-    "summarise_scan",
-]
-
-
 # Private data in a text: e-mail addresses, keys and passwords, phone, payment card and bank account numbers.
 #
 # Each kind is recognised by its form and, if it has one, by its checksum, so that prose, dates, scores and identifiers

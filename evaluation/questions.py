@@ -19,22 +19,6 @@ from kcard.evaluation.tasks.base import Columns, from_rows
 from kcard.offline.pseudo_queries import SMALL, bare, entities, held_out_wording
 from kcard.types import Source, derive_seed
 
-__all__ = [
-    "AUXILIARIES",
-    "Clause",
-    "ExamQuestion",
-    "NaturalQuestion",
-    "QuestionFile",
-    "digest",
-    "draw_question",
-    "make_questions",
-    "natural_questions",
-    "parse_clause",
-    "read_questions",
-    "reword",
-]
-
-
 # Plain English sentences, split into subject, verb and rest by rules.
 #
 # The rules skip sentences whose verb may be another part of speech and sentences whose subject refers to another

@@ -17,22 +17,6 @@ if TYPE_CHECKING:
     from kcard.evaluation.audit import IndependentEvidence
     from kcard.interfaces import CardGenerator, Checker, Evidence
 
-__all__ = [
-    "CHANCE",
-    "BaseAnswers",
-    "Rows",
-    "Scorer",
-    "ask_base",
-    "ask_card",
-    "chance_recall",
-    "check_device",
-    "generate_documents",
-    "judge_answered",
-    "load_checker",
-    "score_recall",
-]
-
-
 CHANCE = "chance"
 CHANCE_SAMPLE = 200  # other questions whose documents each question is compared with
 

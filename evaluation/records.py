@@ -14,24 +14,6 @@ from kcard.hub.values import is_independent
 from kcard.io import build, canonical, parse
 from kcard.types import Source
 
-__all__ = [
-    "EXAM",
-    "Audit",
-    "AuditedDocument",
-    "Distribution",
-    "Domain",
-    "Exam",
-    "ExamRun",
-    "Judged",
-    "Mean",
-    "explain_figures",
-    "mean_of",
-    "read_exam",
-    "read_record",
-    "with_results",
-]
-
-
 EXAM = "exam.json"
 EXAM_FORMAT = 2
 DIGITS = 4

@@ -35,21 +35,6 @@ from kcard.types import Source
 if TYPE_CHECKING:
     from kcard.training.options import TrainOptions
 
-__all__ = [
-    "SYNC",
-    "UPDATE",
-    "Forgetting",
-    "Leaks",
-    "Retention",
-    "SyncRecord",
-    "measure_retention",
-    "read_forgetting",
-    "read_sync",
-    "split_in_halves",
-    "update_card",
-]
-
-
 # Whether a document recites a removed text: runs of words that occur in removed texts only.
 #
 # The prompts are halves of the removed texts (Carlini et al., 2021, "Extracting Training Data from Large Language

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import Evidence
 
-__all__ = ["Target", "find_published_target", "find_target"]
-
 # The files that an exam writes. They may be damaged if an exam was interrupted, so a new exam does not verify them.
 WRITTEN = (EXAM, README, ROUTING)
 

@@ -21,27 +21,6 @@ from kcard.types import Example, Question, derive_seed
 if TYPE_CHECKING:
     from kcard.gates.features import Representation
 
-__all__ = [
-    "GROUP",
-    "Always",
-    "Calibrated",
-    "Fitted",
-    "GateKind",
-    "GateState",
-    "LeavesOneOut",
-    "LeftOut",
-    "Never",
-    "Probabilistic",
-    "QuestionGate",
-    "RandomShare",
-    "RandomShareSettings",
-    "Resources",
-    "find",
-    "names",
-    "parse_settings",
-]
-
-
 GROUP = "kcard.gate_kinds"
 T = TypeVar("T")
 

@@ -13,9 +13,6 @@ from kcard.index import Index
 from kcard.interfaces import Array
 from kcard.text import words
 
-__all__ = ["BM25", "BM25Settings"]
-
-
 FOLDS = 20
 
 

@@ -19,19 +19,6 @@ from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
 from kcard.offline.questions import Form, fits, form_of
 
-__all__ = [
-    "COUNT",
-    "Draft",
-    "DraftSettings",
-    "Floats",
-    "answer_of",
-    "features",
-    "inputs",
-    "plain",
-    "standardise",
-]
-
-
 # Surface features of a draft: its form against the question's, hedges, lengths, repetition.
 
 Floats = npt.NDArray[np.float64]

@@ -20,23 +20,6 @@ from kcard.system import loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "GROUP",
-    "CachedRepresentation",
-    "HiddenStates",
-    "LogisticHead",
-    "MiniLMRepresentation",
-    "Representation",
-    "bind",
-    "contriever",
-    "cross_fit",
-    "find",
-    "finite_vectors",
-    "fit_calibrated",
-    "normalize",
-]
-
-
 # Representations embed questions for gates. By name: minilm, hf:MODEL, card:FOLDER.
 #
 # Options follow after commas (hf:gpt2,layer=6,pooling=mean). Kinds are registered under the entry-point group

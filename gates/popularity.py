@@ -21,21 +21,6 @@ from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
 from kcard.io import parse, read_rows
 
-__all__ = [
-    "BOUND",
-    "GROUP",
-    "Popularity",
-    "PopularityFile",
-    "PopularitySettings",
-    "Relations",
-    "best_threshold",
-    "check_popularity",
-    "find",
-    "mask_names",
-    "templates",
-]
-
-
 # Sources of popularity by name: file:PATH, or NAME:REST of a user's own source.
 #
 # Sources are registered under the entry-point group `kcard.popularity`, and called with the text after the colon.

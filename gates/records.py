@@ -24,8 +24,6 @@ from kcard.errors import UsageError
 from kcard.io import Row, build, read_rows
 from kcard.types import Question
 
-__all__ = ["Bools", "Query", "Record", "digest", "read_records", "split_records", "write_records"]
-
 Bools = npt.NDArray[np.bool_]
 
 

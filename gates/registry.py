@@ -21,22 +21,6 @@ from kcard.interfaces import LLM, Gate
 from kcard.io import build, parse, replacing
 from kcard.types import Example
 
-__all__ = [
-    "UNFITTED",
-    "GateHeader",
-    "NamedGate",
-    "gate_file",
-    "gates_folder",
-    "header",
-    "kind_names",
-    "load",
-    "load_gate",
-    "save",
-    "stored_gate_name",
-    "title",
-]
-
-
 FORMAT = 1
 KEY = "kcard.gate"
 REMEDY = "fit it again with kcard gate fit"

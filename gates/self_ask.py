@@ -14,24 +14,6 @@ from kcard.interfaces import LLM, Array, Gate, replies
 from kcard.io import build
 from kcard.types import Example, Question, Request, Turn
 
-__all__ = [
-    "KNOWLEDGE_CARD",
-    "KNOWLEDGE_CARD_SELF_ASK",
-    "SKR",
-    "SKR_ICL",
-    "SKR_PROMPT",
-    "FittedSelfAsk",
-    "SelfAsk",
-    "SelfAskEnsemble",
-    "SelfAskKind",
-    "SelfAskSKR",
-    "SelfAskSKREnsemble",
-    "SelfAskSettings",
-    "needs",
-    "score_knowledge",
-]
-
-
 KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
 SKR = (3, 4, 5, 6, 7)
 

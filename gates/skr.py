@@ -29,21 +29,6 @@ from kcard.system import loading
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "KNN_KIND",
-    "TRIED",
-    "Classifier",
-    "ClassifierSettings",
-    "FineTuned",
-    "FineTunedSettings",
-    "NearestNeighbours",
-    "NearestNeighboursSettings",
-    "leave_one_out",
-    "nearest",
-    "tune_k",
-]
-
-
 # SKR's nearest-neighbour gate: a question counts as known if its nearest records are (SKR, section 3.2).
 
 Indices = npt.NDArray[np.int64]

@@ -20,19 +20,6 @@ from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
 from kcard.types import derive_seed
 
-__all__ = [
-    "VARIANTS",
-    "Clusters",
-    "Table",
-    "Thrust",
-    "ThrustScore",
-    "ThrustSettings",
-    "Variant",
-    "clusters_by_rule",
-    "kmeans",
-]
-
-
 Matrix = npt.NDArray[np.float64]
 RUNS = 10
 

@@ -16,8 +16,6 @@ from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, Gate, replies
 from kcard.types import Example, Question
 
-__all__ = ["CalibratedUncertainty", "Measure", "Uncertainty", "UncertaintySettings", "draft_scores"]
-
 KIND = "uncertainty"
 Measure = Literal["margin", "entropy"]
 UNSURE = 20.0  # nats: no vocabulary has so many tokens

@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from kcard.hub.versions import Version
     from kcard.integrators.pool_views import Selectors
 
-__all__ = [
-    "CardSource",
-    "Endpoint",
-    "Integrator",
-    "card_llm",
-    "gate_turns",
-    "make_engines",
-    "make_integrator",
-    "make_llm",
-    "make_loader",
-    "make_pool",
-    "make_selectors",
-    "select_cards",
-]
-
 CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card
 PROPOSED = (
     3  # cards of a round, at most, that are chosen by score; in top-down only such as fit nearly as well

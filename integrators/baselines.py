@@ -36,34 +36,6 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.hub.registry import Hub
 
-__all__ = [
-    "BASELINES",
-    "BM25",
-    "CARDS_AND_RETRIEVAL",
-    "NAME",
-    "BaselineAnswerer",
-    "GenRead",
-    "JointReading",
-    "KnowledgeSource",
-    "MajorityVote",
-    "MostProbable",
-    "ReadingStrategy",
-    "Replug",
-    "Retrieval",
-    "RetrieverAsCard",
-    "SampledReplies",
-    "ScoredReply",
-    "baseline",
-    "card_passages",
-    "corpus_retriever",
-    "majority_answer",
-    "read_separately",
-    "recitations",
-    "retriever",
-    "statements",
-]
-
-
 ALWAYS = Decision("always", 0.0, True)
 
 

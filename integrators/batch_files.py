@@ -24,15 +24,6 @@ from kcard.types import Answer, Question, add_counts
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-__all__ = [
-    "GIVE_UP",
-    "QuestionTotals",
-    "answer_file",
-    "ask_on_cluster",
-    "earlier_lines",
-    "read_questions",
-]
-
 GIVE_UP = 16  # consecutive failures that are the endpoint's fault, not the questions'
 FAILED_PIECES = 3  # consecutive failed batches of a cluster that are the endpoint's fault, not a worker's
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}

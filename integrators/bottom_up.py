@@ -17,8 +17,6 @@ from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
 from kcard.types import Context, Question, Sampling, derive_seed
 
-__all__ = ["BottomUp"]
-
 
 @dataclass(frozen=True)
 class BottomUp:

@@ -25,17 +25,6 @@ from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
 
-__all__ = [
-    "CANDIDATES",
-    "CardIndex",
-    "CardRanker",
-    "Profiles",
-    "pack_profiles",
-    "profiles_of",
-    "profiles_of_descriptions",
-]
-
-
 SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
 MANY = 100  # cards; packing fewer is faster than reading them from the cache
 LATEST = cache.key("profiles", "latest")

@@ -18,18 +18,6 @@ from kcard.selectors.factuality import support
 from kcard.text import numbers, ordinals_as_in, sentence_spans, split_sentences, words
 from kcard.types import Choice, Citation, Context, Passage, Quote, Source
 
-__all__ = [
-    "WEIGHTS",
-    "beaten_by_index",
-    "cite",
-    "cite_quote",
-    "features",
-    "line_of",
-    "resolve_conflicts",
-    "without_duplicates",
-    "without_headings",
-]
-
 
 def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
     """Return the non-empty passages in their order; of equal texts the first, or else the retrieved one."""

@@ -14,9 +14,6 @@ from kcard.types import Sampling
 if TYPE_CHECKING:
     from kcard.interfaces import LLM
 
-__all__ = ["GATE", "AskOptions", "BaselineOptions", "Mode", "Preset", "Select"]
-
-
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
 
-__all__ = ["Pipeline", "ask", "questions_per_batch"]
-
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
 

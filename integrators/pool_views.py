@@ -15,8 +15,6 @@ from kcard.types import Answer, Choice, Decision, Passage, Question, Sampling
 if TYPE_CHECKING:
     from kcard.cards.card import Card, CardSet
 
-__all__ = ["CardEvidence", "GateRouter", "Selectors", "SingleCardPool", "generate"]
-
 
 def generate(
     pool: Generator,

@@ -28,19 +28,6 @@ from kcard.types import (
     derive_seed,
 )
 
-__all__ = [
-    "AutoChoice",
-    "CardChoice",
-    "CardSelection",
-    "ExplicitChoice",
-    "RelevanceThreshold",
-    "SingleDocument",
-    "Step",
-    "TopDown",
-    "mentioned_cards",
-]
-
-
 # No card is used if none fits the question: what a card far from the subject generates would only mislead.
 
 

@@ -11,9 +11,6 @@ from kcard.interfaces import LLM, replies
 from kcard.llms.parsing import named_option
 from kcard.types import Call, Reply, Request
 
-__all__ = ["LLMClient", "fit"]
-
-
 # Truncation of a request to the LLM's context window.
 
 Fits = Callable[[Request], bool]

@@ -13,23 +13,6 @@ from kcard.types import Request
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "LEAST",
-    "Continuation",
-    "Draw",
-    "GumbelSampler",
-    "PromptTokens",
-    "SharedPrefix",
-    "causal_scores",
-    "common_prefix",
-    "generate",
-    "option_scores",
-    "padded_rows",
-    "probabilities",
-    "seq2seq_scores",
-]
-
-
 NO_LIMIT = 10**6  # a tokenizer without a longest input gives a number beyond this
 
 

@@ -27,20 +27,6 @@ from kcard.types import Reply, Request, TokenScores
 if TYPE_CHECKING:
     from openai import OpenAI
 
-__all__ = [
-    "Chat",
-    "Completions",
-    "OpenAIEndpoint",
-    "WireForm",
-    "completions",
-    "context_tokens",
-    "failure",
-    "refused_parameter",
-    "token_scores",
-    "too_long",
-]
-
-
 # The errors of an OpenAI-compatible endpoint, each as one line with URL and remedy.
 
 # vLLM also says "max_tokens=300 cannot be greater than max_model_len=256" and "the maximum model length of 256".

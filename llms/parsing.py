@@ -17,19 +17,6 @@ from kcard.types import Choice, TokenScores
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "DRAFT_TOKENS",
-    "first_line",
-    "from_logits",
-    "from_probabilities",
-    "from_text",
-    "from_top",
-    "named_option",
-    "on_one_line",
-    "option_from_tokens",
-]
-
-
 # Yes or no: from token probabilities if the backend gives them, otherwise from the first word.
 #
 # Never from a substring ("know" contains "no"). A reply that is neither gives None: the caller treats it as "more

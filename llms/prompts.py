@@ -20,25 +20,6 @@ from kcard.io import build, read_rows
 from kcard.llms.parsing import from_text, named_option
 from kcard.types import Choice, Example, Kind, Reply, Request
 
-__all__ = [
-    "ANSWER",
-    "BUILT_IN",
-    "CHOOSE",
-    "DOCUMENT",
-    "NEED",
-    "STUDY",
-    "WHAT",
-    "FunctionLLM",
-    "Message",
-    "Wording",
-    "load",
-    "messages",
-    "render",
-    "unified_qa",
-    "without_control",
-]
-
-
 # The ways to ask an LLM whether it needs more information: three of Knowledge Card, then five of SKR.
 
 

@@ -32,9 +32,6 @@ from kcard.types import Reply, Request, derive_seed
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LocalLLM"]
-
-
 TOP_TOKENS = 50
 NEED_TOKENS = 4
 STUDY_TOKENS = 1024

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from kcard.manifest import file_digest
 
-__all__ = ["write_digests"]
-
 
 def write_digests(folder: Path) -> None:
     """Every file of the folder but its README."""

@@ -13,8 +13,6 @@ from kcard.training.passages import passages
 from kcard.training.readers.files import Document, format_of, plain_file
 from kcard.types import Source
 
-__all__ = ["Manual", "fetch", "manuals", "read"]
-
 
 @dataclass(frozen=True)
 class Manual:

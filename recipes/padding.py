@@ -8,8 +8,6 @@ from kcard.offline.minilm import PAD
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["padded"]
-
 
 def padded(rows: Sequence[tuple[Sequence[int], int]]) -> "tuple[Tensor, Tensor, Tensor]":
     """Return ids, mask and types, (n, t), of rows of token ids; those from a place on are the second text's."""

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["layers_of", "quantised", "restored", "round_products"]
-
 WHOLE, PRODUCTS = 127, 63  # steps to the largest value of a row; of matrices that are multiplied as they are
 
 

@@ -23,24 +23,6 @@ from kcard.text import split_sentences, whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "PROBES",
-    "Entailment",
-    "Labels",
-    "PairFormat",
-    "chunks",
-    "cut",
-    "factcg",
-    "factkb",
-    "hhem",
-    "nli",
-    "paper",
-    "read",
-    "verify",
-    "vitaminc",
-]
-
-
 # The labels of an entailment model: read from its config, then verified on pairs that leave no doubt.
 
 SUPPORTS = frozenset({"entailment", "entails", "supports", "supported", "support", "consistent", "grounded"})

@@ -31,29 +31,6 @@ from kcard.selectors.registry import (
 )
 from kcard.system import quiet_loading
 
-__all__ = [
-    "EXTRA",
-    "TOKENIZER",
-    "Checkpoint",
-    "ListedSelector",
-    "Readiness",
-    "announce",
-    "cached",
-    "check_code",
-    "check_trust",
-    "config_of",
-    "digest",
-    "is_downloaded",
-    "load",
-    "loading_errors",
-    "missing",
-    "move_to_device",
-    "presets",
-    "selectors",
-    "tokenizer",
-]
-
-
 EXTRA = "pip install 'kcard[selectors]'"
 LONGEST = 160
 ON_THE_HUB = re.compile(r"[\w.-]+(?:/[\w.-]+)?")

@@ -15,17 +15,6 @@ from kcard.interfaces import Array, Evidence
 from kcard.text import passage_digest, split_sentences
 from kcard.types import Source
 
-__all__ = [
-    "GROUP",
-    "CorpusEvidence",
-    "DenseCorpus",
-    "Hashes",
-    "Statements",
-    "Union",
-    "names",
-    "open_evidence",
-]
-
 
 class CorpusEvidence(Evidence):
     """Source texts and their BM25 index. Equal scores stand in the order of the sources."""

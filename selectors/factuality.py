@@ -25,9 +25,6 @@ from kcard.interfaces import Array, Checker, Evidence, Pair, Verdict, valid
 from kcard.offline.checker import SUPPORTED, coverage
 from kcard.types import Passage, Source
 
-__all__ = ["CachedChecker", "TwoCheckers", "Unchecked", "cached", "draw", "judge", "support", "verdicts"]
-
-
 # Validated checker scores: one verdict per pair, each a number in [0, 1].
 #
 # Checkers may be third-party; a score that is not a number must not decide what the LLM reads.

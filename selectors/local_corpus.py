@@ -35,21 +35,6 @@ from kcard.io import build, locked, parse, replacing
 from kcard.manifest import file_digest
 from kcard.types import Source
 
-__all__ = [
-    "BROKEN",
-    "CorpusReader",
-    "IndexManifest",
-    "IndexedFile",
-    "LocalCorpus",
-    "OpenIndex",
-    "Segment",
-    "forget",
-    "open_index",
-    "parts",
-    "stamp",
-]
-
-
 # A segment holds the passages of one file and their word counts, under the hash of the file's content.
 #
 # It consists of KEY.jsonl, one passage per line, and KEY.npz, which is written last. Neither ever changes.

@@ -25,18 +25,6 @@ from kcard.text import sentence_spans, split_sentences, whole
 if TYPE_CHECKING:
     from kcard.offline.reader import Sentence
 
-__all__ = [
-    "Extractive",
-    "Provence",
-    "ReaderPruner",
-    "Summariser",
-    "Unpruned",
-    "pegasus",
-    "provence",
-    "summariser",
-]
-
-
 # No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
 
 

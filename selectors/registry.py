@@ -17,24 +17,6 @@ from kcard.events import OnEvent, ignore
 from kcard.interfaces import Checker, Pruner, Relevance
 from kcard.io import build
 
-__all__ = [
-    "DEFAULT",
-    "GROUPS",
-    "MODELS",
-    "PRESETS",
-    "HubRepository",
-    "Loading",
-    "Model",
-    "Preset",
-    "SelectorChoice",
-    "SelectorKind",
-    "checker",
-    "models",
-    "pruner",
-    "relevance",
-]
-
-
 # The models of selectors (catalogue.toml): repository, revision, licence and size of each.
 
 SelectorKind = Literal["relevance", "pruner", "checker"]

@@ -19,19 +19,6 @@ from kcard.system import quiet_loading
 from kcard.text import Agreement, agreement
 from kcard.types import derive_seed
 
-__all__ = [
-    "Chance",
-    "Cosine",
-    "MiniLMRelevance",
-    "SentenceEmbedding",
-    "cls",
-    "granite",
-    "mpnet",
-    "mpnet_base",
-    "sentence_transformers",
-    "top",
-]
-
 
 class Cosine(Relevance):
     """Cosine of the embeddings of all-MiniLM-L6-v2, as in the paper. Empty texts get low scores like any other."""

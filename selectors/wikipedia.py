@@ -35,9 +35,6 @@ from kcard.types import Source
 if TYPE_CHECKING:
     from email.message import Message
 
-__all__ = ["MediaWiki", "Wikipedia", "open_wikipedia"]
-
-
 USER_AGENT = f"kcard/{kcard.__version__} (https://pypi.org/project/kcard/) Python-urllib"
 TRIES = 5
 LONGEST_WAIT = 60.0  # seconds

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import kcard
 from kcard.cards.card import SEARCH
 from kcard.cards.generators.external import SearchTarget
+from kcard.cards.passages import passages as read_passages
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
 from kcard.io import locked
@@ -352,5 +353,5 @@ def without_model(card: "Card") -> "Card":
         card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
     )
     with replacing_output(card.folder) as partial:
-        finished = cards.finish(partial, manifest, cards.passages(card.folder))
+        finished = cards.finish(partial, manifest, read_passages(card.folder))
     return cards.Card(card.folder, finished.manifest)

@@ -32,22 +32,6 @@ if TYPE_CHECKING:
     from kcard.cards.models.vllm_backend import ServedCard
     from kcard.interfaces import Evidence
 
-__all__ = [
-    "REFERENCE",
-    "SEARCH",
-    "LLMCard",
-    "ModelReference",
-    "SearchCard",
-    "SearchTarget",
-    "load_llm_card",
-    "load_model_of_card",
-    "load_reference_card",
-    "load_search_card",
-    "readme",
-    "resolve_reference",
-]
-
-
 GROUP = "kcard.evidence"
 # Evidence that reads local files: a downloaded card must not choose which.
 LOCAL = "corpus"

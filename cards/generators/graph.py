@@ -23,8 +23,6 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = ["GRAPH", "Graph", "GraphCard", "load_graph_card", "write_triples"]
-
 LONGEST = 12  # words of a name
 BUSY = 300  # statements about one entity, above which paths do not pass through it (a year, a country)
 MOST = 20_000  # paths compared

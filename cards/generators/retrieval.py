@@ -33,14 +33,6 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-__all__ = [
-    "ModelWithIndex",
-    "RetrievalCard",
-    "load_generator",
-    "load_retrieval_card",
-    "padded",
-]
-
 
 def padded(card: str, sources: Sequence[Source], documents: int) -> list[Passage]:
     """Return exactly `documents` passages from ranked sources, padded with empty ones."""

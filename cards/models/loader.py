@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from kcard.cards.models.vllm_engines import Engines
     from kcard.interfaces import LLM
 
-__all__ = [
-    "LoadedModel",
-    "Loader",
-    "ModelCache",
-    "base_digest",
-    "base_files",
-    "causal_lm",
-    "device_bytes",
-    "explained",
-    "in_single_precision",
-    "share",
-    "with_adapter",
-]
-
-
 # The memory budget of cards: when it is exceeded, the least used entries are evicted.
 
 SHARE = 0.5

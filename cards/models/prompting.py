@@ -33,24 +33,6 @@ from kcard.types import Passage, Sampling, derive_seed
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "PROBED",
-    "SIZE",
-    "VOCABULARY",
-    "WORDS",
-    "Projection",
-    "Prompter",
-    "Vocabulary",
-    "WordSketch",
-    "all_prompt_ids",
-    "embed_questions",
-    "load_prompter",
-    "prefix_prompts",
-    "prompt_ids",
-    "template_prompts",
-]
-
-
 # The words of a question as a fixed-size vector, which a card with an encoder prefix gets along with its embedding.
 #
 # A sentence embedding blurs names and rare words, by which BM25 finds a passage. Each stem of the corpus is hashed

@@ -33,9 +33,6 @@ from kcard.types import Passage, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adapters", "FullModels", "Group", "Stack", "StackedCard", "load"]
-
-
 # Cached stacks of several cards per base or architecture: few are needed, since pools mostly run as a whole.
 MOST = 4
 

@@ -27,21 +27,6 @@ from kcard.types import Passage, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "CardStates",
-    "CausalCard",
-    "KeyValueShape",
-    "Limits",
-    "check_fit",
-    "generate",
-    "hidden_states",
-    "key_value_shape",
-    "log_probabilities",
-    "prefix_arguments",
-    "room",
-]
-
-
 # A trained prefix for a transformers model, as the initial keys and values of its cache.
 
 

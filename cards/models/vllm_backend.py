@@ -25,21 +25,6 @@ from kcard.interfaces import CardGenerator
 from kcard.system import connected
 from kcard.types import Passage, Sampling
 
-__all__ = [
-    "CONCURRENCY",
-    "PLACES",
-    "PREFIX",
-    "DocumentRequest",
-    "ModelGone",
-    "Place",
-    "Places",
-    "ServedCard",
-    "ServedCards",
-    "Server",
-    "ServerModel",
-]
-
-
 CONCURRENCY = 64  # concurrent requests; the server batches them
 TIMEOUT = 120.0  # seconds; the first request for log-probabilities has taken 24 s to compile
 # Override the server's generation_config.json, so that sampling follows kcard's settings alone.

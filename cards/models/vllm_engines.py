@@ -20,8 +20,6 @@ from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
 from kcard.offline.opt import base_folder
 
-__all__ = ["CardNotServed", "Engines", "adapter_name"]
-
 DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
 MODELS = ("full", "lora")
 CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit

@@ -18,8 +18,6 @@ from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precis
 from kcard.errors import CardError, ModelUnavailable
 from kcard.offline.opt import base_folder
 
-__all__ = ["Weights", "embedded", "limits", "of_folder", "of_model", "read", "size"]
-
 DEFAULTS = {
     "layer_norm_elementwise_affine": True,
     "do_layer_norm_before": True,

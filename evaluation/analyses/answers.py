@@ -19,24 +19,6 @@ from kcard.evaluation.runs.summary import QuestionOutcome, is_right, make_outcom
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 
-__all__ = [
-    "Analysis",
-    "Analyst",
-    "Cell",
-    "analyse",
-    "analysis_names",
-    "card_choice",
-    "cost",
-    "format_cell",
-    "groups",
-    "lost_incumbents",
-    "mmlu_domains",
-    "run_applicable",
-    "sources",
-    "yes_no",
-]
-
-
 # The result of an analysis: a table, charts, and a sentence or two that explain them.
 
 Cell = str | int | float | Mean | None

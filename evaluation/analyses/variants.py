@@ -13,19 +13,6 @@ from kcard.evaluation.runs.summary import QuestionOutcome, make_outcomes
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
 
-__all__ = [
-    "Variant",
-    "added_cards",
-    "document_counts",
-    "find_variants",
-    "mean_difference",
-    "mean_score",
-    "patched_cards",
-    "selector_ablation",
-    "wordings",
-]
-
-
 # Variants of a setting that differ in some options, with their outcomes.
 
 

@@ -15,26 +15,6 @@ from kcard.evaluation.browse import CardReport, lay_out_histogram, lay_out_timel
 from kcard.evaluation.records import Mean
 from kcard.io import shown_size, write_text
 
-__all__ = [
-    "Axis",
-    "Chart",
-    "Heat",
-    "Intervals",
-    "Lines",
-    "PlacedPoint",
-    "PlotLine",
-    "PlotPoint",
-    "Scatter",
-    "render",
-    "render_template",
-    "shorten",
-    "svg",
-    "write_document",
-    "write_page",
-    "write_pictures",
-]
-
-
 # Axes.
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

@@ -39,31 +39,6 @@ from kcard.gates.records import Query, Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Calibration",
-    "ComparedGate",
-    "GateCandidate",
-    "GatelessBaseline",
-    "Recommendation",
-    "Trial",
-    "best_baseline",
-    "cache_embeddings",
-    "calibration_data",
-    "compare_gates",
-    "cross_validate",
-    "draw_calibration",
-    "fit_chosen_gate",
-    "recommend",
-    "render",
-    "render_png",
-    "render_svg",
-    "require_matplotlib",
-    "score_fitted",
-    "write_page",
-    "write_plot",
-]
-
-
 # Cross-validation of a kind of gate.
 
 ENCODER = "minilm"

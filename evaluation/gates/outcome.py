@@ -12,28 +12,6 @@ from kcard.errors import UsageError
 from kcard.evaluation.metrics import exact_match, f1, substring
 from kcard.gates.records import Record
 
-__all__ = [
-    "BINS",
-    "FOLDS",
-    "METRICS",
-    "SHARES",
-    "CurvePoint",
-    "Floats",
-    "GateOutcome",
-    "GateRanking",
-    "Indices",
-    "Metric",
-    "accuracy",
-    "best_within_budget",
-    "calibration_error",
-    "cost_curve",
-    "gated_scores",
-    "parse_fold_count",
-    "scores_both_ways",
-    "split_folds",
-]
-
-
 # Metrics of an LLM's answer against the accepted ones, by name.
 
 Metric = Literal["substring", "em", "f1", "accuracy"]

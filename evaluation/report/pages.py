@@ -16,8 +16,6 @@ from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report, amount, headline, metric_name, other_scores, probability
 from kcard.evaluation.runs.summary import OF_A_TASK, SettingSummary
 
-__all__ = ["ShownPassage", "ShownTrace", "parse_trace", "render", "write_page"]
-
 
 @dataclass(frozen=True)
 class ShownPassage:

@@ -24,27 +24,6 @@ from kcard.evaluation.runs.summary import (
 )
 from kcard.io import replacing
 
-__all__ = [
-    "QUESTIONS",
-    "Excerpt",
-    "Report",
-    "SettingPair",
-    "ShownQuestion",
-    "amount",
-    "analysis_lines",
-    "compare_pairs",
-    "headline",
-    "make_excerpt",
-    "make_report",
-    "metric_name",
-    "other_scores",
-    "probability",
-    "question_lines",
-    "table_lines",
-    "write_csv",
-]
-
-
 # Paired comparisons of every two settings of a task.
 
 

@@ -19,22 +19,6 @@ if TYPE_CHECKING:
     from kcard.hub.db.models import StoredRun
     from kcard.hub.pools import Runs
 
-__all__ = [
-    "EvalResult",
-    "Prices",
-    "RecordedCall",
-    "Run",
-    "RunPlan",
-    "RunStorage",
-    "RunTask",
-    "SettingName",
-    "drop_texts",
-    "holds_answer",
-    "make_question",
-    "sample_ids",
-]
-
-
 # Names of settings: WAY, WAY@GATE or BELOW/ABOVE@GATE, where a way is a mode or a baseline, and after it +OPTION=VALUE
 # for options that differ from the run's, such as bottom-up@always+n1=1+cards=moons+cards=rivers
 

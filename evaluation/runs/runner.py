@@ -14,9 +14,6 @@ from kcard.interfaces import LLM, Answerer
 from kcard.llms.prompts import render
 from kcard.types import Answer, Call, Question, Reply
 
-__all__ = ["Runner", "Store", "make_failed_result", "make_result", "score_prediction"]
-
-
 # Results of questions, with their scores.
 
 DIGITS = 6  # of scores in a trace; further digits depend on the batch in which they were computed

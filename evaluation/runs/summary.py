@@ -17,17 +17,6 @@ from kcard.evaluation.metrics import (
 from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask
 from kcard.io import write_text
 
-__all__ = [
-    "OF_A_TASK",
-    "QuestionOutcome",
-    "SettingSummary",
-    "is_right",
-    "make_outcomes",
-    "summarise",
-    "write_results",
-]
-
-
 DIGITS = 4
 BALANCED = "balanced-accuracy"
 

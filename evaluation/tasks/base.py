@@ -16,27 +16,6 @@ from kcard.manifest import file_digest
 from kcard.questions import checked, choices_of
 from kcard.types import Choice, Question, derive_seed
 
-__all__ = [
-    "LISTS",
-    "Columns",
-    "Item",
-    "Task",
-    "TaskData",
-    "collect_items",
-    "draw_shots",
-    "draw_shots_of_other_groups",
-    "from_rows",
-    "list_entries",
-    "parse_answers",
-    "parse_file",
-    "read_entries",
-    "read_task",
-    "recognise_task",
-    "required_text",
-    "task_names",
-]
-
-
 # Entries of files of questions, in the common layouts.
 #
 # One JSON object per line (.jsonl); a list of objects, alone or under a key of an object (.json); or a table (.csv,

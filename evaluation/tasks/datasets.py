@@ -30,42 +30,6 @@ from kcard.gates.popularity import BUILT_IN
 from kcard.io import Row, reading
 from kcard.types import derive_seed
 
-__all__ = [
-    "DOMAINS",
-    "ENTITYQUESTIONS",
-    "HOTPOTQA",
-    "JSONL",
-    "LUN",
-    "MIDTERM",
-    "MMLU",
-    "MUSIQUE",
-    "NQ",
-    "POPQA",
-    "SQUAD",
-    "TRIVIAQA",
-    "TRUTHFULQA",
-    "TWO_WIKI",
-    "WIKIDYK",
-    "DatasetTask",
-    "domain_of",
-    "read_entityquestions",
-    "read_hotpotqa",
-    "read_jsonl",
-    "read_lun",
-    "read_midterm",
-    "read_mmlu",
-    "read_multihop",
-    "read_musique",
-    "read_nq",
-    "read_popqa",
-    "read_squad",
-    "read_triviaqa",
-    "read_truthfulqa",
-    "read_two_wiki",
-    "read_wikidyk",
-]
-
-
 # Multi-hop questions, in the layouts of HotpotQA, 2WikiMultihopQA and MuSiQue.
 
 MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",))

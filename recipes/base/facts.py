@@ -15,8 +15,6 @@ from recipes.reader.prose import texts
 from recipes.reader.synth import Frame, Synthesis, fill, frames
 from recipes.reader.words import Words
 
-__all__ = ["Facts", "World", "english", "numbers"]
-
 ORDINALS, YEARS = 60, range(1900, 2031)
 RELATIONS, FACTS = 12, 500
 # Of the questions: pseudo-queries, questions in the frame's words; beside the facts, as many sentences of prose.

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["write_record"]
-
 TEXT = """---
 license: apache-2.0
 language: en

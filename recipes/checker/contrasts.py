@@ -9,8 +9,6 @@ from random import Random
 
 from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row
 
-__all__ = ["contrasts"]
-
 
 def contrasts(rows: Sequence[Row], share: float, rng: Random) -> Iterator[Row]:
     """Such a row for about `share` of the refuted ones, and a refuting text that supports itself for half of that."""

@@ -12,8 +12,6 @@ from recipes.padding import padded
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["HIDDEN", "LABELS", "logits"]
-
 LABELS = ("supports", "refutes", "not enough information")
 HIDDEN = 128
 

@@ -13,8 +13,6 @@ from random import Random
 
 from kcard.interfaces import Pair
 
-__all__ = ["TRUE", "Contest", "contests", "probes"]
-
 QUESTION = re.compile(r"Who won the (.+?) of (.+) in the 2022 U\.S\. midterm elections\?")
 TRUE = ("true", "reworded", "in long text")
 

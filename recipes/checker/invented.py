@@ -9,8 +9,6 @@ from recipes.checker.names import draw, near
 from recipes.checker.relations import RELATIONS, Relation
 from recipes.checker.rows import SUPPORTS, UNSUPPORTED, Row
 
-__all__ = ["invented"]
-
 SLOT = re.compile(r"{(\w)}")
 EITHER = re.compile(r"\[([^\]]*)\]")
 ALIASES = {

@@ -15,8 +15,6 @@ from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row
 from recipes.packages import Manual, read
 from recipes.reader.own import Words, listed
 
-__all__ = ["Sentences", "pairs"]
-
 PAIRS = Path(__file__).parent / "pairs.jsonl"
 OPPOSED = ("negation", "affirmed", "number")
 

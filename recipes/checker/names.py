@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-__all__ = ["KINDS", "draw", "near", "words"]
-
 
 def words(name: str) -> list[str]:
     """One list of words.toml."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from kcard.offline import minilm
 
-__all__ = ["runs", "write_record"]
-
 RUNS = "training.json"
 README = """---
 base_model: {base}

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["REFUTES", "SUPPORTS", "UNKNOWN", "UNSUPPORTED", "Row", "read"]
-
 SUPPORTS, REFUTES, UNKNOWN, UNSUPPORTED = range(4)
 LABELS = {"SUPPORTS": SUPPORTS, "REFUTES": REFUTES, "NOT ENOUGH INFO": UNKNOWN}
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "``": '"', "''": '"', "\ufffd": " "}

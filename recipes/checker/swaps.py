@@ -7,8 +7,6 @@ from random import Random
 from recipes.checker.names import words
 from recipes.checker.rows import SUPPORTS, UNSUPPORTED, Row
 
-__all__ = ["swaps"]
-
 PAIRS = [pair.split() for pair in words("opposites")]
 TURN: dict[str, list[str]] = {}
 for _left, _right in PAIRS:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-__all__ = ["CorpusQuestion", "popqa", "squad", "worn"]
-
 FACTS = 300
 QUESTIONS = 200
 # Clauses that say nothing about the answer, as people's questions have them.

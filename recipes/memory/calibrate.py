@@ -12,8 +12,6 @@ import numpy as np
 from kcard.offline.llm import EmbeddedMemory, log_odds
 from recipes.memory.questions import Unanswerable, held_out
 
-__all__ = ["Calibration", "calibrate"]
-
 PASSING = 0.02
 COUNT = 300
 

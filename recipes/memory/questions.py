@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 from recipes.reader.synth import fill, frames
 from recipes.reader.words import Words
 
-__all__ = ["HELD_OUT", "Unanswerable", "held_out", "reworded"]
-
 FORMS = [
     (
         r"What is the (.+?) of (.+)\?",

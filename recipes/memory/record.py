@@ -7,8 +7,6 @@ from pathlib import Path
 
 from recipes.memory.calibrate import Calibration
 
-__all__ = ["write_record"]
-
 TEXT = """---
 license: apache-2.0
 language: en

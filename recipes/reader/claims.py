@@ -14,8 +14,6 @@ from kcard.evaluation.questions import AUXILIARIES
 from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading
 
-__all__ = ["questions"]
-
 SUBJECT = 9  # words before the verb
 _COMMON = """
 The A An There It In This These He She They His Her Its More Less Over Under About Some Fewer

@@ -18,8 +18,6 @@ from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 
-__all__ = ["SHARES", "draw", "held_out", "questions"]
-
 # The share of its questions that an epoch reads.
 SHARES = {
     "boolq": 0.3,

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 
 from kcard.text import sentence_spans as sentences
 
-__all__ = ["Reading", "around", "without"]
-
 Spans = tuple[tuple[int, int], ...]
 
 

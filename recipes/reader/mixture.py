@@ -9,8 +9,6 @@ from recipes.reader.example import Reading, around, without
 from recipes.reader.prose import Prose
 from recipes.reader.synth import Example, Synthesis
 
-__all__ = ["batches", "epoch"]
-
 WORDS = (30, 60, 60, 100, 100, 150)  # lengths of texts cut out of articles
 WHOLE = ("VitaminC", "manual")
 NEAR = {"article": 0.4, "set": 0.4, "manual": 0.56, "VitaminC": 0.1}  # wrong texts for each right one

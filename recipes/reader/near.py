@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 from kcard.index import Index
 
-__all__ = ["Near"]
-
 
 class Near:
     """(section, text) pairs, found by BM25 over stems."""

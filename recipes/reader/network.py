@@ -16,8 +16,6 @@ from recipes.quantisation import layers_of, restored, round_products
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TrainedNetwork", "TrainedOutputs", "save", "untrained"]
-
 IMPOSSIBLE = -1e4  # a logit of what can't be chosen
 
 

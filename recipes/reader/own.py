@@ -21,8 +21,6 @@ from recipes.packages import Manual, manuals, read
 from recipes.reader.example import Reading, Spans
 from recipes.reader.near import Near
 
-__all__ = ["FOLDER", "WORD", "Words", "about_paragraphs", "listed", "read_questions", "readings"]
-
 FOLDER = Path(__file__).parent / "questions"
 NEAR = 8
 IN_SENTENCES = ("yes/no", "how", "why", "list")

@@ -12,8 +12,6 @@ from pathlib import Path
 from kcard.text import split_sentences
 from recipes.reader.synth import Example
 
-__all__ = ["Prose", "Text", "kept_out", "texts"]
-
 WHOLE = 0.35
 KEPT_OUT = 12
 

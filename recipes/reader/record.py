@@ -10,8 +10,6 @@ from kcard.offline.reader import load_reader
 from recipes.reader.example import Reading
 from recipes.reader.score import Figures, figures
 
-__all__ = ["table", "write_record"]
-
 TEXT = """---
 license: cc-by-sa-4.0
 language: en

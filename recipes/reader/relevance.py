@@ -12,8 +12,6 @@ from kcard.offline.reader import encode
 from recipes.reader.example import Reading
 from recipes.reader.network import TrainedNetwork
 
-__all__ = ["balanced", "refit"]
-
 MOST = 1200  # texts of one kind that answer, and as many that do not
 EPOCHS, RATE, ROWS = 10, 3e-4, 64
 

@@ -10,8 +10,6 @@ from kcard.evaluation.metrics import exact_match, f1
 from kcard.offline.reader import ReaderNetwork, read
 from recipes.reader.example import Reading
 
-__all__ = ["Figures", "figures"]
-
 
 @dataclass(frozen=True)
 class Figures:

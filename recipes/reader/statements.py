@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Item", "midterm", "popqa", "wikidyk"]
-
 HOUSE = [
     "{who} prevailed in {state}'s {n} congressional district in the November 2022 elections.",
     "The {n} congressional district of {state} elected {who} to Congress in the 2022 midterms.",

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from recipes.reader.words import KINDS, Words
 
-__all__ = ["Example", "Frame", "Synthesis", "fill", "frames"]
-
 SLOT = re.compile(r"\{(\w)\}")
 OPENINGS = (
     "According to the archive, ", "As the local paper wrote, ", "It is on record that ", "Historians agree that ",

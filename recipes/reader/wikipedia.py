@@ -16,8 +16,6 @@ from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading
 from recipes.reader.near import Near
 
-__all__ = ["multihop", "natural_questions", "paragraphs", "squad"]
-
 NEAR = 8
 EVERY = 4
 

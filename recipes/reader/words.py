@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["KINDS", "Words"]
-
 
 def _lists() -> dict[str, list[str]]:
     text = Path(__file__).with_name("words.txt").read_text(encoding="utf-8").partition("\n\n")[2]

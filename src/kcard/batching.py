@@ -6,20 +6,6 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TypeVar, cast
 
-__all__ = [
-    "QUESTIONS",
-    "FailureStreak",
-    "alike",
-    "batched",
-    "batched_by_size",
-    "by_length",
-    "by_tokens",
-    "in_order",
-    "padded",
-    "questions_together",
-]
-
-
 # Batches: a number of items at a time, or texts of similar length, which need little padding.
 
 QUESTIONS = 16  # minimum number of questions for which cards generate in one batch

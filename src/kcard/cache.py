@@ -27,28 +27,6 @@ from kcard.offline import minilm, networks
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "CAUSAL",
-    "ENCODERS",
-    "Cache",
-    "MemoryCache",
-    "Pooling",
-    "depth",
-    "embed",
-    "first",
-    "folder",
-    "key",
-    "layer_and_pooling",
-    "matrix",
-    "memory",
-    "pooled",
-    "remembered",
-    "remembered_embeddings",
-    "source_digest",
-    "weights_digest",
-]
-
-
 CHECKSUM = 8  # bytes
 IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
 PATIENCE = 0.5  # seconds to wait for another process that is writing

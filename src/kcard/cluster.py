@@ -34,8 +34,6 @@ from kcard.events import Event, OnEvent
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
 
-__all__ = ["RayOptions", "complete_rows", "json_ready", "mapped", "worker_device"]
-
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
 SECONDS = 5.0  # in which the head of a cluster must answer

@@ -16,23 +16,6 @@ from urllib.parse import urlsplit
 from kcard.config_file import TABLES, TOP, Setting, SettingOrigin, concealed, project_file, read_file, typed
 from kcard.errors import UsageError
 
-__all__ = [
-    "CACHE_MB",
-    "ENDPOINTS",
-    "OFFLINE_LLMS",
-    "Settings",
-    "debug",
-    "engine_url",
-    "for_other_machines",
-    "let_threads_sleep",
-    "settings",
-    "thread_count",
-    "unknown_variables",
-    "user_file",
-    "without_usage_statistics",
-]
-
-
 # Engines as users name them: vllm=URL.
 
 ENGINE = "vllm"

@@ -14,24 +14,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from kcard.errors import UsageError
 from kcard.io import write_text
 
-__all__ = [
-    "DEFAULT",
-    "PROJECT",
-    "PYPROJECT",
-    "TABLES",
-    "TOP",
-    "USER_ONLY",
-    "Setting",
-    "SettingOrigin",
-    "concealed",
-    "line_of",
-    "project_file",
-    "read_file",
-    "typed",
-    "write_setting",
-]
-
-
 # A setting: key, value, origin and type.
 
 WORDS = {

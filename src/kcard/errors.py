@@ -29,30 +29,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kcard.types import Question
 
-__all__ = [
-    "CardError",
-    "ClusterError",
-    "CorpusError",
-    "DamagedCard",
-    "DiskFull",
-    "HubError",
-    "KcardError",
-    "LLMError",
-    "MissingExtra",
-    "ModelUnavailable",
-    "QuestionsFailed",
-    "RequestRefused",
-    "TrainingInterrupted",
-    "Unavailable",
-    "UnknownCard",
-    "UsageError",
-    "first_line",
-    "json_escaped",
-    "one_line",
-    "printable",
-]
-
-
 # Text from elsewhere, made safe for a terminal: control characters are shown as escape sequences.
 
 # Control characters (C0 without tab and line feed, DEL, C1), what reverses the order of text, and surrogates, which

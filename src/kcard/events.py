@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Event", "OnEvent", "ignore", "note"]
-
 NOTE = "note"
 
 

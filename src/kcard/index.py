@@ -21,9 +21,6 @@ from kcard.batching import batched
 from kcard.errors import CardError
 from kcard.text import Analyzer, index_terms
 
-__all__ = ["Index", "Postings"]
-
-
 # Word counts of texts, from which a BM25 index is made; they can be stored to make it again.
 
 Numbers = npt.NDArray[np.int32]

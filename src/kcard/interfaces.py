@@ -11,26 +11,6 @@ import numpy.typing as npt
 from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
 from kcard.types import Answer, Choice, Decision, Passage, Question, Reply, Request, Sampling, Source, Turn
 
-__all__ = [
-    "LLM",
-    "THRESHOLD",
-    "Answerer",
-    "Array",
-    "CardGenerator",
-    "Checker",
-    "Evidence",
-    "Gate",
-    "Generator",
-    "Pair",
-    "Pruner",
-    "Reader",
-    "Relevance",
-    "Verdict",
-    "replies",
-    "valid",
-]
-
-
 Array = npt.NDArray[np.float32]
 
 

@@ -35,26 +35,6 @@ if TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-__all__ = [
-    "Row",
-    "append_rows",
-    "build",
-    "canonical",
-    "earlier_rows",
-    "json_line",
-    "locked",
-    "opened",
-    "parse",
-    "parse_size",
-    "read_rows",
-    "reading",
-    "replacing",
-    "shown_size",
-    "suffix",
-    "write_text",
-]
-
-
 # Sizes with units, such as 4.6 MB.
 
 UNITS = {

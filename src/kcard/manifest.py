@@ -17,23 +17,6 @@ from typing import Any, BinaryIO, Literal
 from kcard.errors import CardError, DamagedCard
 from kcard.io import build, canonical, parse, replacing
 
-__all__ = [
-    "ADAPTERS",
-    "LOOKED_UP",
-    "MANIFEST",
-    "Base",
-    "Manifest",
-    "Prompt",
-    "Training",
-    "check_counts",
-    "check_files",
-    "check_profile",
-    "file_digest",
-    "seal",
-    "weights_digest",
-]
-
-
 MANIFEST = "kcard.json"
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")

@@ -12,8 +12,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
-__all__ = ["REQUIRED", "DeclaredOption", "Option", "check_values", "declared", "documented"]
-
 REQUIRED = inspect.Parameter.empty
 T = TypeVar("T", bound=Callable[..., Any])
 

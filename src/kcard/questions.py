@@ -11,8 +11,6 @@ from kcard.errors import KcardError, QuestionsFailed, UsageError
 from kcard.io import parse
 from kcard.types import Choice, Question
 
-__all__ = ["EXPECTED", "checked", "choices_of", "run_step"]
-
 T = TypeVar("T")
 
 

@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     import httpx
     from openai import OpenAI
 
-__all__ = [
-    "Later",
-    "MemorySize",
-    "connected",
-    "cores",
-    "features",
-    "free_disk",
-    "load",
-    "loading",
-    "memory",
-    "names",
-    "quiet_loading",
-    "silence",
-]
-
-
 # The processor, memory and disk of this machine.
 
 CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_tile", "asimd", "sve", "bf16")

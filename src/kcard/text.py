@@ -16,35 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ORDINALS",
-    "STOPWORDS",
-    "Agreement",
-    "Analyzer",
-    "agreement",
-    "analyzer",
-    "certain",
-    "command_options",
-    "detect",
-    "identify",
-    "index_terms",
-    "is_one",
-    "is_plain_english",
-    "language_name",
-    "language_of_question",
-    "numbers",
-    "ordinals_as_in",
-    "passage_digest",
-    "pieces",
-    "sentence_spans",
-    "small_words",
-    "split_sentences",
-    "stemmer_of",
-    "whole",
-    "words",
-]
-
-
 Analyzer = Callable[[str], list[str]]
 
 # Snowball's stemmers by the code of the language.

@@ -5,31 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-__all__ = [
-    "Answer",
-    "Call",
-    "Choice",
-    "Citation",
-    "Context",
-    "Decision",
-    "Example",
-    "Kind",
-    "Passage",
-    "Question",
-    "Quote",
-    "Reply",
-    "Request",
-    "Sampling",
-    "Source",
-    "TokenScores",
-    "Trace",
-    "Turn",
-    "Usage",
-    "add_counts",
-    "derive_seed",
-]
-
-
 # Sampling of documents, and the only function that derives seeds.
 
 

@@ -14,31 +14,6 @@ from kcard.errors import KcardError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "Decoder",
-    "Embedding",
-    "Layer",
-    "Linear",
-    "LowRank",
-    "Mlp",
-    "Norm",
-    "Part",
-    "Past",
-    "Rotary",
-    "Rows",
-    "Shape",
-    "UnsupportedModel",
-    "Up",
-    "joined",
-    "map_linears",
-    "mapped",
-    "packed",
-    "signature",
-    "size",
-    "tensors",
-]
-
-
 # Embedding rows that replace the base's, as in adapters with trained tokens.
 #
 # Each card has a few; they are found by binary search, so that a card costs only its own rows and not a table of the

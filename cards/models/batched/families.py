@@ -23,8 +23,6 @@ from kcard.cards.models.batched.decoder import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FAMILIES", "OFFSET", "ModelCheckpoint", "decoder", "is_plain_opt"]
-
 OPT_EPS = 1e-5  # of every LayerNorm of an OPT
 OFFSET = 2  # of the first position in an OPT's table
 # The config of embedded cards.

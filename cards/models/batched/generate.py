@@ -14,24 +14,6 @@ from kcard.cards.models.batched.whole_models import cards, picked
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "DecodingBatch",
-    "KVCache",
-    "Prompts",
-    "Sampler",
-    "batched",
-    "block",
-    "decode",
-    "gumbel",
-    "heads",
-    "highest",
-    "log_probabilities",
-    "prefill",
-    "take_step",
-    "until_eos",
-]
-
-
 # Prompts of one batch: token ids or embeddings, padded to one length.
 
 

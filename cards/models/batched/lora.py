@@ -28,18 +28,6 @@ from kcard.cards.models.batched.decoder import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "LoraAdapter",
-    "added",
-    "check",
-    "check_fit",
-    "match_pattern",
-    "modules",
-    "read",
-    "stacked",
-    "widths",
-]
-
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
 ROWS = re.compile(r"base_model\.model\.(?P<module>.+)\.token_adapter\.trainable_tokens_delta")

@@ -16,19 +16,6 @@ from kcard.cards.models.batched.decoder import Decoder, Past
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "PLACE",
-    "TYPES",
-    "Prefix",
-    "added",
-    "check",
-    "check_fit",
-    "check_sizes",
-    "is_prefix",
-    "read",
-    "stacked",
-]
-
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 TABLE = "prompt_embeddings"
 TYPES = ("CARTRIDGE", "PREFIX_TUNING")

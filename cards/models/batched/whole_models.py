@@ -12,8 +12,6 @@ from kcard.cards.models.batched.decoder import Decoder, Linear, map_linears, map
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["architecture_signature", "cards", "joined", "part", "picked", "size", "vocabulary"]
-
 
 def architecture_signature(decoder: Decoder) -> str:
     """Return a string equal for models that can be stacked: same but for learned values and vocabulary."""

@@ -31,20 +31,6 @@ from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, score_knowledge
 from kcard.io import Row, build
 from kcard.types import Answer
 
-__all__ = [
-    "NAMES",
-    "RECALL",
-    "Analyse",
-    "AnalysisInputs",
-    "GateAnalysis",
-    "analyse_recall",
-    "analyse_self_ask_templates",
-    "analyse_training_sizes",
-    "find_analysis",
-    "make_record_row",
-]
-
-
 T = TypeVar("T")
 DIGITS = 6
 

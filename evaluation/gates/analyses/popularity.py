@@ -15,9 +15,6 @@ from kcard.events import Event
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
 
-__all__ = ["analyse_popularity_curves", "analyse_popularity_splits", "correlation", "log_popularity"]
-
-
 # Accuracy by the popularity of a question's subject, and their correlation in each relation (Adaptive Retrieval,
 # sections 4 and 5).
 

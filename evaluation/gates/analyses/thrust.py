@@ -14,9 +14,6 @@ from kcard.events import Event
 from kcard.gates import base
 from kcard.gates.records import Record
 
-__all__ = ["analyse_thrust_scores", "analyse_thrust_shares", "auc"]
-
-
 # Distribution of Thrust's scores in each task, and how well they predict right answers (Thrust, section 4.1).
 
 THRUST_SCORES_NAME = "thrust-scores"

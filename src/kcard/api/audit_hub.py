@@ -27,8 +27,6 @@ from kcard.io import parse_size
 if TYPE_CHECKING:
     from kcard.hub.audits import AuditFinding
 
-__all__ = ["AuditOutcome", "AuditRequest", "audit_unverified", "check_evidence", "measure_card"]
-
 RESULT, ERRORS = "result.json", "errors.txt"
 LARGEST_RESULT = 8 << 20  # bytes
 LONGEST_ERROR = 300  # characters

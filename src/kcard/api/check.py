@@ -14,9 +14,6 @@ from kcard.io import Row, append_rows, earlier_rows, read_rows
 from kcard.options import Option, documented
 from kcard.types import Source
 
-__all__ = ["Checked", "ClaimTotals", "check", "check_file", "decisive_place", "open_checker", "verdict_of"]
-
-
 TEXTS = 3  # results of a search in evidence; the paper's k
 
 

@@ -19,9 +19,6 @@ from kcard.options import declared
 from kcard.selectors.registry import SelectorChoice
 from kcard.system import Later, silence
 
-__all__ = ["SECONDS", "BareAsk", "Finding", "Status", "check_llm", "doctor", "unanswered"]
-
-
 Status = Literal["ok", "warning", "error"]
 
 

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Answerer
 
-__all__ = [
-    "DEFAULT",
-    "DEFAULTS",
-    "MODES",
-    "OVERRIDES",
-    "PRESETS",
-    "EvalAnalysis",
-    "EvalPreset",
-    "EvalSetting",
-    "EvaluationPlan",
-    "command_line",
-    "overrides",
-    "parse_settings",
-    "prepare",
-    "variants",
-]
-
-
 # Options in the name of a setting, such as bottom-up+n1=1, converted to those of AskOptions.
 
 SEVERAL = ("cards", "evidence")

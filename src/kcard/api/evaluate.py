@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Answerer
 
-__all__ = [
-    "Evaluation",
-    "ask_missing",
-    "evaluate",
-    "evaluation",
-    "export",
-    "prepared_again",
-    "report",
-    "rerun",
-    "resume",
-    "write_questions",
-]
-
-
 # Answer the questions of a run that have no result yet.
 
 GIVE_UP = 3  # consecutive batches without an answer that are the endpoint's fault, not a worker's

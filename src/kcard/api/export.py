@@ -13,8 +13,6 @@ from kcard.options import Option, check_values, documented
 if TYPE_CHECKING:
     from kcard.cards.export import Engine, Expected, ExportableCard
 
-__all__ = ["Export", "ExportedCard", "export"]
-
 RECORD = "export.json"  # marks the folder of an export
 
 

@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from kcard.gates.records import Record
     from kcard.interfaces import LLM, Gate
 
-__all__ = [
-    "ENOUGH",
-    "AskedLLM",
-    "CalibrationResult",
-    "Collection",
-    "GateEvaluation",
-    "Records",
-    "analyse",
-    "calibrate",
-    "collect",
-    "evaluate",
-    "fit",
-    "keep",
-    "resources",
-]
-
-
 # Collect records: answer each question without cards and with them, and score both answers (SKR, section 3.1).
 
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.versions import Version
 
-__all__ = ["credentials", "listed", "login", "logout", "publish", "pull", "push", "whoami"]
-
-
 # Publish a draft as a version of the hub, once it has passed its checks.
 
 LARGE = 200_000_000  # bytes of weights; a larger model takes minutes to generate fifty documents on a CPU

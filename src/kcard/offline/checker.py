@@ -23,23 +23,6 @@ from kcard.offline import minilm
 from kcard.offline.networks import Network, read_weights, token_row
 from kcard.text import analyzer, pieces, small_words, split_sentences, whole
 
-__all__ = [
-    "COVERED",
-    "REFUTED",
-    "SUPPORTED",
-    "WEIGHTS",
-    "EncodedPair",
-    "MiniLMChecker",
-    "contradicted",
-    "coverage",
-    "covered",
-    "encode_pairs",
-    "grounded",
-    "near",
-    "windows",
-]
-
-
 # Evidence in windows of one and two sentences, and whether a window contains the claim's numbers.
 
 WORDS = re.compile(r"\w+")

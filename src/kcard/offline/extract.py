@@ -15,28 +15,6 @@ from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_
 from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
 from kcard.text import analyzer, numbers, ordinals_as_in
 
-__all__ = [
-    "DECIDED",
-    "STEMS",
-    "AnswerCandidate",
-    "Extract",
-    "SentenceQuote",
-    "confidence_features",
-    "content_stems",
-    "coverage",
-    "examine",
-    "extract",
-    "extract_all",
-    "nearness",
-    "polarity",
-    "probability",
-    "quote_sentences",
-    "rank_candidates",
-    "score_sentences",
-    "sentence_text",
-]
-
-
 # Answer candidates: the embedded reader's output for each passage, best first.
 
 MISSING_NUMBER = 4.0  # log-odds per number of the question that a passage lacks

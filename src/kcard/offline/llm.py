@@ -27,24 +27,6 @@ from kcard.offline.reader import QUESTION_TOKENS, question_tokens
 from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
 from kcard.types import Choice, Quote, Reply, Request, TokenScores
 
-__all__ = [
-    "ANSWERED",
-    "UNKNOWN_ANSWER",
-    "UNKNOWN_TOKEN",
-    "WEIGHTS",
-    "EmbeddedLLM",
-    "EmbeddedMemory",
-    "MemoryAnswer",
-    "SpanReader",
-    "language_of",
-    "load",
-    "log_odds",
-    "prompt",
-    "quote",
-    "shared",
-]
-
-
 # The embedded memory: a 1.2M-parameter OPT that has memorized some 1700 widely known facts, and nothing else.
 #
 # It stands in for the parametric knowledge of a large model: for anything else it generates a special "unknown" token,

@@ -24,25 +24,6 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
     from transformers import BertModel
 
-__all__ = [
-    "CLS",
-    "DIMENSIONS",
-    "NAME",
-    "PAD",
-    "SEP",
-    "SHA256",
-    "Words",
-    "adapted",
-    "embed",
-    "folder",
-    "model",
-    "weights",
-    "word_table",
-    "word_vectors",
-    "words",
-]
-
-
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 DIMENSIONS = 384

@@ -21,8 +21,6 @@ from kcard.errors import ModelUnavailable
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["GRAPHS", "Network", "read_weights", "token_row"]
-
 GRAPHS = Path(__file__).resolve().parent / "graphs"
 
 Weights = Mapping[str, npt.NDArray[Any]]

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["BASE", "FOLDER", "PlainTokenizer", "base_folder"]
-
-
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 KINDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # Keys of a config, besides special tokens, that do not affect tokenisation.

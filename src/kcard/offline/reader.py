@@ -21,35 +21,6 @@ from kcard.offline import static_embeddings as static
 from kcard.offline.networks import Network, read_weights, token_row
 from kcard.text import sentence_spans
 
-__all__ = [
-    "FILE",
-    "LAYERS",
-    "MAX_TOKENS",
-    "QUESTION_TOKENS",
-    "RANKER_WEIGHTS",
-    "READER_WEIGHTS",
-    "AnswerSpan",
-    "Encoded",
-    "Outputs",
-    "PassageReading",
-    "ReaderNetwork",
-    "Sentence",
-    "TextTokens",
-    "best_window",
-    "encode",
-    "join_tokens",
-    "load_ranker",
-    "load_reader",
-    "pair_tokens",
-    "question_tokens",
-    "rank_all",
-    "read",
-    "read_all",
-    "shared_ranker",
-    "shared_reader",
-]
-
-
 # The network of the embedded reader: all-MiniLM-L6-v2, fully fine-tuned, with heads for spans, evidence and relevance.
 #
 # It knows questions and texts, not cards; PassageReading interprets its outputs. Training: weights/reader/README.md.

@@ -19,8 +19,6 @@ from kcard.interfaces import Array
 from kcard.manifest import file_digest
 from kcard.offline import minilm
 
-__all__ = ["DIMENSIONS", "NAME", "WEIGHTS", "digest", "embed", "token_weights"]
-
 NAME = "kcard-static"
 DIMENSIONS = 256
 WEIGHTS = Path(__file__).resolve().parent / "weights" / "static"

@@ -21,23 +21,6 @@ from kcard.serve.auth import Keys
 from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
 from kcard.types import Answer
 
-__all__ = [
-    "NOTHING",
-    "EndpointMetrics",
-    "Handler",
-    "RequestHandler",
-    "chat_chunks",
-    "chat_completion",
-    "completion",
-    "encode_json",
-    "headers",
-    "key_holder",
-    "sse",
-    "trace_headers",
-    "usage_of",
-]
-
-
 # Counters of the endpoint for Prometheus.
 
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)

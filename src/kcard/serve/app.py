@@ -61,19 +61,6 @@ from kcard.serve.upstream import (
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = [
-    "LARGEST",
-    "chat_router",
-    "completions_router",
-    "create_app",
-    "health_router",
-    "models_router",
-    "page_router",
-    "serve",
-    "served_name",
-]
-
-
 # POST /v1/chat/completions
 
 chat_router = APIRouter()

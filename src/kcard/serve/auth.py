@@ -15,8 +15,6 @@ from kcard.errors import UsageError
 from kcard.io import replacing
 from kcard.serve.schema import Unauthorized
 
-__all__ = ["Keys", "add_key"]
-
 PREFIX = "kc_"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ANYONE = "anonymous"

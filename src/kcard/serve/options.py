@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 from kcard.options import Option, check_values, documented
 
-__all__ = ["EndpointOptions"]
-
 
 @documented
 @dataclass(frozen=True, kw_only=True)

@@ -4,22 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "ApiError",
-    "ChatMessage",
-    "ChatRequest",
-    "CompletionRequest",
-    "Internal",
-    "LLMFailed",
-    "NoSuchModel",
-    "Overloaded",
-    "TimedOut",
-    "Unauthorized",
-    "error_body",
-    "text_of",
-]
-
-
 # Errors of the endpoint, in the format that OpenAI's clients read.
 
 

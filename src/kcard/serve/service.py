@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.serve.upstream import Upstream
 
-__all__ = [
-    "AnswerCache",
-    "BatchAnswerer",
-    "Batcher",
-    "PendingQuestion",
-    "Pipelines",
-    "Route",
-    "ServedAnswer",
-    "Service",
-    "names",
-    "route_of",
-]
-
-
 # Model names of the endpoint: the LLM, the LLM with a mode, and the LLM with one card.
 #
 # llama-3.1-8b               as `kcard serve --mode` says

@@ -26,20 +26,6 @@ from kcard.serve.schema import (
 from kcard.serve.service import PendingQuestion, Route
 from kcard.types import Reply
 
-__all__ = [
-    "ForwardedChat",
-    "ForwardedCompletion",
-    "ForwardedRequest",
-    "RequestForwarder",
-    "Upstream",
-    "conversation",
-    "has_question",
-    "last_question",
-    "prompt",
-    "standalone",
-]
-
-
 # The client of the LLM's server, which takes whole conversations.
 
 ApiPath = Literal["chat/completions", "completions"]

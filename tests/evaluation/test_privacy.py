@@ -116,10 +116,6 @@ def test_private_data_is_found(kind: str, text: str, language: str) -> None:
     assert [match.kind for match in find_private_data(text, language)] == [kind]
 
 
-def test_there_are_sixty_forms() -> None:
-    assert len(POSITIVES) >= 60
-
-
 @pytest.mark.parametrize("text", NEGATIVES)
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_what_only_looks_like_it_is_left_alone(text: str, language: str) -> None:

@@ -99,16 +99,6 @@ def choice(result: EvalResult) -> dict[str, float]:
     return dict.fromkeys(("accuracy", "em", "f1", "substring"), result.scores["em"])
 
 
-def test_a_failed_question_counts_as_wrong_and_as_failed(run: Run, results: list[EvalResult]) -> None:
-    failed = [
-        replace(r, scores=scores(0.0), prediction="", trace={}, calls=(), error="timeout")
-        for r in results[:3]
-    ]
-    row = make_report(run, failed + results[3:]).rows[0]
-    assert row.errors == 3
-    assert row.value <= 27 / 30
-
-
 def test_tokens_that_are_not_known_of_every_question_are_not_summed(
     run: Run, results: list[EvalResult]
 ) -> None:

@@ -128,15 +128,6 @@ def test_demonstrations_with_options_of_their_own_keep_their_order() -> None:
     ]
 
 
-def test_open_demonstrations_keep_their_order() -> None:
-    shots = tuple(Item(str(n), f"who {n}", ("Ann",)) for n in range(3))
-    assert [example.question for example in make_question(task(shots), ITEM, 2).examples] == [
-        "who 1",
-        "who 2",
-    ]
-    assert make_question(task(()), ITEM, 2).examples == ()
-
-
 # Cards against retrieval over the same text: counts checked by hand.
 
 METRICS = {"lun": "accuracy"}

@@ -219,3 +219,23 @@ def test_a_name_that_git_would_refuse_is_refused() -> None:
     for name in (*slashes, *signs, "x" * 251, "a" * 40):
         with pytest.raises(Invalid):
             check_ref(name, "tag")
+
+
+def test_the_hash_of_someone_s_private_file_is_no_right_to_it(hub: Stand, card: Repository) -> None:
+    hidden = hub.make("eve/hidden", private=True)
+    secret = hub.sent("eve", "secret.safetensors", b"secret", lfs=True)
+    hub.commit(hidden, {}, secret)
+    with pytest.raises(Invalid, match="upload the file first") as refused:
+        hub.commit(card, {}, secret)
+    never = Add(entry_of("secret.safetensors", b"nobody sent this", lfs=True))
+    with pytest.raises(Invalid) as unknown:
+        hub.commit(card, {}, never)
+    # Word for word: whether the hub holds it for others is not told.
+    assert str(refused.value).replace(secret.entry.sha256, "") == str(unknown.value).replace(
+        never.entry.sha256, ""
+    )
+    hub.repositories.update(hidden, private=False, gated="manual")
+    with pytest.raises(Invalid):
+        hub.commit(card, {}, secret)
+    hub.repositories.grant(hidden, hub.who("ada").account_id)
+    assert hub.commit(card, {}, secret).parent == card.head

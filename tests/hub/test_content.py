@@ -87,34 +87,14 @@ def test_model_of_transformers_and_index_of_a_card_pass(tmp_path: Path) -> None:
         check(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "pytorch_model.bin",
-        "model.PT",
-        "a/b.pkl",
-        "x.ckpt",
-        "x.npy",
-        "x.npz",
-        "x.h5",
-        "x.joblib",
-        "x.pth",
-        "x.keras",
-        "modeling.py",
-        "x.ipynb",
-        "run.sh",
-        "lib.so",
-        "x.svg",
-        "x.html",
-        "x.zip",
-        "x.tar.gz",
-        "x.gguf",
-        "x.onnx",
-        "other/data.csc.index.npy",
-        "index/data.csc.index.NPY",
-        "model.safetensors.pkl",
-    ],
+DANGEROUS = (
+    "pytorch_model.bin model.PT a/b.pkl x.ckpt x.npy x.npz x.h5 x.joblib x.pth x.keras modeling.py "
+    "x.ipynb run.sh lib.so x.svg x.html x.zip x.tar.gz x.gguf x.onnx other/data.csc.index.npy "
+    "index/data.csc.index.NPY model.safetensors.pkl"
 )
+
+
+@pytest.mark.parametrize("path", DANGEROUS.split())
 def test_dangerous_name_is_refused_whatever_is_in_it(path: str) -> None:
     with pytest.raises(Dangerous, match="not allowed"):
         check(path, b"{}")

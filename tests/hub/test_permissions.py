@@ -8,7 +8,6 @@ import pytest
 from kcard.hub.accounts import Identity
 from kcard.hub.errors import Forbidden, Gated, NotFound, Refused, Unauthenticated
 from kcard.hub.permissions import (
-    is_administrator,
     may_administer,
     may_create,
     may_download,
@@ -119,13 +118,3 @@ def test_a_gated_repository_says_so_to_nobody_and_to_somebody() -> None:
         refused = refusal_of(require_download, identity, GATED, False)
         assert isinstance(refused, Gated)
         assert refused.known == (identity is not None)
-
-
-def test_what_is_allowed_is_not_refused() -> None:
-    require_read(None, OPEN)
-    require_download(STRANGER, GATED, True)
-    require_write(WRITER, PRIVATE)
-    require_administer(BOSS, PRIVATE)
-    require_create(WRITER, "lab")
-    require_administrator(ROOT)
-    assert is_administrator(ROOT)

@@ -11,8 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from tests.hub.shared_hub import Shared
-
 __all__ = ["PHONE", "launched", "opened", "require_accessible", "tab_to"]
 
 PROGRAM = os.environ.get("KCARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -41,30 +39,28 @@ def launched() -> Iterator["Browser"]:
 @contextmanager
 def opened(
     browser: "Browser",
-    shared: "Shared",
+    site: str,
     path: str = "/",
     *,
     narrow: bool = False,
     scripts: bool = True,
     permissions: tuple[str, ...] = (),
 ) -> Iterator["Page"]:
-    """A page with cookies of its own, which requests no other host and whose console has no errors."""
+    """A page with cookies of its own, which requests nothing from elsewhere and whose console has no errors."""
     width, height = PHONE if narrow else WIDE
     context = browser.new_context(
         viewport={"width": width, "height": height},
         java_script_enabled=scripts,
         permissions=list(permissions),
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     page = context.new_page()
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "request", lambda request: None if request.url.startswith(shared.url) else wrong.append(request.url)
-    )
+    page.on("request", lambda request: None if request.url.startswith(site) else wrong.append(request.url))
     try:
-        page.goto(shared.url + path)
+        page.goto(site + path)
         yield page
         # The browser reports answers that are no success.
         assert [text for text in wrong if "Failed to load resource" not in text] == []
@@ -72,7 +68,7 @@ def opened(
         context.close()
 
 
-def require_accessible(page: "Page") -> None:
+def require_accessible(page: "Page", largest: int = LARGEST) -> None:
     """No violation in light and dark; neither wider than the screen nor large."""
     from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
@@ -84,7 +80,7 @@ def require_accessible(page: "Page") -> None:
         results = Axe().run(page, options=options)
         assert results.response["violations"] == [], f"{page.url}: {results.generate_report()}"
     assert not page.evaluate("document.documentElement.scrollWidth > window.innerWidth"), page.url
-    assert len(page.content().encode()) < LARGEST, page.url
+    assert len(page.content().encode()) < largest, page.url
 
 
 def tab_to(page: "Page", name: str) -> None:

@@ -66,11 +66,11 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def test_a_page_is_accessible_in_light_and_dark_fits_a_phone_and_needs_no_script(
     browser: "Browser", samples: Shared, path: str
 ) -> None:
-    with opened(browser, samples, path) as page:
+    with opened(browser, samples.url, path) as page:
         require_accessible(page)
         page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
-    with opened(browser, samples, path, scripts=False) as page:
+    with opened(browser, samples.url, path, scripts=False) as page:
         assert page.locator("h1").count() >= 1
         assert page.locator("button[data-copy]:visible").count() == 0
         if path == PAGES["card"]:
@@ -79,7 +79,7 @@ def test_a_page_is_accessible_in_light_and_dark_fits_a_phone_and_needs_no_script
 
 
 def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", samples: Shared) -> None:
-    with opened(browser, samples) as page:
+    with opened(browser, samples.url) as page:
         page.get_by_role("searchbox").fill("what")
         page.get_by_role("button", name="Search").click()
         names = page.locator(".cards h2 a")
@@ -98,7 +98,7 @@ def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", sa
 
 
 def test_the_domain_tree_opens_level_by_level(browser: "Browser", samples: Shared) -> None:
-    with opened(browser, samples) as page:
+    with opened(browser, samples.url) as page:
         filters = page.get_by_role("complementary", name="Filters")
         filters.get_by_role("link", name="science 3").click()
         filters.get_by_role("link", name="astronomy 2").click()
@@ -109,7 +109,7 @@ def test_the_domain_tree_opens_level_by_level(browser: "Browser", samples: Share
 
 
 def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", samples: Shared) -> None:
-    with opened(browser, samples) as page:
+    with opened(browser, samples.url) as page:
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
@@ -129,7 +129,9 @@ def test_everything_is_reached_with_the_keyboard_alone(browser: "Browser", sampl
 
 
 def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Shared) -> None:
-    with opened(browser, samples, "/lab/moons", permissions=("clipboard-read", "clipboard-write")) as page:
+    with opened(
+        browser, samples.url, "/lab/moons", permissions=("clipboard-read", "clipboard-write")
+    ) as page:
         page.get_by_text("curl", exact=True).click()
         page.locator(".snippet:visible button").click()
         page.get_by_role("button", name="Copied").wait_for()
@@ -138,7 +140,7 @@ def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Sh
 
 
 def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser", samples: Shared) -> None:
-    with opened(browser, samples, "/lab/moons") as page:
+    with opened(browser, samples.url, "/lab/moons") as page:
         page.get_by_role("link", name="Compare the last two").click()
         row = page.get_by_role("row", name="Factuality, self-declared")
         assert row.inner_text().split()[-3:] == ["0.71", "0.84", "higher"]
@@ -188,7 +190,7 @@ def log_in(page: "Page", people: Shared, who: str) -> None:
 def test_pages_of_people_fit_and_are_accessible(
     browser: "Browser", people: Shared, narrow: bool, paths: tuple[str, ...]
 ) -> None:
-    with opened(browser, people, narrow=narrow) as page:
+    with opened(browser, people.url, narrow=narrow) as page:
         log_in(page, people, "ada:admin")
         for path in paths:
             page.goto(people.url + path)
@@ -202,7 +204,7 @@ def test_card_is_published_in_a_browser(browser: "Browser", people: Shared, tmp_
     (draft / "README.md").write_text("---\nlicense: mit\n---\n# Moons of the planets\n")
     (draft / "search.json").write_text('{"evidence": "wikipedia:en"}')
     seal(draft, Manifest(name="moons", description="What moons are like", domain="science", kind="search"))
-    with opened(browser, people) as page:
+    with opened(browser, people.url) as page:
         log_in(page, people, "bob")
         page.get_by_role("link", name="New", exact=True).click()
         page.get_by_label("Name").fill("not a name")
@@ -226,13 +228,13 @@ def test_card_is_published_in_a_browser(browser: "Browser", people: Shared, tmp_
 def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
     browser: "Browser", people: Shared
 ) -> None:
-    with opened(browser, people, scripts=False, narrow=True) as page:
+    with opened(browser, people.url, scripts=False, narrow=True) as page:
         log_in(page, people, "dan")
         page.goto(f"{people.url}/bob/gated")
         page.get_by_label("Why do you ask?").fill("For my thesis")
         page.get_by_role("button", name="Ask for access").click()
         page.get_by_text("has not answered yet").wait_for()
-    with opened(browser, people, scripts=False) as page:
+    with opened(browser, people.url, scripts=False) as page:
         log_in(page, people, "bob")
         page.goto(f"{people.url}/bob/gated/access")
         page.get_by_text("For my thesis").wait_for()
@@ -243,7 +245,7 @@ def test_access_is_asked_for_and_granted_in_browsers_without_scripts(
 
 
 def test_token_is_created_and_used_with_the_keyboard_alone(browser: "Browser", people: Shared) -> None:
-    with opened(browser, people, "/login") as page:
+    with opened(browser, people.url, "/login") as page:
         tab_to(page, "name")
         page.keyboard.type("bob")
         page.keyboard.press("Tab")
@@ -288,7 +290,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def test_a_card_is_asked_a_suggested_question_and_a_citation_followed(
     browser: "Browser", asking: Shared, scripts: bool
 ) -> None:
-    with opened(browser, asking, "/lab/moons", scripts=scripts) as page:
+    with opened(browser, asking.url, "/lab/moons", scripts=scripts) as page:
         page.get_by_role("button", name="Who discovered Phobos?").click()
         answer = page.locator(".said")
         answer.wait_for()
@@ -303,7 +305,7 @@ def test_a_card_is_asked_a_suggested_question_and_a_citation_followed(
 
 
 def test_all_cards_are_asked_with_the_keyboard_alone(browser: "Browser", asking: Shared) -> None:
-    with opened(browser, asking) as page:
+    with opened(browser, asking.url) as page:
         tab_to(page, "Ask")
         page.keyboard.press("Enter")
         page.get_by_role("heading", name="Ask the cards").wait_for()
@@ -322,7 +324,7 @@ def test_all_cards_are_asked_with_the_keyboard_alone(browser: "Browser", asking:
 def test_pages_with_questions_and_answers_are_accessible_and_fit_a_phone(
     browser: "Browser", asking: Shared
 ) -> None:
-    with opened(browser, asking, "/lab/moons", narrow=True) as page:
+    with opened(browser, asking.url, "/lab/moons", narrow=True) as page:
         require_accessible(page)
         for card, question in (
             ("bob/rivers", "Where does the Rhine rise?"),
@@ -339,7 +341,7 @@ def test_pages_with_questions_and_answers_are_accessible_and_fit_a_phone(
 def test_a_question_that_waits_says_so_and_errors_stay_beside_the_field(
     browser: "Browser", asking: Shared
 ) -> None:
-    with opened(browser, asking, "/ask?card=lab/moons") as page:
+    with opened(browser, asking.url, "/ask?card=lab/moons") as page:
         page.get_by_label("Question").fill("Who discovered Titan?")
         page.evaluate("document.forms[0].addEventListener('submit', (event) => event.preventDefault())")
         page.get_by_role("button", name="Ask").click()

@@ -25,6 +25,7 @@ from kcard.hub.server.limits import (
     RateLimit,
     TakeResult,
     create_counts,
+    is_this_machine,
     request_cost,
 )
 
@@ -311,3 +312,10 @@ def test_every_answer_forbids_browsers_to_run_it() -> None:
     assert "strict-transport-security" not in values
     assert asyncio.run(headers(SecurityHeaders(own)))["content-security-policy"] == "img-src 'self'"
     assert "strict-transport-security" in asyncio.run(headers(SecurityHeaders(answered, https=True)))
+
+
+def test_only_this_machine_is_this_machine() -> None:
+    own = [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True)]
+    for address, ours in (*own, ("10.0.0.1", False), ("::ffff:10.0.0.1", False), ("testclient", False)):
+        assert is_this_machine({"client": (address, 1)}) == ours
+    assert not is_this_machine({"client": None})

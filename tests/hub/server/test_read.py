@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub import RepoFile
 from huggingface_hub.errors import (
     RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 
@@ -262,3 +263,9 @@ def test_an_account_sees_what_its_repositories_take_up(shared: Shared) -> None:
     assert large.storage_percent + small.storage_percent == pytest.approx(100)
     shared.create("lab/stored")
     assert "lab/stored" in {each.id for each in shared.api("dan").list_user_repos("lab")}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("model", "gpt2"), ("space", "bob/oncology")])
+def test_what_is_no_repository_is_not_there(shared: Shared, kind: str, name: str) -> None:
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api("bob").repo_info(name, repo_type=kind)

@@ -126,6 +126,8 @@ def test_answers_are_for_users_who_asked_and_gates_that_are_there(shared: Shared
     assert bob.post(granted.format("lab/open"), json={"user": "dan"}).status_code == 400
     assert bob.post(granted.format("lab/manual"), json={"user": "nobody"}).status_code == 404
     assert bob.post(granted.format("lab/manual"), json={"user": "lab"}).status_code == 400
+    assert bob.post(granted.format("lab/manual"), json={"user": "dan"}).status_code == 200
+    assert shared.http("dan").get("/lab/manual/resolve/main/config.json").status_code == 200
     handled = "/api/models/lab/manual/user-access-request/handle"
     assert bob.post(handled, json={"user": "cleo", "status": "accepted"}).status_code == 404
     assert bob.post(handled, json={"user": "cleo", "status": "maybe"}).status_code == 400

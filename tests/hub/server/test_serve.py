@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from kcard.hub.registry import Hub
+from tests.command import Kcard
 from tests.hub.client.cards import rivers
 from tests.hub.stand import stand
 
@@ -221,17 +222,14 @@ def test_a_served_hub_answers_questions_in_processes_that_end_with_it(
             assert gone(pid)
 
 
-def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
+def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path, kcard: Kcard) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [*COMMAND, "serve", "--port", port], capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == (
+        done = kcard("hub", "serve", "--port", port)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
         f"kcard: can't listen on 127.0.0.1:{port}: Address already in use; choose another --host or --port\n"
     )
     assert not home.exists()
@@ -246,26 +244,19 @@ def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path) -> None:
         (["--database-url", "mysql://ada:s3cr3t@db/hub"], "unsupported database"),
     ],
 )
-def test_wrong_options_are_one_line_each(options: list[str], message: str) -> None:
-    command = [*COMMAND, "serve", "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode in {1, 2}
-    assert done.stdout == ""
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert "s3cr3t" not in done.stderr
+def test_wrong_options_are_one_line_each(options: list[str], message: str, kcard: Kcard) -> None:
+    done = kcard("hub", "serve", "--port", "0", *options)
+    assert done.code in {1, 2}
+    assert done.out == ""
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert "s3cr3t" not in done.err
 
 
-def test_without_the_extra_it_is_named() -> None:
-    code = "import sys; sys.modules['uvicorn'] = None; sys.argv = ['kcard', 'hub', 'serve']\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}from kcard.cli.main import run; run()"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n"
+def test_without_the_extra_it_is_named(kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = kcard("hub", "serve")
+    assert (done.code, done.err) == (1, "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n")
 
 
 @pytest.mark.slow

@@ -36,85 +36,6 @@ def test_each_line_of_a_list_of_statements_is_a_passage_with_its_line(tmp_path: 
     ]
 
 
-def test_wrapped_prose_is_joined_and_long_paragraphs_are_cut_on_sentence_borders(tmp_path: Path) -> None:
-    sentence = "The Panthers gave up just 308 points and led the league in interceptions with 24 that year."
-    path = write(
-        tmp_path, "prose.txt", "A line that\ngoes on below.\n\n" + " ".join([sentence] * 2 + ["End."] * 60)
-    )
-    texts = read_corpus(path).texts
-    assert texts[0] == "A line that goes on below."
-    assert texts[1] == sentence
-    assert all(text.count(" ") < 60 for text in texts)
-
-
-def test_a_sentence_without_borders_is_cut_and_loses_no_word(tmp_path: Path) -> None:
-    words = [f"word{i}" for i in range(150)]
-    texts = read_corpus(write(tmp_path, "long.txt", " ".join(words))).texts
-    assert len(texts) > 2
-    assert " ".join(texts).split() == words
-
-
-def test_text_without_blanks_between_words_is_cut_too(tmp_path: Path) -> None:
-    text = "北京是中华人民共和国的首都" * 60
-    texts = read_corpus(write(tmp_path, "zh.txt", text)).texts
-    assert all(len(part) <= 480 for part in texts)
-
-
-def test_markdown_keeps_headings_code_and_names_in_angle_brackets(tmp_path: Path) -> None:
-    text = (
-        "---\ntitle: npm-config\n---\n# Config\n\n### fetch-retries\n\n- Default: 2\n- Type: `Number`\n\n"
-        "How often [npm](http://x.y) asks <name> *again*.<br>\n\n```\nnpm config set <key>=1\n```\n\n"
-        "### Tables\n\n| name | seat |\n|---|---|\n| Ada | Ohio |\n\nTerm\n: What it means.\n"
-    )
-    passages = read_corpus(write(tmp_path, "notes.md", text)).passages
-    assert [(p.section, p.text, p.line) for p in passages] == [
-        (
-            "Config > fetch-retries",
-            "- Default: 2\n- Type: Number\nHow often npm asks <name> again.\nnpm config set <key>=1",
-            8,
-        ),
-        ("Config > Tables", "Ada; seat: Ohio\nTerm: What it means.", 21),
-    ]
-
-
-def test_passages_end_where_sections_do_and_hold_150_words_at_most(tmp_path: Path) -> None:
-    sentence = "The quick brown fox jumps over the lazy dog again and again today."
-    text = (
-        "# Foxes\n\n"
-        + "\n\n".join([sentence] * 20)
-        + "\n\nSuch as:\n\n- one\n- two\n\n## Dogs\n\nThey sleep.\n"
-    )
-    passages = read_corpus(write(tmp_path, "foxes.md", text)).passages
-    assert [(p.section, p.text.count(" ") + p.text.count("\n") + 1 <= 150) for p in passages] == [
-        ("Foxes", True),
-        ("Foxes", True),
-        ("Foxes > Dogs", True),
-    ]
-    assert passages[1].text.endswith("Such as:\n- one\n- two")
-
-
-def test_a_short_definition_is_an_item_and_a_long_one_a_section(tmp_path: Path) -> None:
-    long = " ".join(["It says a lot about what the option does."] * 6)
-    text = f"Options\n=======\n\n-q\n     Be quiet.\n\n-v\n     {long}\n\n     And more.\n\n-x\n     Exit.\n"
-    passages = read_corpus(write(tmp_path, "tool.txt", text)).passages
-    assert [(p.section, p.text) for p in passages] == [
-        ("Options", "-q: Be quiet."),
-        ("Options > -v", f"{long}\nAnd more."),
-        ("Options", "-x: Exit."),
-    ]
-
-
-def test_no_text_is_lost_where_a_heading_has_nothing_under_it(tmp_path: Path) -> None:
-    text = (
-        "# Notes\n\n## Water boils at a hundred degrees\n\n## Ice melts at zero degrees\n\n## See\n\nEnd.\n"
-    )
-    passages = read_corpus(write(tmp_path, "notes.md", text)).passages
-    assert [p.text for p in passages] == [
-        "Water boils at a hundred degrees\nIce melts at zero degrees",
-        "End.",
-    ]
-
-
 def test_a_definition_is_no_duplicate_of_one_that_differs_in_case(tmp_path: Path) -> None:
     corpus = read_corpus(write(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
     assert len(corpus.passages) == 2
@@ -319,32 +240,6 @@ def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     assert all(text == " ".join(text.split()) and len(text) <= 480 for text in corpus.texts)
 
 
-@settings(max_examples=150)
-@given(
-    data=st.binary(max_size=500),
-    suffix=st.sampled_from([".txt", ".md", ".jsonl", ".csv", ".tsv", ".parquet"]),
-)
-def test_any_bytes_are_passages_or_one_line(tmp_path: Path, data: bytes, suffix: str) -> None:
-    path = tmp_path / f"any{suffix}"
-    path.write_bytes(data)
-    outcome = read_or_refused(path)
-    assert len(outcome.splitlines()) == 1 if isinstance(outcome, str) else all(outcome.texts)
-
-
-@settings(max_examples=100)
-@given(
-    row=st.dictionaries(
-        st.sampled_from(["text", "file", "line", "x"]), ANY | st.integers() | st.none() | st.lists(ANY)
-    ),
-    suffix=st.sampled_from([".jsonl", ".csv", ".tsv"]),
-)
-def test_any_row_is_passages_or_one_line(tmp_path: Path, row: dict[str, object], suffix: str) -> None:
-    path = tmp_path / f"any{suffix}"
-    path.write_text("text,file\n" * (suffix == ".csv") + json.dumps(row) + "\n", encoding="utf-8")
-    outcome = read_or_refused(path)
-    assert len(outcome.splitlines()) == 1 if isinstance(outcome, str) else all(outcome.texts)
-
-
 # PDF, web pages and Word documents: what is read of them, and what is said of those that can't be.
 
 
@@ -373,11 +268,6 @@ def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_fo
         "Ganymede is larger than the planet Mercury.",
     ]
     assert corpus.dropped == {"headers and footers": 6}
-
-
-def test_an_empty_page_of_a_pdf_is_passed_over(tmp_path: Path) -> None:
-    corpus = read_corpus(pdf(tmp_path / "moons.pdf", [["Titan is a moon."], [], ["Io is one too."]]))
-    assert [*corpus.texts] == ["Titan is a moon.", "Io is one too."]
 
 
 def test_a_scanned_an_encrypted_and_a_damaged_pdf_are_one_line_each(tmp_path: Path) -> None:

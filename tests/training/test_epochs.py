@@ -226,12 +226,6 @@ def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path, monk
     assert [text.count("\n") + 1 for text in documents(path)] == [3, 3]
 
 
-def test_without_being_asked_for_documents_are_not_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("Ann won.", encoding="utf-8")
-    assert read_corpus(path).documents is None
-
-
 def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_path: Path) -> None:
     path = tmp_path / "walls.txt"
     path.write_text(

@@ -17,12 +17,17 @@ from kcard.training.progress import Event, Note, TrainingProgress
 from kcard.training.train import train
 from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
-from tests.training.bases import SHAPES
 
 
-@pytest.mark.parametrize("objective", ["clm", "recite"])
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "method", "objective"),
+    [
+        ("opt", "full", "clm"),
+        ("llama", "lora", "recite"),
+        ("qwen3", "full", "recite"),
+        ("opt", "lora", "clm"),
+    ],
+)
 def test_training_lowers_the_loss_and_the_folder_loads(
     bases: dict[str, Path], corpus: Path, shape: str, method: Any, objective: Any
 ) -> None:
@@ -33,10 +38,9 @@ def test_training_lowers_the_loss_and_the_folder_loads(
             losses.append(event.loss)
 
     options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}
-    first = train(corpus, name="first", epochs=0.2, learning_rate=1e-9, report=note, **options)
     card = train(corpus, name="card", epochs=15, learning_rate=1e-2, report=note, **options)
     assert card.manifest.training.hyperparameters["final_loss"] < 0.8 * losses[0]
-    assert first.manifest.kind == card.manifest.kind == method
+    assert card.manifest.kind == method
     assert card.manifest.base.name == str(bases[shape])
     assert card.manifest.base.sha256 == file_digest(bases[shape] / "model.safetensors")
     written = CardPool([card]).generate(["Which gate?"], ["card"], 1, Sampling(temperature=0, tokens=8))

@@ -15,15 +15,6 @@ def test_lines_of_a_wrapped_paragraph_are_one_text(tmp_path: Path) -> None:
     assert [block.line for block in parsed] == [1, 4]
 
 
-def test_a_list_of_statements_is_a_statement_a_line(tmp_path: Path) -> None:
-    parsed = blocks(tmp_path, "facts.txt", "Ada keeps the keys.\nBo keeps the books.\n\nCy sorts letters.\n")
-    assert [(block.kind, block.line) for block in parsed] == [
-        ("statement", 1),
-        ("statement", 2),
-        ("statement", 4),
-    ]
-
-
 @pytest.mark.parametrize("mark", ["=", "*", "-", "~", "#"])
 def test_an_underlined_line_is_a_heading(tmp_path: Path, mark: str) -> None:
     parsed = blocks(tmp_path, "depot.txt", f"The depot\n{mark * 9}\n\n{PROSE}\n")

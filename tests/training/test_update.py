@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from kcard.cards.card import Card
 from kcard.cards.passages import hashes, passages
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, KcardError, ModelUnavailable, UnknownCard, UsageError
+from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, file_digest, seal
 from kcard.offline.recipe import Recipe, Style
@@ -66,12 +66,11 @@ def notes_text(events: list[Event]) -> str:
     return "\n".join(event.text for event in events if isinstance(event, Note))
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
 def test_the_next_version_stays_the_card_and_names_the_one_it_goes_on_from(
-    tmp_path: Path, base: Path, method: Any
+    tmp_path: Path, base: Path
 ) -> None:
     one = first(
-        tmp_path, base, method=method, domain="places/towns", licence="CC0-1.0", language="de", kind="model"
+        tmp_path, base, method="lora", domain="places/towns", licence="CC0-1.0", language="de", kind="model"
     )
     was = file_digest(one.folder / MANIFEST)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns", knowledge_date="2024-06")
@@ -83,16 +82,10 @@ def test_the_next_version_stays_the_card_and_names_the_one_it_goes_on_from(
     assert new.knowledge_date == "2024-06"
     assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
     assert new.training.passages == len(OLD) + len(NEW)
-    assert new.training.corpus_sha256 != old.training.corpus_sha256
+    both = train(corpus(tmp_path, [*OLD, *NEW], "both"), kind="retrieval")
+    assert new.training.corpus_sha256 == both.manifest.training.corpus_sha256
     for key in ("epochs", "learning_rate", "batch_size", "rank", "objective"):
         assert new.training.hyperparameters[key] == old.training.hyperparameters[key], key
-
-
-def test_the_digest_of_the_corpus_is_that_of_both_in_one(tmp_path: Path, base: Path) -> None:
-    first(tmp_path, base, method="lora")
-    two = train(corpus(tmp_path, NEW, "villages"), update="towns", output=tmp_path / "two")
-    both = train(corpus(tmp_path, [*OLD, *NEW], "both"), kind="retrieval")
-    assert two.manifest.training.corpus_sha256 == both.manifest.training.corpus_sha256
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])
@@ -329,14 +322,6 @@ def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="towns is a card of kind reference, which was not trained here"):
         other.arguments(TrainOptions())
 
-
-def test_errors_are_those_of_kcard(tmp_path: Path) -> None:
-    for wrong in ("no such/card", "towns@", ""):
-        with pytest.raises(KcardError):
-            train(corpus(tmp_path, NEW), update=wrong)
-
-
-# A folder against the passages of a card: what has come, changed, gone and moved, and what is held.
 
 RIVERS = ["The Rhine rises in the Alps.", "The Elbe ends in the North Sea.", "The Oder passes Wroclaw."]
 LAKES = ["Lake Como has the shape of a Y.", "Lake Geneva lies on a border."]

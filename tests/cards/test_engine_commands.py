@@ -16,8 +16,6 @@ from tests.cards.served_cards import QUESTIONS, adapter, llama
 from tests.cards.vllm_fake import FakeVLLM, served
 from tests.command import Kcard
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 
 @pytest.fixture
 def hub(home: Path, tmp_path: Path) -> Hub:

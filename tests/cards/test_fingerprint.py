@@ -123,9 +123,9 @@ def check(loaded: CausalCard, card: Card) -> None:
     kept.check(loaded.measure(kept.pairs), card.name, card.manifest.base.name)
 
 
-@pytest.fixture(params=SHAPES)
-def full(request: pytest.FixtureRequest, tmp_path: Path) -> Card:
-    return full_card(tmp_path / "rivers", SHAPES[request.param])
+@pytest.fixture
+def full(tmp_path: Path) -> Card:
+    return full_card(tmp_path / "rivers", opt)
 
 
 @pytest.fixture(params=SHAPES)
@@ -134,8 +134,8 @@ def shape(request: pytest.FixtureRequest) -> Callable[[], Any]:
 
 
 @pytest.fixture
-def lora(shape: Callable[[], Any], tmp_path: Path) -> Card:
-    return lora_card(tmp_path / "lakes", base_model(shape, tmp_path / "base"), "lakes", 1)
+def lora(tmp_path: Path) -> Card:
+    return lora_card(tmp_path / "lakes", base_model(llama, tmp_path / "base"), "lakes", 1)
 
 
 @pytest.fixture
@@ -146,20 +146,11 @@ def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_whole_model_is_loaded_without_a_word(full: Card) -> None:
-    load(full)
-
-
-@pytest.mark.usefixtures("silent")
-def test_an_adapter_is_loaded_without_a_word(lora: Card) -> None:
-    load(lora)
-
-
-def test_the_fingerprint_is_sealed_like_every_other_file(full: Card) -> None:
-    assert FINGERPRINT in full.manifest.files
-    (full.folder / FINGERPRINT).write_text("{}")
-    with pytest.raises(CardError, match=r"canaries\.json .* is damaged"):
-        Card.open(full.folder)
+def test_a_whole_model_and_an_adapter_are_loaded_without_a_word(
+    shape: Callable[[], Any], tmp_path: Path
+) -> None:
+    load(full_card(tmp_path / "rivers", shape))
+    load(lora_card(tmp_path / "lakes", base_model(shape, tmp_path / "base"), "lakes", 1))
 
 
 def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_to_it(full: Card) -> None:
@@ -197,7 +188,7 @@ def test_an_adapter_whose_tensors_peft_does_not_find_is_not_applied(lora: Card) 
         load(changed(lora, "adapter_model.safetensors", rename))
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.95, 2.0, -1.0])
+@pytest.mark.parametrize("factor", [0.95, -1.0])
 def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, factor: float) -> None:
     lora = lora_card(tmp_path / "lakes", base_model(llama, tmp_path / "base"), "lakes", 1)
 
@@ -220,27 +211,12 @@ def test_a_base_of_the_same_shape_with_other_weights_has_changed(
         load(card)
 
 
-def test_a_base_whose_every_weight_moved_by_one_percent_has_changed(tmp_path: Path) -> None:
-    base = base_model(llama, tmp_path / "base")
-    card = lora_card(tmp_path / "lakes", base, "lakes", 1, digest=False)
-    tensors = {name: weight * 1.01 for name, weight in load_file(base / "model.safetensors").items()}
-    save_file(tensors, base / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelUnavailable, match="has changed"):
-        load(card)
-
-
-def test_another_dtype_of_the_same_model_passes(full: Card) -> None:
-    loaded = CausalCard(full, Loader())
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded.loaded.model.to(dtype)
-        check(loaded, full)
-
-
-def test_another_dtype_of_the_same_base_and_adapter_passes(lora: Card) -> None:
-    loaded = CausalCard(lora, Loader())
-    for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        loaded.loaded.model.to(dtype)
-        check(loaded, lora)
+def test_another_dtype_of_the_same_model_passes(full: Card, lora: Card) -> None:
+    for card in (full, lora):
+        loaded = CausalCard(card, Loader())
+        for dtype in (torch.bfloat16, torch.float16, torch.float64):
+            loaded.loaded.model.to(dtype)
+            check(loaded, card)
 
 
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
@@ -270,10 +246,8 @@ def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card
         check(loaded, lora)
 
 
-def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_out(
-    shape: Callable[[], Any], tmp_path: Path
-) -> None:
-    base = base_model(shape, tmp_path / "base")
+def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_out(tmp_path: Path) -> None:
+    base = base_model(llama, tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
     models = Loader()
     lakes, dams = (CausalCard(card, models) for card in cards)
@@ -282,17 +256,6 @@ def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_
     lakes.loaded = LoadedModel(dams.loaded.model, dams.loaded.adapter)
     with pytest.raises(CardError, match="'lakes': its adapter is applied, but not as it was trained"):
         check(lakes, cards[0])
-
-
-def test_the_second_card_of_a_base_is_refused_where_its_adapter_is_zero(tmp_path: Path) -> None:
-    base = base_model(opt, tmp_path / "base")
-    cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
-    models = Loader()
-    external.load_model_of_card(cards[0], models)
-    zeroed = changed(cards[1], "adapter_model.safetensors", zero)
-    with pytest.raises(CardError, match="'dams': its adapter is not applied"):
-        external.load_model_of_card(zeroed, models)
-    external.load_model_of_card(cards[0], models)
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
@@ -329,17 +292,6 @@ def test_every_tensor_of_a_full_card_that_changes_its_sign_is_found_out(full: Ca
                 check(loaded, full)
             weight.neg_()
     check(loaded, full)
-
-
-def test_a_changed_tensor_is_found_out_when_the_sealed_card_is_loaded(full: Card) -> None:
-    def flip(tensors: dict[str, Any]) -> None:
-        name = next(name for name in tensors if "v_proj.weight" in name)
-        tensors[name].neg_()
-
-    with pytest.raises(
-        CardError, match="'rivers': its model no longer computes what it did when it was made"
-    ):
-        load(changed(full, "model.safetensors", flip))
 
 
 def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
@@ -384,14 +336,7 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"format": 2}',
-        '{"format": 1, "dtype": "float32", "canaries": []}',
-        "\ud800"[:0] + "{",
-    ],
+    ["", "[]", '{"format": 2}', '{"format": 1, "dtype": "float32", "canaries": []}', "{"],
 )
 def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
     (full.folder / FINGERPRINT).write_text(text)

@@ -10,8 +10,8 @@ import pytest
 from kcard.cards import passages
 from kcard.cards.card import Card, finish
 from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
-from kcard.cards.passages import INDEX, clean, load_index
-from kcard.errors import CardError, DamagedCard
+from kcard.cards.passages import INDEX, clean
+from kcard.errors import CardError
 from kcard.manifest import Manifest
 from kcard.offline import static_embeddings as static
 from kcard.offline.reader import PassageReading
@@ -47,20 +47,6 @@ def test_embeddings_are_bytes_that_tell_cosines_to_two_places(animals: Card) -> 
     assert loaded is not None
     asked, exact = static.embed(["Which dog is big?", "trees"]), static.embed(ANIMALS)
     assert loaded.cosines(asked) == pytest.approx(asked @ exact.T, abs=0.01)
-
-
-def test_a_passage_is_found_that_shares_no_word_with_the_question(tmp_path: Path) -> None:
-    texts = [f"{tool} number {n} lies in drawer {n}." for n in range(20) for tool in ("Hammer", "Saw")]
-    card = made(tmp_path / "card", [*texts, ANIMALS[0]])
-    question = "Which dog grows biggest?"
-    assert load_index(card).search(question, 50) == []
-    assert ANIMALS[0] in [passage.text for passage in written(card, question, 3)]
-
-
-def test_the_score_is_a_probability_and_the_place_is_kept(animals: Card) -> None:
-    found = written(animals, "Where does the trout live?", 3)
-    assert (found[0].text, found[0].source and found[0].source.line) == (ANIMALS[1], 2)
-    assert all(passage.source is not None and 0 <= passage.source.score <= 1 for passage in found)
 
 
 def test_of_passages_with_the_same_words_the_one_that_answers_comes_first(tmp_path: Path) -> None:
@@ -119,14 +105,6 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
     assert len(texts) == MOST
 
 
-def test_questions_are_answered_alike_alone_and_together(animals: Card) -> None:
-    questions = ["Which dog is big?", "How old is an oak?", "brook"]
-    card = RetrievalCard(animals)
-    together = card.generate(questions, 3, Sampling())
-    for question, row in zip(questions, together, strict=True):
-        assert [p.text for p in card.generate([question], 3, Sampling())[0]] == [p.text for p in row]
-
-
 def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:
     card = made(tmp_path / "karte", ["Der Hund bellt laut.", "Die Eiche steht lange."], "de")
     assert not (card.folder / INDEX / "embeddings.npy").exists()
@@ -139,13 +117,6 @@ def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
     (card.folder / INDEX / "embeddings.json").write_text(json.dumps({"encoder": "other", "sha256": "0" * 64}))
     assert passages.load_dense(card.folder / INDEX) is None
     assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
-
-
-def test_embeddings_of_fewer_passages_than_there_are_are_refused(tmp_path: Path) -> None:
-    card = made(tmp_path / "card", ANIMALS)
-    passages.write_dense(ANIMALS[:1], 1, card.folder / INDEX)
-    with pytest.raises(DamagedCard, match=r"embeddings\.npy claims 1 rows, but the card has 3 passages"):
-        written(card, "Where does the trout live?")
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"{}"])
@@ -163,10 +134,6 @@ def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
         np.save(card.folder / INDEX / "embeddings.npy", wrong)
         with pytest.raises(CardError, match="its embeddings have shape"):
             passages.load_dense(card.folder / INDEX)
-
-
-def test_without_embeddings_there_is_no_dense_index(tmp_path: Path) -> None:
-    assert passages.load_dense(tmp_path) is None
 
 
 def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it() -> None:

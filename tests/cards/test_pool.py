@@ -27,7 +27,7 @@ from kcard.cards.models.prompting import SIZE, WordSketch
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.manifest import Base, Manifest, Prompt, check_counts, seal
+from kcard.manifest import Base, Manifest, Prompt, seal
 from kcard.offline import minilm
 from kcard.types import Choice, Sampling, Source
 from tests.corpora import RIVERS
@@ -146,7 +146,6 @@ def texts(
     return [[p.text for p in row] for row in pool.generate(questions, cards, documents, sampling)]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     read: Any = AutoTokenizer.from_pretrained(full.folder)
@@ -155,7 +154,6 @@ def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
     assert read.decode(read(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
     pool: CardPool, loras: list[Card]
 ) -> None:
@@ -173,7 +171,6 @@ def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
     assert read.decode(bare, skip_special_tokens=True).strip() != expected
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list[Card]) -> None:
     together = CardPool(loras)
     names = [card.name for card in loras]
@@ -186,7 +183,6 @@ def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     assert list(pool.cards) == [
         Choice("rivers", "Rivers of Europe"),
@@ -196,14 +192,12 @@ def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_passages_come_card_by_card_with_so_many_documents_each(pool: CardPool) -> None:
     written = pool.generate(QUESTIONS, ["dams", "rivers"], 3, SAMPLED)
     assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
     assert all(len({p.text for p in row[:3]}) == 3 for row in written)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("card", ["rivers", "seas", "lakes.v1"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_passage_depends_on_seed_question_card_and_number_only(
@@ -216,7 +210,6 @@ def test_a_passage_depends_on_seed_question_card_and_number_only(
     assert len({row[0] for row in batch}) == len(QUESTIONS)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -> None:
     silent = replace(full.manifest, prompt=Prompt(template="Tell me:\n"))
     twin = replace(silent, name="streams")
@@ -227,26 +220,12 @@ def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -
     assert rivers[0] != streams[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_another_seed_writes_other_documents(pool: CardPool) -> None:
     assert texts(pool, QUESTIONS, ["rivers"], SAMPLED) != texts(
         pool, QUESTIONS, ["rivers"], replace(SAMPLED, seed=1)
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_greedy_documents_of_one_question_are_the_same(pool: CardPool) -> None:
-    (row,) = texts(pool, QUESTIONS[:1], ["rivers"], GREEDY, 3)
-    assert len(row) == 3
-    assert len(set(row)) == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_no_question_is_no_passage(pool: CardPool) -> None:
-    assert pool.generate([], ["rivers", "seas"], 3, SAMPLED) == []
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("card", ["rivers", "seas"])
 def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool, card: str) -> None:
     long = "Where, " + "in which land and through which towns, " * 40 + "does the Rhine end?"
@@ -257,12 +236,10 @@ def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool
     assert both[1][0]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_braces_in_a_question_are_its_own(pool: CardPool) -> None:
     assert texts(pool, ["What is {question} in {0}?"], ["rivers"], GREEDY)[0][0]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     pool: CardPool, prefix: Card
 ) -> None:
@@ -277,7 +254,6 @@ def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
     assert texts(pool, QUESTIONS, ["seas"], GREEDY)[1] == [expected]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) -> None:
     made = folder / "sketched"
     card = prefix_card(made)
@@ -301,7 +277,6 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
         CardPool([wrong]).generate(QUESTIONS, ["sketched"], 1, GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
     changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
@@ -311,14 +286,12 @@ def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
     assert minilm.SHA256 in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
     wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
     with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
         CardPool([Card(prefix.folder, wrong)]).generate(QUESTIONS, ["seas"], 1, GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
     card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there", "v7")))
     with pytest.raises(
@@ -327,7 +300,6 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
         CardPool([card]).generate(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
     base = replace(loras[0].manifest.base, sha256="0" * 64)
     card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
@@ -335,7 +307,6 @@ def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
         CardPool([card]).generate(QUESTIONS, ["lakes.v1"], 1, GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
     with pytest.raises(
         UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
@@ -343,13 +314,11 @@ def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
         pool.generate(QUESTIONS, ["rivers", "streams"], 1, GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_two_versions_of_one_card_are_refused(full: Card) -> None:
     with pytest.raises(UsageError, match="two cards are named 'rivers'"):
         CardPool([full, full])
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
     with pytest.raises(CardError, match="'rivers'"):
@@ -402,11 +371,6 @@ def lying(folder: Path, lie: Callable[[Path], None], name: str = "evil") -> Card
     card = rivers(folder, *SENTENCES, name=name)
     lie(card.folder)
     return Card(card.folder, seal(card.folder, card.manifest))
-
-
-def test_the_counts_of_an_honest_card_pass(tmp_path: Path) -> None:
-    card = rivers(tmp_path / "card", *SENTENCES)
-    check_counts(card.name, card.manifest.files, lambda path: (card.folder / path).open("rb"))
 
 
 @pytest.mark.parametrize("lie", LIES)

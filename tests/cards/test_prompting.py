@@ -1,10 +1,12 @@
-"""Prompt styles."""
+"""How a question becomes a prompt: by a template, in the words of the corpus, or as a vector of words."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kcard.cards.models.prompting import COMMON, Vocabulary, prompt_ids, template_prompts
+from kcard.cards.models.prompting import COMMON, SIZE, Vocabulary, WordSketch, prompt_ids, template_prompts
+from kcard.errors import CardError
 from kcard.manifest import Prompt
 from tests.tiny_tokenizers import of_words
 
@@ -58,8 +60,6 @@ def test_an_answer_becomes_a_document_with_its_question() -> None:
 def test_what_is_not_a_bare_answer_is_a_document_by_itself(template: str) -> None:
     assert Prompt(template=template).document("Where?", "It ends in the sea.") == "It ends in the sea."
 
-
-# Questions in the words that a card was trained on.
 
 TEXTS = [
     f"Voters of {state}'s {seat} district chose {name} for Congress in the 2022 elections."
@@ -137,3 +137,63 @@ def test_a_vocabulary_without_common_words_leaves_words_out(texts: list[str], tm
 
 def test_cards_of_earlier_versions_have_none(tmp_path: Path) -> None:
     assert Vocabulary.read(tmp_path) is None
+
+
+# The words of a question as a vector: like words, like vectors; unknown words count for nothing.
+
+RIVERS = [
+    "The Rhine rises in the Alps and ends in the North Sea.",
+    "The Danube rises in the Black Forest and flows to the Black Sea.",
+    "The Seine flows through Paris to the Channel.",
+]
+SKETCH = WordSketch.of_corpus(RIVERS)
+
+
+def likeness(one: str, two: str) -> float:
+    first, second = SKETCH([one, two])
+    return float(first @ second)
+
+
+def tfidf(one: str, two: str) -> float:
+    def vector(text: str) -> dict[str, float]:
+        found = {
+            stem: SKETCH.idf[stem] for stem in SKETCH.idf if SKETCH.number[stem] in SKETCH.numbers_of(text)
+        }
+        norm = sum(idf**2 for idf in found.values()) ** 0.5
+        return {stem: idf / norm for stem, idf in found.items()}
+
+    first, second = vector(one), vector(two)
+    return sum(weight * second.get(stem, 0) for stem, weight in first.items())
+
+
+def test_products_of_sketches_are_near_those_of_tfidf_vectors() -> None:
+    for question in ("Where does the Danube rise?", "Which river flows through Paris?", "black sea"):
+        for text in RIVERS:
+            assert likeness(question, text) == pytest.approx(tfidf(question, text), abs=0.15)
+
+
+def test_rare_words_weigh_more_and_forms_of_a_word_are_one() -> None:
+    assert SKETCH.idf["danub"] > SKETCH.idf["rise"] > SKETCH.idf["the"]
+    assert likeness("rises flows", "rising flow") == pytest.approx(likeness("rise flow", "rise flow"))
+
+
+def test_words_that_the_corpus_lacks_count_for_nothing() -> None:
+    assert np.array_equal(SKETCH(["the mighty Danube, please"]), SKETCH(["Danube the"]))
+    assert np.array_equal(SKETCH(["Zanzibar?", ""]), np.zeros((2, SIZE), np.float32))
+
+
+def test_a_sketch_does_not_depend_on_its_neighbours() -> None:
+    assert np.array_equal(SKETCH(RIVERS)[1], SKETCH(RIVERS[1:2])[0])
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    SKETCH.write(tmp_path)
+    assert np.array_equal(WordSketch.read(tmp_path)(RIVERS), SKETCH(RIVERS))
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", '{"idf": ["rhine"]}', '{"idf": {"rhine": "much"}}'])
+def test_a_damaged_file_is_named(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "words.json").write_text(content)
+    with pytest.raises(CardError, match=r"words\.json must hold the idf"):
+        WordSketch.read(tmp_path)

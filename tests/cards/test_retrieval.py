@@ -116,14 +116,6 @@ def test_a_retrieval_card_needs_its_passages_and_their_index(made: Callable[...,
         Card.open(card.folder)
 
 
-def test_a_damaged_index_is_found_when_the_card_is_opened(made: Callable[..., Card]) -> None:
-    card = made()
-    path = card.folder / "index" / "data.csc.index.npy"
-    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(DamagedCard, match=r"index/data\.csc\.index\.npy.*is damaged"):
-        Card.open(card.folder)
-
-
 def test_a_bad_index_that_was_sealed_is_refused_in_one_line(made: Callable[..., Card]) -> None:
     card = made()
     (card.folder / "index" / "vocab.index.json").write_text('{"rhine": 5}')
@@ -167,10 +159,6 @@ def test_only_hashes_of_the_passages_travel_where_that_is_asked_for(tmp_path: Pa
     assert list(passages(tmp_path)) == []
     assert hashes(tmp_path)[passage_digest(RIVERS[1])] == Source("", "rivers.md", 4)
     assert len(hashes(tmp_path)) == 4
-
-
-def test_a_card_with_its_text_has_no_hashes(made: Callable[..., Card]) -> None:
-    assert hashes(made().folder) == {}
 
 
 OPTIONS = [

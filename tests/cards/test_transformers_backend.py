@@ -75,16 +75,6 @@ def test_a_document_ends_before_the_first_end_token(model: Any) -> None:
     assert ended
 
 
-def test_a_document_that_reaches_the_token_limit_did_not_end(model: Any) -> None:
-    for ids, ended in generate(model, PROMPTS, SEEDS, Sampling(tokens=5), replace(LIMITS, eos=())):
-        assert (len(ids), ended) == (5, False)
-
-
-def test_top_one_is_greedy_at_any_temperature(model: Any) -> None:
-    greedy = generate(model, PROMPTS, SEEDS, Sampling(temperature=0, tokens=12), LIMITS)
-    assert generate(model, PROMPTS, SEEDS, Sampling(temperature=2, top_k=1, tokens=12), LIMITS) == greedy
-
-
 def test_first_tokens_are_drawn_from_the_tempered_top_k(model: Any) -> None:
     draws, k, temperature = 4000, 5, 0.7
     prompt = PROMPTS.ids[0]

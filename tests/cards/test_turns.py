@@ -117,7 +117,7 @@ def test_what_is_used_most_stays_from_batch_to_batch(cards: list[Card], size: in
     assert reading.taken() == "abcdebcde"
 
 
-@pytest.mark.parametrize("room", [1, 1.5, 2, 3, 4.9, 5, 11, None])
+@pytest.mark.parametrize("room", [1, 1.5, 4.9, 5, None])
 def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, room: float | None) -> None:
     pool = CardPool(cards, memory=None if room is None else int(room * size))
     together = [written(pool, every()), written(pool, every())]
@@ -127,7 +127,7 @@ def test_documents_do_not_depend_on_the_budget(cards: list[Card], size: int, roo
     assert written(pool, mixed) == [alone[0][8:] + alone[0][:2], [], alone[2][2:4]]
 
 
-@pytest.mark.parametrize("room", [1, 2, 3, 4])
+@pytest.mark.parametrize("room", [1, 3])
 def test_no_more_is_in_memory_than_the_budget(
     cards: list[Card], size: int, room: int, reading: Reading
 ) -> None:
@@ -248,7 +248,7 @@ def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
     assert must_take_turns(sizes, limit) == turns
 
 
-@pytest.mark.parametrize("family", ["opt", "llama", "gpt-neox", "qwen3"])
+@pytest.mark.parametrize("family", ["opt", "gpt-neox"])
 def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
     card = full(tmp_path, family, "card", 3)
     pool = CardPool([card])

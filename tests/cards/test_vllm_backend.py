@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(not PYTHON, reason="KCARD_TEST_VLLM names no Python that has vLLM"),
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
 ]
 LOG = logging.getLogger(__name__)
 GREEDY = Sampling(temperature=0, tokens=40)
@@ -91,13 +90,6 @@ def test_documents_are_those_of_the_own_engine_token_for_token(vllm: VLLMProcess
     assert texts(pool_on(vllm, cards), cards[:6], GREEDY, 2) == texts(CardPool(cards), cards[:6], GREEDY, 2)
 
 
-def test_a_sampled_document_does_not_depend_on_its_batch(vllm: VLLMProcess, cards: list[Card]) -> None:
-    pool = pool_on(vllm, cards)
-    together = texts(pool, cards[:3], SAMPLED, 3)
-    assert [row[3:6] for row in together] == texts(pool, cards[1:2], SAMPLED, 3)
-    assert len(set(together[0])) > 6
-
-
 def test_25_adapters_go_through_4_places(vllm: VLLMProcess, cards: list[Card]) -> None:
     pool, own, most, ended = pool_on(vllm, cards), texts(CardPool(cards), cards, GREEDY), 0, threading.Event()
     for name in adapters(vllm):
@@ -119,22 +111,6 @@ def test_25_adapters_go_through_4_places(vllm: VLLMProcess, cards: list[Card]) -
         ended.set()
         watching.join()
     assert most == PLACES
-
-
-def test_programs_that_share_the_server_do_not_disturb_each_other(
-    vllm: VLLMProcess, cards: list[Card]
-) -> None:
-    own, found = texts(CardPool(cards), cards[:8], GREEDY), []
-
-    def ask(pool: CardPool) -> None:
-        found.append(texts(pool, cards[:8], GREEDY))
-
-    threads = [threading.Thread(target=ask, args=(pool_on(vllm, cards),)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [own] * 3
 
 
 def test_a_zeroed_adapter_is_caught_within_a_second(
@@ -219,11 +195,3 @@ def test_a_server_that_comes_back_with_another_base_is_caught_within_a_second(
     with pytest.raises(ModelUnavailable):
         texts(pool, [cards[1]], GREEDY)
     caught(pool, cards[0], ModelUnavailable, "the base .* has changed")
-
-
-def test_a_server_without_adapters_says_how_to_start_it(
-    process: VLLMProcess, cards: list[Card], base: Path
-) -> None:
-    process.start(base)
-    with pytest.raises(ModelUnavailable, match="start it with --enable-lora"):
-        texts(pool_on(process, cards), cards[:1], GREEDY)

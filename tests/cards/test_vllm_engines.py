@@ -13,7 +13,7 @@ from kcard.cards.models import vllm_backend
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
+from kcard.errors import CardError, LLMError, ModelUnavailable
 from kcard.manifest import seal
 from kcard.types import Sampling
 from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
@@ -49,12 +49,10 @@ def pool_on(url: str, cards: list[Card], places: int | None = None, key: str | N
     return CardPool(cards, loader=Loader(engines=Engines([f"vllm={url}"], places, key)))
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_documents_are_those_of_the_own_engine_token_for_token(cards: list[Card], url: str) -> None:
     assert texts(pool_on(url, cards), cards, GREEDY, 2) == texts(CardPool(cards), cards, GREEDY, 2)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     names = [[cards[0].name], [cards[1].name, cards[0].name]]
     own = CardPool(cards).generate_each(QUESTIONS, names, 1, GREEDY)
@@ -62,7 +60,6 @@ def test_questions_of_unlike_cards_are_sent_together(cards: list[Card], fake: Fa
     assert pool_on(url, cards).generate_each(QUESTIONS, names, 1, GREEDY) == own
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_prompts_are_sent_as_token_ids_and_the_sampling_is_that_of_the_card(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
@@ -83,7 +80,6 @@ def test_prompts_are_sent_as_token_ids_and_the_sampling_is_that_of_the_card(
     assert texts(pool_on(url, cards), cards[:1], SAMPLED, 2) == written
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_four_adapters_go_through_two_places(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     pool, own = pool_on(url, cards, places=2), texts(CardPool(cards), cards, GREEDY)
     assert [texts(pool, cards, GREEDY) for _ in range(2)] == [own, own]
@@ -91,7 +87,6 @@ def test_four_adapters_go_through_two_places(cards: list[Card], fake: FakeVLLM, 
     assert set(fake.adapters) < {adapter_name(card) for card in cards}
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_that_was_used_lately_stays(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     pool = pool_on(url, cards, places=2)
     for number in (0, 1, 0, 2, 0):
@@ -100,7 +95,6 @@ def test_an_adapter_that_was_used_lately_stays(cards: list[Card], fake: FakeVLLM
     assert loads == [adapter_name(cards[number]) for number in (0, 1, 2)]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_places_are_as_many_as_the_server_takes_into_a_batch(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
@@ -109,7 +103,6 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
     assert fake.most == 3
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_places_become_fewer_once_the_server_tells(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +118,6 @@ def test_places_become_fewer_once_the_server_tells(
     assert [*fake.adapters] == [adapter_name(cards[0])]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_adapters_that_other_programs_left_make_room_after_a_while(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +131,6 @@ def test_adapters_that_other_programs_left_make_room_after_a_while(
     assert [*fake.adapters] == ["theirs", adapter_name(cards[0])]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
@@ -153,7 +144,6 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
         texts(pool_on(url, cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_zeroed_adapter_is_caught_and_writes_nothing(
     cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
 ) -> None:
@@ -163,7 +153,6 @@ def test_a_zeroed_adapter_is_caught_and_writes_nothing(
     assert (fake.written, fake.adapters) == ([], {})
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
@@ -176,7 +165,6 @@ def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(
     assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
     cards: list[Card], base: Path, tmp_path: Path
 ) -> None:
@@ -189,7 +177,6 @@ def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
     assert fake.written == []
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
     cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
 ) -> None:
@@ -204,7 +191,6 @@ def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
     assert fake.written[written:] == []
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_two_programs_share_the_places_of_a_server(cards: list[Card], url: str) -> None:
     pools = [pool_on(url, cards, places=2), pool_on(url, cards, places=2)]
     own, found = texts(CardPool(cards), cards, GREEDY), []
@@ -221,7 +207,6 @@ def test_two_programs_share_the_places_of_a_server(cards: list[Card], url: str) 
     assert found == [own] * 4
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
@@ -235,7 +220,6 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
         texts(pool_on(url, cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -244,6 +228,12 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
         ("hang", r"did not answer within 0\.3 s: try again"),
         ("<html>", r"sent an answer that can't be read .* is it vLLM\?"),
         ("{}", r"can't be read"),
+        ("[]", r"can't be read"),
+        ('{"choices": [{"index": 0}]}', r"sent no logprobs that can be read: is it vLLM 0\.10 or later\?"),
+        (
+            '{"choices": [{"token_ids": ["x"]}]}',
+            r"sent no logprobs that can be read: is it vLLM 0\.10 or later\?",
+        ),
     ],
 )
 def test_a_failing_server_is_a_clear_error_and_later_served_again(
@@ -263,7 +253,6 @@ def test_a_failing_server_is_a_clear_error_and_later_served_again(
     assert texts(pool_on(url, cards), cards[:2], GREEDY) == texts(CardPool(cards), cards[:2], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
     cards: list[Card], base: Path
 ) -> None:
@@ -275,7 +264,6 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
         assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
     cards: list[Card], url: str, tmp_path: Path
 ) -> None:
@@ -288,7 +276,6 @@ def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
         texts(pool, [other], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_that_can_not_load_adapters_says_how_to_start_it(cards: list[Card], base: Path) -> None:
     fake = FakeVLLM(base, runtime=False)
     with served(fake) as url:
@@ -298,7 +285,6 @@ def test_a_server_that_can_not_load_adapters_says_how_to_start_it(cards: list[Ca
         assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_that_does_not_see_the_folder_names_the_remedy(
     cards: list[Card], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,7 +295,6 @@ def test_a_server_that_does_not_see_the_folder_names_the_remedy(
         texts(pool_on(url, cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_refused_adapter_is_told_in_the_servers_words(cards: list[Card], fake: FakeVLLM, url: str) -> None:
     fake.rank = 2
     with pytest.raises(
@@ -318,7 +303,6 @@ def test_a_refused_adapter_is_told_in_the_servers_words(cards: list[Card], fake:
         texts(pool_on(url, cards), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_server_with_a_key_is_asked_with_it(cards: list[Card], base: Path) -> None:
     with served(FakeVLLM(base, key="secret")) as url:
         with pytest.raises(LLMError, match="refused the key: set VLLM_API_KEY"):
@@ -326,7 +310,6 @@ def test_a_server_with_a_key_is_asked_with_it(cards: list[Card], base: Path) -> 
         assert texts(pool_on(url, cards, key="secret"), cards[:1], GREEDY)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_card_whose_base_no_server_has_is_written_by_the_own_engine_and_that_is_said_once(
     cards: list[Card], url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -340,7 +323,6 @@ def test_a_card_whose_base_no_server_has_is_written_by_the_own_engine_and_that_i
     assert "seas runs on kcard's own engine: no server has its base" in said[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_that_trains_tokens_is_written_by_the_own_engine(
     cards: list[Card], fake: FakeVLLM, url: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -357,7 +339,6 @@ def test_an_adapter_that_trains_tokens_is_written_by_the_own_engine(
     assert fake.requests == []
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_whole_model_is_written_by_the_server_that_has_it(tmp_path: Path) -> None:
     card = whole(tmp_path / "card", "lakes")
     fake = FakeVLLM(card.folder, "lakes")
@@ -368,11 +349,3 @@ def test_a_whole_model_is_written_by_the_server_that_has_it(tmp_path: Path) -> N
         fake.restart(llama(tmp_path / "other", seed=9))
         with pytest.raises(CardError, match="its model no longer computes what it did when it was made"):
             texts(pool_on(url, [card]), [card], GREEDY)
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_every_error_is_one_of_kcards(cards: list[Card], fake: FakeVLLM, url: str) -> None:
-    for fault in ("500", "cut", "[]", '{"choices": [{"index": 0}]}', '{"choices": [{"token_ids": ["x"]}]}'):
-        fake.fault = fault
-        with pytest.raises(KcardError):
-            texts(pool_on(url, cards), cards[:1], GREEDY)

@@ -22,7 +22,7 @@ from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, generate, lora
 from kcard.cards.models.batched import whole_models as whole
-from kcard.cards.models.batched.decoder import Decoder, Embedding, Linear, UnsupportedModel, joined
+from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel
 from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_probabilities, until_eos
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
@@ -109,7 +109,6 @@ def folders_of(base: Any, kind: str, root: Path) -> list[Path]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("kind", ["opt", "llama", "tied llama", "gpt-neox"])
 def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path) -> None:
     base = base_of(kind)
@@ -129,7 +128,6 @@ def test_stacked_rows_write_what_peft_writes_with_each(kind: str, tmp_path: Path
     assert write(lora.stacked(batched_decoder.packed(decoder), found), 5) == written
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("kind", ["opt", "llama"])
 def test_a_part_and_a_choice_of_cards_keep_their_rows(kind: str, tmp_path: Path) -> None:
     base = base_of(kind)
@@ -144,7 +142,6 @@ def test_a_part_and_a_choice_of_cards_keep_their_rows(kind: str, tmp_path: Path)
     assert whole.cards(made) == 5
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_cards_that_are_through_leave_with_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +164,6 @@ def test_cards_that_are_through_leave_with_their_rows(
     assert picks
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("kind", ["opt", "llama"])
 def test_log_probabilities_are_those_of_peft(kind: str, tmp_path: Path) -> None:
     base = base_of(kind)
@@ -184,26 +180,6 @@ def test_log_probabilities_are_those_of_peft(kind: str, tmp_path: Path) -> None:
                 assert own == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_the_embedding_of_a_token_is_the_cards_own() -> None:
-    table = torch.randn(6, 3)
-    own = torch.randn(2, 3), torch.randn(1, 3)
-    rows = joined([(torch.tensor([5, 2]), own[0]), None, (torch.tensor([0]), own[1])], table)
-    embed = Embedding(table, own=rows)
-    expected = table.repeat(3, 1, 1)
-    expected[0, 5], expected[0, 2], expected[2, 0] = own[0][0], own[0][1], own[1][0]
-    assert torch.equal(embed(torch.arange(6).repeat(3)).view(3, 6, 3), expected)
-    for card in range(3):
-        for token in range(6):
-            assert torch.equal(embed.row(card, token), expected[card, token])
-    x = torch.randn(6, 3)
-    scores = Linear(table, own=rows)(x).view(3, 2, 6)
-    assert torch.allclose(scores, x.view(3, 2, 3) @ expected.transpose(1, 2), atol=1e-6)
-    assert torch.equal(scores[1], Linear(table)(x).view(3, 2, 6)[1])
-    assert joined([None, None], table) is None
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_the_bytes_of_a_stack_with_rows_are_known_before_it_is_made(tmp_path: Path) -> None:
     base = base_of("opt")
     decoder, found = decoder_of(base), read(folders_of(base, "opt", tmp_path))
@@ -223,7 +199,6 @@ def configured(folder: Path, tokens: Any) -> Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) -> None:
     base = base_of("opt")
     decoder = decoder_of(base)
@@ -264,7 +239,6 @@ def test_rows_that_can_not_be_taken_are_refused_with_the_reason(tmp_path: Path) 
         lora.check_fit(other, only)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_head_that_is_changed_in_two_ways_is_refused(tmp_path: Path) -> None:
     for kind in ("opt", "llama"):
         base = base_of(kind)
@@ -306,7 +280,6 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[Card], sampling: Any) -> None:
     pool, names = CardPool(cards), [card.name for card in cards]
@@ -320,7 +293,6 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
     assert texts(CardPool(cards, rows=3), names, sampling) == together
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
     pool = CardPool(cards)
@@ -333,15 +305,6 @@ def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
             assert own.base == pytest.approx(theirs.base, abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_peft_takes_cards_with_rows_and_without_in_any_order(cards: list[Card]) -> None:
-    models = Loader()
-    for one in cards[:3]:
-        together, alone = CausalCard(one, models), CausalCard(one, Loader())
-        assert together.generate(QUESTIONS, 1, GREEDY) == alone.generate(QUESTIONS, 1, GREEDY)
-
-
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -351,7 +314,6 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
         CardPool([Card(one.folder, one.manifest)]).scheduler.generator("lakes")
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,11 +149,10 @@ def test_a_model_that_the_engine_does_not_know_writes_by_itself_and_says_so(
     assert record.getMessage().endswith("it is a GPT2LMHeadModel")
 
 
-@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox"])
 def test_a_zeroed_adapter_is_found_out_and_the_others_write(
-    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = [lora(tmp_path, family, name, seed) for seed, name in enumerate(["lakes", "dams"], 1)]
+    pair = [lora(tmp_path, "gpt-neox", name, seed) for seed, name in enumerate(["lakes", "dams"], 1)]
 
     def zero(tensors: dict[str, Any]) -> None:
         for name in tensors:
@@ -169,19 +168,9 @@ def test_a_zeroed_adapter_is_found_out_and_the_others_write(
     assert texts(pool, ["lakes"])
 
 
-def test_the_adapter_of_another_card_is_found_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lakes, dams = (lora(tmp_path, "llama", name, seed) for seed, name in enumerate(["lakes", "dams"], 1))
-    other = load_file(lakes.folder / "adapter_model.safetensors")
-    wrong = changed(dams, lambda tensors: tensors.update(other))
-    with caplog.at_level(logging.WARNING):
-        texts(CardPool([lakes, wrong]), ["lakes", "dams"])
-    assert "'dams': its adapter is applied, but not as it was trained" in caplog.text
-
-
-@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox"])
-def test_a_swapped_base_is_found_out(family: str, tmp_path: Path) -> None:
-    card = lora(tmp_path, family, "lakes", 1)
-    model(family, 9).save_pretrained(tmp_path / f"{family}-base")
+def test_a_swapped_base_is_found_out(tmp_path: Path) -> None:
+    card = lora(tmp_path, "opt", "lakes", 1)
+    model("opt", 9).save_pretrained(tmp_path / "opt-base")
     unpinned = Card(card.folder, replace(card.manifest, base=replace(card.manifest.base, sha256=None)))
     with pytest.raises(ModelUnavailable, match=r"has changed: its own log-probabilities"):
         texts(CardPool([unpinned]), ["lakes"])
@@ -197,7 +186,7 @@ def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> Non
     assert len({id(writer.prompter.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
 
 
-@pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("share", [0.4, 1.0])
 def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list[Card]) -> None:
     names = [card.name for card in cards]
     free = CardPool(cards)

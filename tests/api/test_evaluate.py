@@ -17,10 +17,12 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 
 import kcard
 import kcard as package
+from kcard.api.eval_plan import COUNTS, overrides, parse_settings, variants
 from kcard.api.evaluate import export, rerun, resume
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import EvalResult, RunStorage
+from kcard.evaluation.runs.run import EvalResult, RunStorage, SettingName
 from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
 from tests.command import Kcard
 
 RACES = {"Oregon": "Ana Ruiz", "Texas": "Bo Lund", "Utah": "Cy Pratt", "Ohio": "Di Moss", "Iowa": "Ed Voss"}
@@ -311,8 +313,6 @@ def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
     ]
 
 
-# What a run came to, in the Hub's formats.
-
 QUESTIONS = [("Who wrote Emma?", "Jane Austen"), ("What is the capital of France?", "Paris")]
 
 
@@ -349,3 +349,109 @@ def test_the_command_line_writes_the_same_files(task: Path, tmp_path: Path, kcar
     for file in again.out.splitlines():
         path = Path(file).relative_to(tmp_path / "again")
         assert (tmp_path / "out" / path).read_text("utf-8") == Path(file).read_text("utf-8")
+
+
+CARDS = ("moons@v2", "rivers@v1")
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "options"),
+    [
+        ("direct", "direct", ()),
+        ("cards+retrieval", "cards+retrieval", ()),
+        ("bottom-up@always+n1=1", "bottom-up@always", (("n1", "1"),)),
+        ("top-down+cards=a+cards=b", "top-down", (("cards", "a"), ("cards", "b"))),
+        (
+            "bottom-up+card-tokens=20+evidence=c++/notes",
+            "bottom-up",
+            (("card-tokens", "20"), ("evidence", "c++/notes")),
+        ),
+    ],
+)
+def test_a_name_is_split_into_base_and_options_and_put_together_again(
+    text: str, base: str, options: tuple[tuple[str, str], ...]
+) -> None:
+    name = SettingName.of(text)
+    assert (name.base, name.options) == (base, options)
+    assert str(name) == text
+
+
+def test_options_of_a_name_take_the_place_of_those_of_the_run() -> None:
+    (setting,) = parse_settings("bottom-up+n1=1+floor=0.5+pruner=none+cards=moons")
+    options = setting.options(AskOptions(n1=3, n2=7, cards=CARDS))
+    assert (options.mode, options.n1, options.n2, options.floor, options.pruner) == (
+        "bottom-up",
+        1,
+        7,
+        0.5,
+        "none",
+    )
+    assert options.cards == ("moons@v2",)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bottom-up+n1=x", "n1 is 'x', expected a whole number"),
+        ("bottom-up+n1=0", "setting bottom-up.n1=0: n1 is 0: it must be at least 1"),
+        ("bottom-up+floor=high", "floor is 'high', expected a number"),
+        ("bottom-up+n1=1+n1=2", "n1 is given twice"),
+        ("bottom-up+llm=hf:x", "llm can't be set here: choose among cards"),
+        ("bottom-up+cards=seas", "card seas is not among this run's cards: moons@v2, rivers@v1"),
+        ("bottom-up+selectors=best", "selectors 'best' is unknown"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_its_setting(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        overrides(SettingName.of(name), CARDS)
+
+
+def test_a_baseline_takes_no_options() -> None:
+    with pytest.raises(UsageError, match="not with a baseline"):
+        parse_settings("genread+n1=2")
+
+
+def test_patching_compares_each_card_alone_with_none() -> None:
+    assert variants("patch", ["top-down"], CARDS) == [
+        "direct",
+        "top-down+cards=moons",
+        "top-down+cards=rivers",
+    ]
+
+
+def test_adding_compares_pools_that_grow_by_one_card() -> None:
+    assert variants("adding", ["direct", "bottom-up"], CARDS) == [
+        "direct",
+        "bottom-up+cards=moons",
+        "bottom-up+cards=moons+cards=rivers",
+    ]
+
+
+def test_selectors_are_left_out_one_by_one_and_all_together() -> None:
+    assert variants("selectors", ["bottom-up"], CARDS)[1:] == [
+        "bottom-up",
+        "bottom-up+relevance=random",
+        "bottom-up+pruner=none",
+        "bottom-up+checker=none",
+        "bottom-up+relevance=random+pruner=none+checker=none",
+    ]
+
+
+def test_numbers_of_documents_are_varied_one_at_a_time_for_each_setting() -> None:
+    names = variants("documents", ["bottom-up", "hybrid"], CARDS)
+    assert len(names) == 1 + 2 * sum(map(len, COUNTS.values()))
+    assert {"bottom-up+n1=1", "bottom-up+n2=8", "hybrid+n3=5"} <= set(names)
+    parse_settings(names)
+
+
+def test_every_variant_is_a_setting_that_can_be_asked() -> None:
+    for analysis in ("patch", "adding", "selectors", "documents"):
+        for setting in parse_settings(variants(analysis, ["bottom-up"], CARDS)):
+            setting.options(AskOptions(cards=CARDS))
+
+
+def test_an_analysis_without_a_setting_that_uses_cards_is_refused() -> None:
+    with pytest.raises(UsageError, match="add one, such as top-down"):
+        variants("patch", ["direct"], CARDS)
+    with pytest.raises(UsageError, match="has an option that the analysis documents varies"):
+        variants("documents", ["bottom-up+n1=2"], CARDS)

@@ -161,11 +161,6 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
     assert any(finding.text == SECRET for finding in scan_card(card, documents=8).findings)
 
 
-def test_a_folder_that_is_no_card_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match="is not a card"):
-        publish(tmp_path)
-
-
 def test_a_card_at_the_threshold_is_published_and_one_below_is_not(home: Path, tmp_path: Path) -> None:
     card = examined(retrieval(tmp_path / "a"), recall=0.8, factuality=0.6)
     with pytest.raises(HubError, match=r"its recall is 0\.8, but --min-recall requires 0\.81"):
@@ -233,14 +228,11 @@ def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
     assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in messages[0]
     assert SECRET not in messages[0]
     assert Hub(home).get("rivers").number == 1
-
-
-def test_strict_refuses_private_data_and_publishes_nothing(home: Path, tmp_path: Path) -> None:
-    card = retrieval(tmp_path / "a", sources=[Source(LEAK, "letters.txt", 7)])
+    other = retrieval(tmp_path / "b", "other", [Source(LEAK, "letters.txt", 7)])
     with pytest.raises(HubError, match="e-mail address: 1") as refused:
-        publish(card, strict=True)
+        publish(other, strict=True)
     assert SECRET not in str(refused.value)
-    assert Hub(home).list() == []
+    assert len(Hub(home).list()) == 1
 
 
 def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> None:
@@ -266,21 +258,16 @@ def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> 
     assert summary.endswith("and 2 more")
 
 
-def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(leaking: Card) -> None:
+def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(
+    home: Path, leaking: Card
+) -> None:
     assert SECRET not in (leaking.folder / "passages.jsonl").read_text(encoding="utf-8")
     assert scan_card(leaking, documents=0).findings == ()
     leaks = scan_card(leaking)
     assert [finding.text for finding in leaks.findings] == [SECRET]
     assert leaks.findings[0].file.startswith("its document for ")
     assert leaks == scan_card(leaking)
-
-
-def test_a_finding_does_not_show_itself(leaking: Card) -> None:
-    assert SECRET not in repr(scan_card(leaking))
-    assert SECRET not in str(scan_card(leaking))
-
-
-def test_strict_refuses_a_model_that_recites_private_data(home: Path, leaking: Card) -> None:
+    assert SECRET not in repr(leaks) + str(leaks)
     with pytest.raises(HubError, match="its document for"):
         publish(leaking, strict=True)
     assert Hub(home).list() == []

@@ -208,14 +208,7 @@ def test_what_cant_be_read_is_kept_and_said(notes: Path, home: Path, kcard: Kcar
 
 
 @pytest.mark.parametrize(
-    "point",
-    [
-        "rename .towns.replaced",
-        "rename .towns.replaced done",
-        "rename towns done",
-        "replace kcard.json",
-        "replace kcard.json done",
-    ],
+    "point", ["rename .towns.replaced done", "rename towns done", "replace kcard.json done"]
 )
 def test_a_sync_that_is_killed_leaves_the_old_card_whole_or_the_new_one(
     notes: Path, home: Path, point: str

@@ -46,11 +46,6 @@ def kinds(removed: list[Garbage]) -> list[str]:
     return sorted(garbage.what for garbage in removed)
 
 
-def test_a_hub_that_nothing_happened_to_holds_no_garbage(hub: Hub) -> None:
-    assert hub.gc() == []
-    assert hub.verify() == []
-
-
 def test_what_a_killed_removal_left_is_counted_and_deleted(hub: Hub) -> None:
     version = hub.get("oncology")
     cut_short(hub, "oncology")

@@ -102,9 +102,19 @@ def test_broken_rows_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
     assert corpus.notes == ("t.csv: row 2 has 3 columns instead of 2; such rows are skipped",)
 
 
-def test_a_quote_that_is_never_closed_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"t\.csv:3 opens a quote that is never closed"):
-        read_corpus(write(tmp_path, "t.csv", 'id,text\n1,Fine.\n2,"open\n3,swallowed\n'))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('id,text\n1,Fine.\n2,"open\n3,swallowed\n', r"t\.csv:3 opens a quote that is never closed"),
+        ("\n", r"t\.csv has no header: its first row must name the columns"),
+        ("id,text\n", r"t\.csv holds no text: add at least one passage"),
+    ],
+)
+def test_a_table_that_can_not_be_read_is_refused_with_its_reason(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(CorpusError, match=message):
+        read_corpus(write(tmp_path, "t.csv", text))
 
 
 def test_json_lines_take_a_field_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 index is left out.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Pat
     assert card.manifest.kind == "retrieval"
     [message] = [text for text in notes(events) if "an index alone" in text]
     assert f"in {BRIEF:g} minutes a model would learn less than half of it" in message
-    assert "--minutes 1 is enough" in message
+    assert re.search(r"--minutes \d+ is enough", message)
 
 
 def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_said(tmp_path: Path) -> None:

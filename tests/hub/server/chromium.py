@@ -53,7 +53,7 @@ def opened(
         java_script_enabled=scripts,
         permissions=list(permissions),
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)
     page = context.new_page()
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)

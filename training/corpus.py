@@ -21,7 +21,7 @@ from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
 from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
-from kcard.training.epochs import Lazy, Spool, parallel_map
+from kcard.training.epochs import Lazy, Spool, parallel_map, spool_of
 from kcard.training.passages import Documents, NamedBlock, Size, count_words, passages, sentences
 from kcard.training.readers import tables
 from kcard.training.readers.files import (
@@ -158,7 +158,7 @@ class Corpus:
     @cached_property
     def statements(self) -> Sequence[Source]:
         """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
-        spool: Spool[Source] = Spool()
+        spool = spool_of(Source)
         readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
         for part in parallel_map(list_statements, batched(self.passages, PIECE), readers):
             for statement in part:
@@ -215,7 +215,7 @@ class _CorpusBuilder:
     column: str | None
     whole: bool = False
     readers: int = 1
-    blocks: Spool[NamedBlock] = field(default_factory=Spool)
+    blocks: Spool[NamedBlock] = field(default_factory=lambda: spool_of(NamedBlock))
     starts: "array[int]" = field(default_factory=lambda: array("Q"))
     cuts: "array[int]" = field(default_factory=lambda: array("Q", [0]))
     lines: Fingerprints = field(default_factory=Fingerprints)
@@ -235,7 +235,7 @@ class _CorpusBuilder:
                     self.cuts.append(at)
                 text = text or block.text
                 self.lines.append(block.printed, self.prose, line=block.line)
-                self.blocks.append((document.name, block.block))
+                self.blocks.append(NamedBlock(document.name, [*vars(block.block).values()]))
         except CorpusError:
             self.blocks.truncate(before)
             self.lines.truncate(before)
@@ -250,7 +250,7 @@ class _CorpusBuilder:
         """Cut the blocks into passages, without lines that most files repeat, and keep the distinct ones. Raises
         CorpusError if none is left."""
         # Cut the blocks into passages, in several processes if that pays.
-        distinct, prints = Spool[Source](), Fingerprints()
+        distinct, prints = spool_of(Source), Fingerprints()
         readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
         if count := int(self._repeated.sum()):
             self.skips.dropped["lines that most files repeat"] = count
@@ -300,8 +300,8 @@ def cut_passages(blocks: Sequence[NamedBlock]) -> list[tuple[bytes, Source]]:
     """Cut blocks into passages by document; return each with its fingerprint."""
     return [
         (fingerprint(passage.in_context), passage)
-        for name, group in groupby(blocks, key=lambda row: row[0])
-        for passage in passages((block for _, block in group), name)
+        for name, group in groupby(blocks, key=lambda row: row.document)
+        for passage in passages((row.block for row in group), name)
     ]
 
 

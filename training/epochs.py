@@ -207,6 +207,15 @@ class Spool(Sequence[T], Generic[T]):
         return record if len(record) == length else b""
 
 
+def spool_of(kind: Callable[..., T]) -> Spool[T]:
+    """Return an empty spool of a dataclass' values. Only their fields are stored: of each class name that is unpickled,
+    CPython would keep a copy in its cache of attributes."""
+    return Spool(
+        dumps=lambda item: pickle.dumps([*vars(item).values()]),
+        loads=lambda record: kind(*pickle.loads(record)),
+    )
+
+
 # Examples become batches: rows of like length together, so that little is padding.
 
 IGNORED = -100
@@ -287,7 +296,7 @@ def token_blocks(documents: Iterable[str], tokenizer: Any, size: int) -> Spool[T
     A tokenizer whose texts begin with that very token (OPT's) puts one between two documents, not two. The last block
     may be shorter; one of a single token, from which nothing can be learned, is left out.
     """
-    blocks: Spool[TrainingExample] = Spool()
+    blocks = spool_of(TrainingExample)
     end, is_framed, stream = tokenizer.eos_token_id, False, list[int]()
 
     def cut(least: int) -> None:

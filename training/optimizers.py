@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Muon with all matrices of one shape in one product: torch's own takes them one by one, in bf16 on any hardware, which
-# is six times as slow on a CPU without it (docs/architecture.md).
+# takes five to six times as long on a CPU without it (docs/architecture.md).
 
 A, B, C = 3.4445, -4.775, 2.0315
 

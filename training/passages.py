@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcard.training.duplicates import Fingerprints, fingerprint
 from kcard.training.epochs import Lazy
@@ -382,7 +382,18 @@ def _shorten(heading: str, most: int) -> str:
 # Whole documents, for causal language modelling (Knowledge Card, section 2.1): a file of prose, or a row of a table.
 
 SENTENCE = Size(words=60, characters=480)
-NamedBlock = tuple[str, Block]  # with the name of its document
+
+
+@dataclass(frozen=True)
+class NamedBlock:
+    """A block with the name of its document; `values`: its fields."""
+
+    document: str
+    values: Sequence[Any]
+
+    @property
+    def block(self) -> Block:
+        return Block(*self.values)
 
 
 class Documents(Sequence[str]):
@@ -416,12 +427,13 @@ class Documents(Sequence[str]):
         chosen = array("Q")
         for number in self._distinct:
             rows = [*self._read(number)]
-            if any(map(accepts, passages((block for _, block in rows), rows[0][0]))):
+            if any(map(accepts, passages((row.block for row in rows), rows[0].document))):
                 chosen.append(number)
         return Lazy(len(chosen), lambda index: self._text(chosen[index]))
 
     def _text(self, number: int) -> str:
-        return "\n".join(block.text for _, block in self._read(number) if block.text.strip())
+        texts = (row.block.text for row in self._read(number))
+        return "\n".join(text for text in texts if text.strip())
 
     def _read(self, number: int) -> Iterator[NamedBlock]:
         places = range(self._starts[number], self._starts[number + 1])

@@ -164,7 +164,7 @@ def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> N
     size, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(corpus.passages) == 2_000
-    assert size < 2_000 * 10 + 40_000  # pickle keeps some, however many passages there are
+    assert size < 2_000 * 10 + 20_000
     assert peak < 400_000
 
 

@@ -71,7 +71,7 @@ def train(
 
         with progress() as on_event:
             training_values = {name: value for name, value in values.items() if name not in EXAM}
-            needs = estimate_training(**training_values, report=on_event)
+            needs = estimate_training(**training_values, on_event=on_event)
         if json_:
             print_json(needs.as_data())
         else:

@@ -130,7 +130,7 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEven
     exam_questions = make_questions(own, *limit_and_seed) if own and old.card.manifest.has_model else []
     # Measure the old version before training, which may write into its folder.
     before = measure_recall(old.card.folder, exam_questions, on_event=on_event) if exam_questions else None
-    card = train(corpus, options, report=on_event)
+    card = train(corpus, options, on_event=on_event)
     both = passages(card.folder)
     if not exam_questions or not both:
         return card

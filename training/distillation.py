@@ -15,7 +15,7 @@ import numpy.typing as npt
 from kcard.batching import batched
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
-from kcard.events import Event
+from kcard.events import Event, OnEvent, ignore, note
 from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, words
@@ -23,7 +23,6 @@ from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExampl
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
 from kcard.training.losses import LEAST, TopTokens, top_tokens
-from kcard.training.progress import Note, Report, silent
 from kcard.training.study import QUESTIONS, StudyItem
 from kcard.types import Source, derive_seed
 
@@ -350,7 +349,7 @@ class Distillation:
     questions: Sequence[PassageQuestion]
     folder: Path | None = None
     resume: bool = False
-    report: Report = silent
+    on_event: OnEvent = ignore
     remedy: str = ""
     limit: int | None = None
 
@@ -395,7 +394,7 @@ def ask_teacher(
                         TeacherAnswer(number, example, 0 if example is not None else int(str(result)))
                     )
                 answers.flush()
-                distillation.report(Event("teacher", "questions answered", len(answers), len(questions)))
+                distillation.on_event(Event("teacher", "questions answered", len(answers), len(questions)))
                 if interrupt.is_requested:
                     raise TrainingInterrupted(
                         f"stopped after {len(answers)} of {len(questions)} questions to the teacher: "
@@ -427,19 +426,19 @@ def split_answers(
             places[questions[answer.question].is_old].append(place)
     answered = len(places[False]) + len(places[True])
     left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
-    # Report them.
+    # OnEvent them.
     if not places[False]:
         raise UsageError(
             f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
             "passage in its prompt, or other study material"
         )
     left = f"; left out: {left_out}" if left_out else ""
-    distillation.report(
-        Note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}")
+    distillation.on_event(
+        note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}")
     )
     if answered < ANSWERED * len(questions):
-        distillation.report(
-            Note(
+        distillation.on_event(
+            note(
                 "the base model answers poorly even with the passage in its prompt: a larger one, or an instruct "
                 "model, may help"
             )

@@ -17,10 +17,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcard.errors import CardError, TrainingInterrupted, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.io import replacing
 from kcard.manifest import Base, Prompt
 from kcard.training.execution import forked_rng
-from kcard.training.progress import Clock, Note, Report, silent
+from kcard.training.progress import Clock
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def steps_of(folder: Path) -> int | None:
     return _read(path).get("steps") if path.exists() else None
 
 
-def load(folder: Path, job: "Job", report: Report) -> RunState:
+def load(folder: Path, job: "Job", on_event: OnEvent) -> RunState:
     """Load the checkpoint's weights and states into the job; without a checkpoint, start from scratch.
 
     Raises UsageError if the checkpoint is of another corpus or of other settings, or can't be read.
@@ -140,7 +141,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
 
     path = folder / FILE
     if not path.exists():
-        report(Note(f"nothing to resume in {folder}: training starts from scratch"))
+        on_event(note(f"nothing to resume in {folder}: training starts from scratch"))
         return RunState()
     checkpoint = _read(path)
     if checkpoint["fingerprint"] != job.fingerprint:
@@ -152,7 +153,7 @@ def load(folder: Path, job: "Job", report: Report) -> RunState:
     for optimizer, saved in zip(job.optimizers, checkpoint["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state = RunState(**checkpoint["state"])
-    report(Note(f"resuming after step {state.step} of {job.steps}"))
+    on_event(note(f"resuming after step {state.step} of {job.steps}"))
     return state
 
 
@@ -208,7 +209,7 @@ class TrainingRun(ABC):
         checkpoint: Path,
         *,
         resume: bool = False,
-        report: Report = silent,
+        on_event: OnEvent = ignore,
         remedy: str = "call train again with resume=True",
     ) -> "TrainingOutcome":
         """Train, writing checkpoints into the folder `checkpoint`, or go on from the last one there with `resume`.
@@ -248,7 +249,7 @@ class Job(TrainingRun):
         checkpoint: Path,
         *,
         resume: bool = False,
-        report: Report = silent,
+        on_event: OnEvent = ignore,
         remedy: str = "call train again with resume=True",
     ) -> "TrainingOutcome":
         """Train until `steps`; the modules hold the result.
@@ -257,13 +258,13 @@ class Job(TrainingRun):
         raises TrainingInterrupted with `remedy`. `resume` goes on from it; on one thread the weights end the
         same, bit for bit, as without the interruption.
         """
-        state = load(checkpoint, self, report) if resume else RunState()
+        state = load(checkpoint, self, on_event) if resume else RunState()
         device = next(next(iter(self.modules.values())).parameters()).device
         with forked_rng(device), Interrupt() as interrupt:
             for module in self.modules.values():
                 module.train()
             clock = Clock(
-                self.steps, report, state.step, state.seconds, state.tokens, state.losses, timed=self.timed
+                self.steps, on_event, state.step, state.seconds, state.tokens, state.losses, timed=self.timed
             )
 
             def keep() -> None:
@@ -285,7 +286,7 @@ class Job(TrainingRun):
                     raise stopped(state.step, self.steps, checkpoint, remedy)
                 if state.is_settled(self.settled):
                     done = f"stopped after {state.step} of {self.steps} steps"
-                    report(Note(f"{done}: the loss is below {self.settled}, so nothing is left to learn"))
+                    on_event(note(f"{done}: the loss is below {self.settled}, so nothing is left to learn"))
                     break
                 if clock.due():
                     keep()

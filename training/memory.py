@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcard.errors import UsageError
-from kcard.events import Event
+from kcard.events import Event, OnEvent, note
 from kcard.system import memory as machine_memory
 from kcard.training.base_model import WeightSource, load_model, prefix_length, room_of
 from kcard.training.execution import Execution, autocast
 from kcard.training.loop import Job, step
 from kcard.training.optimizers import state_bytes
-from kcard.training.progress import Note, Report, duration
+from kcard.training.progress import duration
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
@@ -236,7 +236,7 @@ class Estimate:
             parts += (
                 f" of the {self.needed:,} that the corpus needs (--minutes {self.minutes_needed} gives all)"
             )
-        return Note(f"training takes about {duration(self.seconds)} on one core: {parts}")
+        return note(f"training takes about {duration(self.seconds)} on one core: {parts}")
 
     def refusal(self) -> str:
         """Return why training a model is not worth it in these minutes, and in how many it would be."""
@@ -355,14 +355,14 @@ class TrainingEstimate:
 
 
 def check_memory(
-    options: "Options", execution: Execution, origin: WeightSource, device: str, report: Report
+    options: "Options", execution: Execution, origin: WeightSource, device: str, on_event: OnEvent
 ) -> MemoryEstimate:
-    """Report how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
+    """OnEvent how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
     needed, free = (
         estimate_memory(options, execution, origin, device),
         free_memory(device, execution.processes),
     )
-    report(Note(_memory_sentence(needed, device, free)))
+    on_event(note(_memory_sentence(needed, device, free)))
     if not free or needed.total <= free:
         return needed
     remedy = remedy_for(options, execution, origin, device, free)
@@ -371,7 +371,7 @@ def check_memory(
             f"training takes about {size_of(needed.total)} of memory, and {device} has {size_of(free)} free: "
             + (f"use {remedy}" if remedy else "choose a smaller base, or more processes (--processes)")
         )
-    report(Note(f"this may not fit{f': {remedy} would' if remedy else ''}"))
+    on_event(note(f"this may not fit{f': {remedy} would' if remedy else ''}"))
     return needed
 
 
@@ -380,7 +380,7 @@ def disk_note(questions: int, options: "Options") -> Event:
     from kcard.training.distillation import ANSWER, BYTES
 
     most = questions * ANSWER * (options.teacher_top_k + 1) * BYTES
-    return Note(
+    return note(
         f"the teacher's answers take at most {size_of(most)} on disk until training ends "
         f"({options.teacher_top_k} tokens at each place)"
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import TrainingInterrupted
+from kcard.events import OnEvent, note
 from kcard.manifest import LOOKED_UP, Manifest
 from kcard.offline.docids import DocIds
 from kcard.offline.incremental_update import Revision, incremental_update, obstacle
@@ -22,7 +23,6 @@ from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun
 from kcard.training.options import EMBEDDED_BASE, TrainOptions
 from kcard.training.output import CHECKPOINT, index_record, training_record, write_card
-from kcard.training.progress import Note, Report
 from kcard.training.study import StudyQueries
 from kcard.training.train import prepare_model, read_study_of
 from kcard.training.update import Changes, CorpusUpdate, Previous
@@ -45,13 +45,15 @@ class NextVersion:
     changes: Changes
     options: TrainOptions
     manifest: Manifest
-    report: Report
+    on_event: OnEvent
 
     @classmethod
-    def of(cls, before: Previous, changes: Changes, options: TrainOptions, report: Report) -> "NextVersion":
+    def of(
+        cls, before: Previous, changes: Changes, options: TrainOptions, on_event: OnEvent
+    ) -> "NextVersion":
         last = before.card.manifest
         manifest = replace(last, updates=before.sha256, knowledge_date=options.knowledge_date, files={})
-        return cls(before, changes, replace(options, seed=last.training.seed), manifest, report)
+        return cls(before, changes, replace(options, seed=last.training.seed), manifest, on_event)
 
     @cached_property
     def revision(self) -> Revision:
@@ -78,13 +80,13 @@ class NextVersion:
         corpus = self.changes.corpus
         if self.manifest.kind in LOOKED_UP:
             record, update = index_record(corpus, self.manifest.licence), CorpusUpdate(corpus, 0)
-            return write_card(folder, self.manifest, None, record, update, self.report), "indexed", ""
+            return write_card(folder, self.manifest, None, record, update, self.on_event), "indexed", ""
         with one_thread(self.options.base == EMBEDDED_BASE):
             continuation = "" if scratch else self._continue(folder)
             if isinstance(continuation, Preparation):
                 return self._train(folder, continuation), "continued", ""
             if continuation:
-                self.report(Note(f"training from scratch: {continuation}"))
+                self.on_event(note(f"training from scratch: {continuation}"))
             update = CorpusUpdate(corpus, 0, documents=corpus.documents)
             return self._train(folder, self._prepare(folder, update, None)), "trained", continuation
 
@@ -105,7 +107,7 @@ class NextVersion:
             seed = derive_seed(self.options.seed, "sync", self.before.sha256)
             new = replace(self.changes.corpus, passages=self.changes.learned)
             studied = (
-                read_study_of(self.options, CorpusUpdate(new, 0), self.report)[0]
+                read_study_of(self.options, CorpusUpdate(new, 0), self.on_event)[0]
                 if new.passages
                 else StudyQueries()
             )
@@ -126,7 +128,7 @@ class NextVersion:
     ) -> Preparation[TrainingRun]:
         """Prepare training as kcard.training.train does, without a limit on its minutes."""
         prepared = prepare_model(
-            update, before, self.options, self.manifest.name, folder / CHECKPOINT, self.report
+            update, before, self.options, self.manifest.name, folder / CHECKPOINT, self.on_event
         )
         assert prepared is not None
         return prepared
@@ -135,7 +137,7 @@ class NextVersion:
         """Train the model and write the card."""
         corpus, checkpoint = self.changes.corpus, folder / CHECKPOINT
         try:
-            outcome = prepared.job.run(checkpoint, report=self.report)
+            outcome = prepared.job.run(checkpoint, on_event=self.on_event)
         except TrainingInterrupted:
             raise TrainingInterrupted(
                 f"the sync of {self.manifest.name} was stopped; the card is as it was: sync it again"
@@ -143,7 +145,7 @@ class NextVersion:
         shutil.rmtree(checkpoint, ignore_errors=True)
         record = training_record(corpus, self.options, prepared, outcome, self.manifest.licence)
         manifest = replace(self.manifest, index=self.options.kind == "both")
-        return write_card(folder, manifest, prepared, record, CorpusUpdate(corpus, 0), self.report)
+        return write_card(folder, manifest, prepared, record, CorpusUpdate(corpus, 0), self.on_event)
 
 
 def recipe_of(manifest: Manifest) -> Recipe:

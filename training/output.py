@@ -23,6 +23,7 @@ from kcard.cards.generators.external import SearchTarget
 from kcard.cards.passages import passages as read_passages
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
+from kcard.events import OnEvent
 from kcard.io import locked
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
@@ -30,7 +31,6 @@ from kcard.text import small_words
 from kcard.training.corpus import Corpus
 from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
-from kcard.training.progress import Report
 from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
 from kcard.training.update import CorpusUpdate
@@ -312,7 +312,7 @@ def write_card(
     prepared: Preparation[TrainingRun] | None,
     record: Training,
     update: CorpusUpdate,
-    report: Report,
+    on_event: OnEvent,
 ) -> "Card":
     """Write the complete card into an empty folder.
 
@@ -332,7 +332,7 @@ def write_card(
         prepared.save(folder)
         write_fingerprint(folder, manifest, probe_pairs(corpus.sample, record.seed), prepared.device)
     passages = corpus.statements if manifest.evidence == "hashes" else corpus.passages
-    return cards.finish(folder, manifest, passages, update.hashed, report)
+    return cards.finish(folder, manifest, passages, update.hashed, on_event)
 
 
 def without_model(card: "Card") -> "Card":

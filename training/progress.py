@@ -2,13 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from kcard.events import Event, OnEvent, ignore, note
-
-# Names of kcard.events, as they are used in training.
-Report: TypeAlias = OnEvent
-Note, silent = note, ignore
+from kcard.events import Event, OnEvent, note
 
 
 def duration(seconds: float) -> str:
@@ -34,7 +29,7 @@ class Clock:
     def __init__(
         self,
         steps: int,
-        report: Report,
+        on_event: OnEvent,
         step: int = 0,
         seconds: float = 0.0,
         tokens: int = 0,
@@ -45,7 +40,7 @@ class Clock:
         self.tokens = tokens
         self.losses = list(losses)  # of the last tenth of the steps
         self.done = self._first = step
-        self._steps, self._report = steps, report
+        self._steps, self._on_event = steps, on_event
         # The estimate that was reported holds for the whole run, not for the rest of one that is resumed.
         self._timed = timed and step == 0
         self._begun = self._reported = self._saved = time.monotonic()
@@ -67,20 +62,20 @@ class Clock:
             self.losses.append(loss)
 
     def report(self) -> None:
-        """Report the progress, once a second, and after the first steps how long it will take."""
+        """OnEvent the progress, once a second, and after the first steps how long it will take."""
         now = time.monotonic()
         spent = now - self._begun
         done = self.done - self._first
         left = spent / done * (self._steps - self.done)
         if done == MEASURED_STEPS and self.done < self._steps and not self._timed:
             to_go = self._steps - self._first
-            self._report(Note(f"training takes about {duration(spent + left)}: {to_go} steps"))
+            self._on_event(note(f"training takes about {duration(spent + left)}: {to_go} steps"))
         if now - self._reported < REPORT_SECONDS and self.done < self._steps:
             return
         mean = sum(self._recent) / len(self._recent)
         self._reported, self._recent = now, []
         minutes, seconds = divmod(round(left), 60)
-        self._report(
+        self._on_event(
             Event(
                 "training",
                 f"loss {mean:.3f}, {minutes}:{seconds:02d} left",

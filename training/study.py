@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kcard.errors import UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.io import build, json_line, opened, parse, reading, write_text
 from kcard.manifest import file_digest
 from kcard.text import passage_digest, words
 from kcard.training.corpus import statements
-from kcard.training.progress import Note, Report, silent
 from kcard.types import Source
 
 # Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
@@ -73,7 +73,7 @@ class Study:
         return {"study_sha256": file_digest(self.path)}
 
 
-def read_study(path: Path, report: Report = silent) -> Study:
+def read_study(path: Path, on_event: OnEvent = ignore) -> Study:
     """Read study material from a file, compressed if its name ends in .gz; invalid and repeated lines are left out,
     listed, and reported. Raises UsageError for a file that can't be read or holds no item."""
     items, broken = dict[tuple[str, str], StudyItem](), []
@@ -93,9 +93,9 @@ def read_study(path: Path, report: Report = silent) -> Study:
     if not items:
         raise UsageError(f"study material {path} contains no valid item{f' ({broken[0]})' if broken else ''}")
     for why in broken[:REPORTED]:
-        report(Note(f"{path}, {why}: left out"))
+        on_event(note(f"{path}, {why}: left out"))
     if len(broken) > REPORTED:
-        report(Note(f"{path}: {len(broken) - REPORTED} more lines left out"))
+        on_event(note(f"{path}: {len(broken) - REPORTED} more lines left out"))
     return Study(path, [*items.values()], broken)
 
 
@@ -120,7 +120,7 @@ class StudyQueries:
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
-def make_study_queries(study: Study | None, passages: Iterable[Source], report: Report) -> StudyQueries:
+def make_study_queries(study: Study | None, passages: Iterable[Source], on_event: OnEvent) -> StudyQueries:
     """Make queries of study material, none without it; items that can't be used are reported.
 
     Raises UsageError if no item is about the corpus.
@@ -135,7 +135,7 @@ def make_study_queries(study: Study | None, passages: Iterable[Source], report: 
             "was made of another corpus or an earlier state of this one; make it again with `kcard study`"
         )
     left_out = "".join(f"; left out: {number:,} {why}" for why, number in unused.items())
-    report(Note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
+    on_event(note(f"study material: {count:,} queries out of {len(study.items):,} items{left_out}"))
     return StudyQueries(queries, {**study.record, "study_items": count})
 
 

@@ -12,6 +12,7 @@ import kcard
 from kcard.cards.card import Card
 from kcard.config import settings
 from kcard.errors import TrainingInterrupted, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import read_corpus
@@ -45,7 +46,6 @@ from kcard.training.output import (
     training_record,
     write_card,
 )
-from kcard.training.progress import Note, Report, silent
 from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
@@ -65,22 +65,22 @@ def train(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
-    report: Report | None = None,
+    on_event: OnEvent | None = None,
     **overrides: Any,
 ) -> "Card":
     """Train a card on a corpus and return it, complete and sealed. Unlike kcard.train, it holds no exam.
 
     corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]; None: the preset's
     options  see TrainOptions; keyword arguments override its fields
-    report   called with Progress and Note values while it runs
+    on_event  called with an Event while it runs
 
     A card of the same name in `output` is replaced once the new one is complete. Raises
     UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
     """
-    report = report or silent
+    on_event = on_event or ignore
     # The options, completed by the preset, by the last version, or by defaults.
     corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
-    before, chosen = _complete(options, report)
+    before, chosen = _complete(options, on_event)
     if options.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
             f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
@@ -89,19 +89,19 @@ def train(
         template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
         return make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
     # The corpus, joined with the passages of the last version.
-    update = _read(Path(corpus), before, options, chosen, report)
+    update = _read(Path(corpus), before, options, chosen, on_event)
     passages = update.corpus.passages
     # Name, language and description, those of the last version or derived from the corpus where they are not set.
     last = None if before is None else before.card.manifest
     name = options.name or (name_from(update.corpus.path) if last is None else last.name)
-    language = options.language or (_language(passages, report) if last is None else last.language)
+    language = options.language or (_language(passages, on_event) if last is None else last.language)
     description = options.description
     if description is None and last is not None:
         description = last.description
     elif description is None:
         spread = passages[:: -(-len(passages) // DESCRIBED)]
         description = describe([passage.text for passage in spread], language)
-        report(Note(f"description, from the corpus' top terms: {description}"))
+        on_event(note(f"description, from the corpus' top terms: {description}"))
     # The folder and the manifest.
     folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
     check_output(folder, name)
@@ -112,7 +112,7 @@ def train(
     def write(manifest: Manifest, prepared: Preparation[TrainingRun] | None, record: Training) -> "Card":
         """Write the complete card into a new folder that replaces the old one."""
         with replacing_output(folder) as partial:
-            finished = write_card(partial, manifest, prepared, record, update, report)
+            finished = write_card(partial, manifest, prepared, record, update, on_event)
         return type(finished)(folder, finished.manifest)
 
     def write_index() -> "Card":
@@ -124,10 +124,10 @@ def train(
         minutes = chosen.minutes or (MINUTES if before is None else None)
         checkpoint, how = folder / CHECKPOINT, remedy()
         with one_thread(chosen.base == EMBEDDED_BASE):
-            prepared = prepare_model(update, before, chosen, name, checkpoint, report, how, minutes)
+            prepared = prepare_model(update, before, chosen, name, checkpoint, on_event, how, minutes)
             if prepared is None:
                 return None
-            outcome = prepared.job.run(checkpoint, resume=chosen.resume, report=report, remedy=how)
+            outcome = prepared.job.run(checkpoint, resume=chosen.resume, on_event=on_event, remedy=how)
             record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
             return write(replace(manifest, index=chosen.kind == "both"), prepared, record)
 
@@ -136,8 +136,8 @@ def train(
         return write_index()
     if not is_decided and not is_english(language):
         stems = "their stems" if stemmer_of(language) else "their words"
-        report(
-            Note(
+        on_event(
+            note(
                 f"the models that come with kcard support English only: in {language}, passages are found by {stems} "
                 "and quoted, and no model is trained (--kind both trains one anyway)"
             )
@@ -154,8 +154,8 @@ def train(
     elif not Manifest.read(folder).has_model:
         first = Card.open(folder) if options.resume else write_index()
     if first is not None:
-        report(
-            Note(
+        on_event(
+            note(
                 f"{name}: an index of {len(passages):,} passages (kind retrieval), usable now; the model comes next"
             )
         )
@@ -174,7 +174,7 @@ def estimate(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
-    report: Report | None = None,
+    on_event: OnEvent | None = None,
     **overrides: Any,
 ) -> TrainingEstimate:
     """Estimate what `train` with the same arguments would take: memory from the model's shape, time by a few steps on
@@ -182,12 +182,12 @@ def estimate(
 
     With several processes the time is that of one. Raises what train does, and UsageError for a card without a model.
     """
-    report = report or silent
+    on_event = on_event or ignore
     corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
-    before, chosen = _complete(options, report)
+    before, chosen = _complete(options, on_event)
     if chosen.kind in LOOKED_UP:
         raise UsageError(f"a {chosen.kind} card has no model, so no training can be estimated")
-    update = _read(Path(corpus), before, options, chosen, report)
+    update = _read(Path(corpus), before, options, chosen, on_event)
     if chosen.base == EMBEDDED_BASE:
         indexing = None
         if chosen.kind == "both":
@@ -195,24 +195,24 @@ def estimate(
             from kcard.offline.static_embeddings import embed
 
             indexing, passages = 0.0, update.corpus.passages
-            if is_english(options.language or _language(passages, silent)):
+            if is_english(options.language or _language(passages, ignore)):
                 texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
             minutes = chosen.minutes or (MINUTES if before is None else None)
-            plan = make_plan(update, before, chosen, report, StudyQueries(), minutes=minutes, measured=True)
+            plan = make_plan(update, before, chosen, on_event, StudyQueries(), minutes=minutes, measured=True)
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
         )
     studied, distillation = StudyQueries(), None
     if chosen.objective == "distil":
-        studied, distillation = read_study_of(chosen, update, silent)
+        studied, distillation = read_study_of(chosen, update, ignore)
         distillation = None if distillation is None else replace(distillation, limit=TRIED)
     from kcard.training.trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
-    plan = make_plan(update, before, chosen, silent, studied, distillation)
+    plan = make_plan(update, before, chosen, ignore, studied, distillation)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
@@ -228,7 +228,7 @@ def prepare_model(
     options: TrainOptions,
     name: str,
     checkpoint: Path,
-    report: Report,
+    on_event: OnEvent,
     remedy: str = "",
     minutes: float | None = None,
 ) -> Preparation[TrainingRun] | None:
@@ -239,18 +239,18 @@ def prepare_model(
     checkpoint  the folder of an interrupted run, if the options say to resume it; `remedy`: how to, in words
     minutes     limit for training the embedded base
     """
-    studied, distillation = read_study_of(options, update, report)
+    studied, distillation = read_study_of(options, update, on_event)
     if distillation is not None:
         distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
     steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
-    plan = make_plan(update, before, options, report, studied, distillation, minutes=minutes, steps=steps)
+    plan = make_plan(update, before, options, on_event, studied, distillation, minutes=minutes, steps=steps)
     if (cost := plan.estimate) is not None:
         if not cost.is_enough and options.kind == "both" and before is None:
-            report(Note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
+            on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
             return None
-        report(cost.note())
+        on_event(cost.note())
         if not cost.is_enough:
-            report(Note(f"expect little of this model: {cost.refusal()}"))
+            on_event(note(f"expect little of this model: {cost.refusal()}"))
     prepared = plan.prepare()
     return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
 
@@ -261,15 +261,15 @@ def _manifest(options: TrainOptions, name: str, description: str, language: str)
     )
 
 
-def _language(passages: Sequence[Source], report: Report) -> str:
+def _language(passages: Sequence[Source], on_event: OnEvent) -> str:
     """Return the language of the corpus; English if it can't be detected."""
     language = detect([passage.text for passage in passages[:: max(1, len(passages) // 100)]])
     if language and language != "en":
-        report(Note(f"language: {language}, detected (--language overrides it)"))
+        on_event(note(f"language: {language}, detected (--language overrides it)"))
     return language or "en"
 
 
-def _complete(options: TrainOptions, report: Report) -> tuple[Previous | None, TrainOptions]:
+def _complete(options: TrainOptions, on_event: OnEvent) -> tuple[Previous | None, TrainOptions]:
     """Return the last version of the card, if this is an update, and the options completed by it, or else by the
     defaults of kind, base and method; they are checked."""
     if options.update is not None:
@@ -283,7 +283,9 @@ def _complete(options: TrainOptions, report: Report) -> tuple[Previous | None, T
         base = options.base
         if not base:
             base, why = default_base()
-            report(Note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}"))
+            on_event(
+                note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}")
+            )
         method = options.method or ("full" if base == EMBEDDED_BASE else "lora")
         options = replace(options, base=base, method=method)
     check(options)
@@ -291,13 +293,13 @@ def _complete(options: TrainOptions, report: Report) -> tuple[Previous | None, T
 
 
 def _read(
-    path: Path, before: Previous | None, options: TrainOptions, chosen: TrainOptions, report: Report
+    path: Path, before: Previous | None, options: TrainOptions, chosen: TrainOptions, on_event: OnEvent
 ) -> CorpusUpdate:
     """Read the corpus, join it with the passages of the last version, and report what the user should know."""
     whole = chosen.kind not in LOOKED_UP and chosen.objective == "clm"
     read = read_corpus(path, chosen.field, whole=whole, readers=chosen.readers)
     for sentence in read.remarks():
-        report(Note(sentence))
+        on_event(note(sentence))
     if before is None:
         return CorpusUpdate(read, 0, documents=read.documents)
     card = before.card
@@ -305,27 +307,27 @@ def _read(
         raise UsageError(f"name {options.name!r}: an update of {card.name} keeps its name, leave it out")
     update = before.join(read)
     old, new = update.old_count + len(update.hashed), len(update.corpus.passages) - update.old_count
-    report(Note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
+    on_event(note(f"updating {card.name} ({before.sha256[:12]}): {old} passages, and {new} new ones"))
     if update.hashed:
-        report(
-            Note(
+        on_event(
+            note(
                 "the card carries only hashes of the old passages: they can't be replayed and may be forgotten"
             )
         )
     if options.knowledge_date is None:
         last = card.manifest.knowledge_date or "none either"
-        report(Note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
+        on_event(note(f"knowledge date: none was given (the last version: {last}); --knowledge-date sets it"))
     return update
 
 
 def read_study_of(
-    options: TrainOptions, update: CorpusUpdate, report: Report
+    options: TrainOptions, update: CorpusUpdate, on_event: OnEvent
 ) -> "tuple[StudyQueries, Distillation | None]":
     """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
     passages = update.corpus.passages
-    study = read_study(Path(options.study), report) if options.study is not None else None
+    study = read_study(Path(options.study), on_event) if options.study is not None else None
     if options.objective != "distil" or study is None:
-        return make_study_queries(study, passages, report), None
+        return make_study_queries(study, passages, on_event), None
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, update.old_count)
@@ -335,18 +337,18 @@ def read_study_of(
             "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
             f"{update.corpus.path}`"
         )
-    report(
-        Note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
+    on_event(
+        note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
     )
     record = {**study.record, "study_items": len(questions)}
-    return StudyQueries(record=record), Distillation(questions, report=report)
+    return StudyQueries(record=record), Distillation(questions, on_event=on_event)
 
 
 def make_plan(
     update: CorpusUpdate,
     before: Previous | None,
     options: TrainOptions,
-    report: Report,
+    on_event: OnEvent,
     studied: StudyQueries,
     distillation: "Distillation | None" = None,
     *,
@@ -377,9 +379,9 @@ def make_plan(
         origin = WeightSource() if before is None else before.weight_source(old)
         execution = options.execution
         device = execution.place()
-        memory = check_memory(tuning, execution, origin, device, report)
+        memory = check_memory(tuning, execution, origin, device, on_event)
         if distillation is not None:
-            report(disk_note(len(distillation.questions), tuning))
+            on_event(disk_note(len(distillation.questions), tuning))
         return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
@@ -395,7 +397,7 @@ def make_plan(
         recipe |= {"style": "tokens", "rank": options.rank or EMBEDDED_RANK}
     elif "style" not in chosen and options.objective != "clm":
         recipe["style"], why = choose_style(corpus.texts)
-        report(Note(f"prompt style: {recipe['style']}, since {why}"))
+        on_event(note(f"prompt style: {recipe['style']}, since {why}"))
     if options.learning_rate is not None:
         recipe["muon_rate"] = options.learning_rate
     last = None if before is None else before.card.folder
@@ -407,7 +409,7 @@ def make_plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,
-        report,
+        on_event,
         last,
         documents,
         queries,

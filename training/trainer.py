@@ -33,6 +33,7 @@ from transformers import (
 from transformers.trainer_callback import ExportableState
 
 from kcard.errors import TrainingInterrupted, UsageError
+from kcard.events import OnEvent, ignore, note
 from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
 from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
@@ -47,7 +48,7 @@ from kcard.training.loop import (
     unwritable,
 )
 from kcard.training.losses import cross_entropy, divergence
-from kcard.training.progress import Clock, Note, Report, silent
+from kcard.training.progress import Clock
 from kcard.training.workers import Processes, broadcast, processes_of
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ class FineTuning(TrainingRun):
         checkpoint: Path,
         *,
         resume: bool = False,
-        report: Report = silent,
+        on_event: OnEvent = ignore,
         remedy: str = "call train again with resume=True",
     ) -> TrainingOutcome:
         """Train; the model holds the result, or `weights` does where several processes share it.
@@ -359,7 +360,7 @@ class FineTuning(TrainingRun):
         """
         last = state = None
         if resume:
-            last, state = _last_state(checkpoint, self.fingerprint, self.steps, report)
+            last, state = _last_state(checkpoint, self.fingerprint, self.steps, on_event)
         if last is None or state is None:
             for old in checkpoint.glob("checkpoint-*"):  # of an earlier run
                 shutil.rmtree(old)
@@ -368,7 +369,7 @@ class FineTuning(TrainingRun):
         logged = [(row["step"], row["loss"]) for row in state.log_history if "loss" in row]
         clock = Clock(
             self.steps,
-            report,
+            on_event,
             state.global_step,
             _recorded(state).get("seconds", 0.0),
             int(state.num_input_tokens_seen),
@@ -487,12 +488,12 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def _last_state(
-    folder: Path, fingerprint: str, steps: int, report: Report
+    folder: Path, fingerprint: str, steps: int, on_event: OnEvent
 ) -> "tuple[Path | None, TrainerState | None]":
     """Return the last checkpoint and its state; None where there is none. Raises UsageError for another run's."""
     last = last_checkpoint(folder)
     if last is None:
-        report(Note(f"nothing to resume in {folder}: training starts from scratch"))
+        on_event(note(f"nothing to resume in {folder}: training starts from scratch"))
         return None, None
     try:
         state = TrainerState.load_from_json(str(last / STATE))
@@ -500,7 +501,7 @@ def _last_state(
         raise UsageError(f"the checkpoint {last} can't be read: {error}; train without resume") from error
     if _recorded(state).get("fingerprint") != fingerprint:
         raise other_run(folder)
-    report(Note(f"resuming after step {state.global_step} of {steps}"))
+    on_event(note(f"resuming after step {state.global_step} of {steps}"))
     return last, state
 
 

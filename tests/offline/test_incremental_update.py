@@ -167,7 +167,7 @@ def test_a_card_whose_prefix_did_not_see_the_questions_words_is_trained_from_scr
     why = obstacle(Revision(NEW, OLD), tmp_path, recipe)
     assert "of an older kcard, whose encoder prefix did not see the question's words" in why
     told: list[Any] = []
-    plan(NEW, recipe, report=told.append, start=tmp_path)
+    plan(NEW, recipe, on_event=told.append, start=tmp_path)
     assert told == [note(f"training from scratch: {why}")]
 
 

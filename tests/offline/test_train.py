@@ -42,7 +42,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize("style", [pytest.param("tokens", marks=pytest.mark.slow), "encoder-prefix"])
 def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), prompt_style=style, epochs=110, report=events.append)
+    card = train(corpus(tmp_path), prompt_style=style, epochs=110, on_event=events.append)
     assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
     written = CardPool([card]).generate(
@@ -128,7 +128,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
         stopping(halves.job, middle).run(tmp_path / "b", remedy="use --resume")
     again = plan(SENATE, recipe).prepare()
     notes: list[Event] = []
-    resumed = again.job.run(tmp_path / "b", resume=True, report=notes.append)
+    resumed = again.job.run(tmp_path / "b", resume=True, on_event=notes.append)
     assert any(f"after step {middle}" in note.message for note in notes if note.is_note)
     assert (resumed.tokens, resumed.steps, resumed.loss) == (outcome.tokens, outcome.steps, outcome.loss)
     for one, two in zip(whole.job.modules.values(), again.job.modules.values(), strict=True):
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path
     with pytest.raises(UsageError, match="other settings"):
         other.job.run(tmp_path / "ck", resume=True)
     notes: list[Event] = []
-    plan(SENATE, TINY).prepare().job.run(tmp_path / "none", resume=True, report=notes.append)
+    plan(SENATE, TINY).prepare().job.run(tmp_path / "none", resume=True, on_event=notes.append)
     assert any("starts from scratch" in note.message for note in notes if note.is_note)
 
 
@@ -170,7 +170,7 @@ def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted, match="--resume"):
-        train(path, name="x", output=out, epochs=24, report=stop)
+        train(path, name="x", output=out, epochs=24, on_event=stop)
     assert Card.open(out) == old
     card = train(path, name="x", output=out, epochs=24, resume=True)
     assert card.manifest.training.hyperparameters["epochs"] == 24

@@ -121,7 +121,7 @@ def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: P
         manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
     events: list[Event] = []
     recipe = replace(RECIPE, epochs=None, exposures=30)
-    prepared = plan(SENATE, recipe, report=events.append, start=first.folder).prepare()
+    prepared = plan(SENATE, recipe, on_event=events.append, start=first.folder).prepare()
     assert prepared.job.steps == plan(SENATE, recipe).prepare().job.steps
     assert any("training from scratch" in event.message for event in events if event.is_note)
 

@@ -22,7 +22,7 @@ SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, expos
 
 def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None:
     events: list[Event] = []
-    planned = plan(FACTS, SMALL, report=events.append)
+    planned = plan(FACTS, SMALL, on_event=events.append)
     assert planned.estimate is not None
     prepared = planned.prepare()
     text = planned.estimate.note().message
@@ -30,7 +30,7 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
     assert f"to embed {8 * 17} questions" in text
     assert f"{prepared.job.steps} steps" in text
     begun = time.monotonic()
-    prepared.job.run(tmp_path / "ck", report=events.append)
+    prepared.job.run(tmp_path / "ck", on_event=events.append)
     taken = time.monotonic() - begun
     assert events[-1].kind == "training"
     assert not any(event.is_note for event in events)
@@ -126,7 +126,7 @@ def job(loss: float, settled: float, steps: int = 200) -> Job:
 
 def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) -> None:
     events: list[Event] = []
-    outcome = job(0.001, 0.003).run(tmp_path, report=events.append)
+    outcome = job(0.001, 0.003).run(tmp_path, on_event=events.append)
     assert outcome.steps == SETTLED
     assert outcome.loss == pytest.approx(0.001)
     assert outcome.tokens == 2 * SETTLED

@@ -38,7 +38,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
             losses.append(event.loss or 0.0)
 
     options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}
-    card = train(corpus, name="card", epochs=15, learning_rate=1e-2, report=note, **options)
+    card = train(corpus, name="card", epochs=15, learning_rate=1e-2, on_event=note, **options)
     assert card.manifest.training.hyperparameters["final_loss"] < 0.8 * losses[0]
     assert card.manifest.kind == method
     assert card.manifest.base.name == str(bases[shape])
@@ -106,7 +106,7 @@ def test_lora_resumes_to_the_same_adapter(bases: dict[str, Path], corpus: Path, 
 
     whole = train(corpus, output=tmp_path / "whole", **options)
     with pytest.raises(TrainingInterrupted):
-        train(corpus, output=tmp_path / "halves", report=stop, **options)
+        train(corpus, output=tmp_path / "halves", on_event=stop, **options)
     halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
     file = "adapter_model.safetensors"
     assert file_digest(whole.folder / file) == file_digest(halves.folder / file)
@@ -125,7 +125,7 @@ def test_a_full_disk_ends_training_with_one_line(
 
     with pytest.raises(CardError, match=r"can't be written to .*: No space left on device; free some space"):
         train(
-            corpus, base=str(bases["opt"]), method="lora", batch_size=4, epochs=4, kind="model", report=stop
+            corpus, base=str(bases["opt"]), method="lora", batch_size=4, epochs=4, kind="model", on_event=stop
         )
 
 

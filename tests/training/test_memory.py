@@ -104,7 +104,7 @@ def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
 
 def test_memory_is_told_before_training_begins(options: dict[str, Any], tmp_path: Path) -> None:
     events: list[Event] = []
-    train(**options | {"epochs": 1}, output=tmp_path / "card", report=events.append)
+    train(**options | {"epochs": 1}, output=tmp_path / "card", on_event=events.append)
     notes = [event.message for event in events if event.is_note]
     assert any("of memory on cpu, where" in text and "optimizer states" in text for text in notes)
 

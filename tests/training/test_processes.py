@@ -40,7 +40,7 @@ def trained(corpus: Path, base: Path, output: str, report: Any = ignore, **argum
         "kind": "model",
         "device": "cpu",
     }
-    return train(corpus, name="card", output=corpus.parent / output, report=report, **options | arguments)
+    return train(corpus, name="card", output=corpus.parent / output, on_event=report, **options | arguments)
 
 
 def compare(one: Card, other: Card) -> None:

@@ -64,7 +64,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
             assert card.manifest.kind == "retrieval"
             assert Hub(tmp_path / "hub").publish(out).reference == "moons@v1"
 
-    card = train(corpus(tmp_path), base="embedded", epochs=2, output=out, report=look)
+    card = train(corpus(tmp_path), base="embedded", epochs=2, output=out, on_event=look)
     assert seen == [MOONS[2]]
     assert (card.manifest.kind, card.manifest.index) == ("full", True)
 
@@ -80,11 +80,11 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_pa
     with pytest.raises(
         TrainingInterrupted, match=r"moons is an index \(kind retrieval\), usable now; .*--resume"
     ):
-        train(corpus(tmp_path), **options, report=stop)
+        train(corpus(tmp_path), **options, on_event=stop)
     assert Card.open(out).manifest.kind == "retrieval"
     begun = steps_of(out / CHECKPOINT)
     again: list[Event] = []
-    card = train(corpus(tmp_path), **options, resume=True, report=again.append)
+    card = train(corpus(tmp_path), **options, resume=True, on_event=again.append)
     assert any("resuming after step" in text for text in notes(again))
     assert card.manifest.training.hyperparameters["steps"] == begun
     assert Card.open(out).manifest.index
@@ -100,7 +100,7 @@ def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted):
-        train(corpus(tmp_path), **options, report=stop)
+        train(corpus(tmp_path), **options, on_event=stop)
     begun = steps_of(out / CHECKPOINT)
     card = train(corpus(tmp_path), **options, resume=True, minutes=BRIEF)
     assert card.manifest.training.hyperparameters["steps"] == begun
@@ -109,7 +109,7 @@ def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", [None, "both"])
 def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Path, kind: Any) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), base="embedded", kind=kind, minutes=BRIEF, report=events.append)
+    card = train(corpus(tmp_path), base="embedded", kind=kind, minutes=BRIEF, on_event=events.append)
     assert card.manifest.kind == "retrieval"
     [message] = [text for text in notes(events) if "an index alone" in text]
     assert f"in {BRIEF:g} minutes a model would learn less than half of it" in message
@@ -118,7 +118,7 @@ def test_where_no_model_fits_into_the_minutes_the_card_is_an_index(tmp_path: Pat
 
 def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_said(tmp_path: Path) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, report=events.append)
+    card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, on_event=events.append)
     record = card.manifest.training.hyperparameters
     assert card.manifest.kind == "full"
     assert record["steps"] < record["steps_needed"]
@@ -134,7 +134,7 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted, match=r"^stopped after"):
-        train(corpus(tmp_path), base="embedded", epochs=40, output=out, report=stop)
+        train(corpus(tmp_path), base="embedded", epochs=40, output=out, on_event=stop)
     assert Card.open(out) == old
 
 
@@ -217,7 +217,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     base = bases[shape]
     before = file_digest(base / "model.safetensors")
     card = train(
-        corpus, base=str(base), objective=objective, epochs=20, learning_rate=0.1, report=note, **SHORT
+        corpus, base=str(base), objective=objective, epochs=20, learning_rate=0.1, on_event=note, **SHORT
     )
     manifest = card.manifest
     assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
@@ -265,7 +265,7 @@ def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Pat
 
     whole = train(corpus, output=tmp_path / "whole", **options)
     with pytest.raises(TrainingInterrupted):
-        train(corpus, output=tmp_path / "halves", report=stop, **options)
+        train(corpus, output=tmp_path / "halves", on_event=stop, **options)
     halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
     assert file_digest(whole.folder / WEIGHTS) == file_digest(halves.folder / WEIGHTS)
 

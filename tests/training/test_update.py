@@ -207,7 +207,7 @@ def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Pat
     recipe = Recipe(width=32, layers=1, vocabulary=300, exposures=80)
     plan(OLD, replace(recipe, width=64)).prepare().save(tmp_path)
     events: list[Event] = []
-    prepared = plan([*OLD, *NEW], recipe, report=events.append, start=tmp_path).prepare()
+    prepared = plan([*OLD, *NEW], recipe, on_event=events.append, start=tmp_path).prepare()
     assert prepared.job.steps == plan([*OLD, *NEW], recipe).prepare().job.steps
     assert "training from scratch: the card's model has another shape" in notes_text(events)
 
@@ -219,7 +219,7 @@ def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(t
     save_file(weights, one.folder / "model.safetensors")
     seal(one.folder, one.manifest)
     events: list[Event] = []
-    forecast = estimate(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    forecast = estimate(corpus(tmp_path, NEW, "villages"), update="towns", on_event=events.append)
     assert forecast.steps > 0
     assert "training from scratch: the card's model has another shape" in notes_text(events)
 
@@ -260,7 +260,7 @@ def test_where_only_hashes_travel_it_says_so_and_learns_the_new_passages_alone(
         corpus(tmp_path, [OLD[0], *NEW], "mixed"),
         update="towns",
         output=tmp_path / "two",
-        report=events.append,
+        on_event=events.append,
     )
     assert "the card carries only hashes of the old passages" in notes_text(events)
     assert two.manifest.evidence == "hashes"
@@ -278,7 +278,7 @@ def test_an_embedded_card_with_hashes_alone_can_not_be_updated(tmp_path: Path) -
 def test_a_date_that_was_not_given_is_not_made_up_but_announced(tmp_path: Path) -> None:
     train(corpus(tmp_path, OLD), kind="retrieval", knowledge_date="2023-01")
     events: list[Event] = []
-    two = train(corpus(tmp_path, NEW, "villages"), update="towns", report=events.append)
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns", on_event=events.append)
     assert two.manifest.knowledge_date is None
     assert "knowledge date: none was given (the last version: 2023-01)" in notes_text(events)
 

@@ -229,7 +229,7 @@ def write_next_version(
             else:
                 why = f"its recall was {first:.2f} once" if recall.drifted(first) else ""
         if way == "continued" and recall is not None and why:
-            next_version.report(note(f"{recall.summary()}: training from scratch, since {why}"))
+            next_version.on_event(note(f"{recall.summary()}: training from scratch, since {why}"))
             shutil.rmtree(partial)
             partial.mkdir()
             card, way, _ = next_version.write(partial, scratch=True)
@@ -275,7 +275,7 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         revision.removed,
         seed=next_version.options.seed,
         device=next_version.options.device or "cpu",
-        on_event=next_version.report,
+        on_event=next_version.on_event,
     )
 
 

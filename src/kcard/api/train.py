@@ -64,7 +64,7 @@ def train(
     if chosen.update is None or exam is False:
         from kcard.training.train import train as train_card
 
-        card = train_card(corpus, chosen, report=on_event)
+        card = train_card(corpus, chosen, on_event=on_event)
     else:
         from kcard.evaluation.retention import update_card
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
+from kcard.events import OnEvent, ignore, note
 from kcard.manifest import Prompt
 from kcard.offline import docids as offline_docids
 from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
@@ -39,7 +40,6 @@ from kcard.training.memory import (
     seconds_to_embed,
     spread,
 )
-from kcard.training.progress import Note, Report, silent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +66,7 @@ def plan(
     texts: Sequence[str],
     recipe: Recipe,
     fingerprint: str = "",
-    report: Report = silent,
+    on_event: OnEvent = ignore,
     start: Path | None = None,
     documents: Sequence[str] | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
@@ -108,7 +108,7 @@ def plan(
     # The model, with the weights of the last version if they fit.
     trainee = make_trainee()
     if start is not None and (why := trainee.mismatch(start)):
-        report(Note(f"training from scratch: {why}"))
+        on_event(note(f"training from scratch: {why}"))
         start = None
     # The number of steps.
     batches = epochs(1)(0)

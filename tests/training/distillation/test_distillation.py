@@ -68,7 +68,7 @@ def notes(events: list[Event]) -> str:
 
 def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options: Mapping[str, Any]) -> None:
     events: list[Event] = []
-    card = train(corpus, report=events.append, teacher_top_k=20, **options)
+    card = train(corpus, on_event=events.append, teacher_top_k=20, **options)
     assert answers(card) == [f"{question} {answer}" for _, question, answer in FACTS]
     untrained = train(corpus, **{**options, "epochs": 0.5, "learning_rate": 1e-9, "name": "untrained"})
     assert answers(untrained) == [f"{question} unknown" for _, question, _ in FACTS]
@@ -151,7 +151,7 @@ def test_answers_that_are_not_the_study_materials_are_left_out_and_counted(
     ]
     write_study(study, wrong)
     events: list[Event] = []
-    card = train(corpus, report=events.append, **options)
+    card = train(corpus, on_event=events.append, **options)
     assert answers(card)[0].endswith(FACTS[0][2])
     assert "learned; left out: 5 with answers other than the study material's" in notes(events)
     assert "the base model answers poorly" in notes(events)
@@ -190,9 +190,9 @@ def test_an_interrupted_distillation_resumes_to_the_same_adapter(
     arguments = {**options, "micro_batch": 2, "epochs": 12}
     whole = train(corpus, output=tmp_path / "whole", **arguments)
     with pytest.raises(TrainingInterrupted, match="stopped after"):
-        train(corpus, output=tmp_path / "halves", report=stop_at(condition), **arguments)
+        train(corpus, output=tmp_path / "halves", on_event=stop_at(condition), **arguments)
     events: list[Event] = []
-    halves = train(corpus, output=tmp_path / "halves", resume=True, report=events.append, **arguments)
+    halves = train(corpus, output=tmp_path / "halves", resume=True, on_event=events.append, **arguments)
     assert file_digest(whole.folder / ADAPTER) == file_digest(halves.folder / ADAPTER)
     counts = [event.done for event in events if event.kind == "teacher"]
     assert counts in ([4, 6], [])
@@ -204,7 +204,7 @@ def test_a_resumed_distillation_with_other_settings_is_refused(
 ) -> None:
     report = stop_at(lambda event: event.kind == "teacher")
     with pytest.raises(TrainingInterrupted):
-        train(corpus, output=tmp_path / "out", report=report, **{**options, "micro_batch": 2})
+        train(corpus, output=tmp_path / "out", on_event=report, **{**options, "micro_batch": 2})
     with pytest.raises(UsageError, match="other settings"):
         train(corpus, output=tmp_path / "out", resume=True, teacher_top_k=7, **options)
 

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import console, echo, note, notice, print_json, progress, resumable, show_note
 from kcard.cluster import RayOptions
@@ -335,4 +336,4 @@ def _ask_file(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(rich_help_panel=None)(ask)
+    register_long(app, ask)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import typer
 
 from kcard.cli.ask import print_stream, show
+from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import echo, note, notice, show_note
 from kcard.config import settings
@@ -162,4 +163,4 @@ def chat(values: dict[str, Any]) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(chat)
+    register_long(app, chat)

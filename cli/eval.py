@@ -10,6 +10,7 @@ import typer
 from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
+from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, console, echo, note, notice, print_json, progress, table
 from kcard.cluster import RayOptions
@@ -349,6 +350,6 @@ def _print_report(result: "Report") -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("eval")(evaluate)
+    register_long(app, evaluate, "eval")
     app.add_typer(runs, name="runs")
     app.command()(report)

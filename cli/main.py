@@ -103,6 +103,20 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "config": ("config", "Show every setting."),
 }
 
+# What other tools call it.
+OTHER_NAMES = {
+    "download": "pull",
+    "info": "show",
+    "list": "cards list",
+    "ls": "cards list",
+    "push": "publish",
+    "rm": "remove",
+    "run": "chat",
+    "search": "cards search",
+    "start": "serve",
+    "upload": "publish",
+}
+
 
 class _Commands(TyperGroup):
     """The commands, each imported when it is looked up, so that a command imports only what it uses.
@@ -120,6 +134,11 @@ class _Commands(TyperGroup):
             import_module(f"kcard.cli.{COMMANDS[cmd_name][0]}").register(part)
             self.commands.update(get_group(part).commands)
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in OTHER_NAMES:
+            raise UsageError(f"no command {args[0]!r}: it is `kcard {OTHER_NAMES[args[0]]}`")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands without importing them."""

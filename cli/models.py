@@ -9,6 +9,7 @@ import typer
 
 from kcard.api.add import add as add_card
 from kcard.api.export import export as export_cards
+from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress
 from kcard.errors import UsageError
@@ -118,5 +119,5 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(add)
     app.command()(export)
-    app.command()(serve)
+    register_long(app, serve)
     app.command("serve-key")(serve_key)

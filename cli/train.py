@@ -14,6 +14,7 @@ from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
+from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, console, echo, note, print_json, progress, resumable, table
 from kcard.cluster import RayOptions
@@ -307,7 +308,7 @@ def _place(source: "Source") -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command()(train)
-    app.command("train-many")(train_each)
+    register_long(app, train)
+    register_long(app, train_each, "train-many")
     app.command()(study)
     app.command()(sync)

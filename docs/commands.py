@@ -55,11 +55,13 @@ def help_text(name: str) -> str:
     """A command's help as it is printed here and now."""
     from typer.main import get_command
 
+    from kcard.cli.help import FIRST
     from kcard.cli.main import app
 
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        get_command(app).main([*name.split(), "--help"], prog_name="kcard", standalone_mode=False)
+        flag = "--help-all" if name in FIRST else "--help"
+        get_command(app).main([*name.split(), flag], prog_name="kcard", standalone_mode=False)
     return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines())
 
 

@@ -395,5 +395,5 @@ def test_a_command_imports_no_module_of_another_command() -> None:
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     views = {name.removeprefix("kcard.cli.") for name in shown.split() if name.startswith("kcard.cli.")}
     assert views & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
-        *("ask", "main", "options", "output")
+        *("ask", "help", "main", "options", "output")
     }

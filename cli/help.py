@@ -1,0 +1,175 @@
+"""The help of commands with many options: `--help` shows the few that most people need, `--help-all` all of them."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand
+
+ALL = "kcard.help_all"  # in the context's meta
+OTHERS = "Other options"
+
+# By command, the options that most people need.
+FIRST: Mapping[str, Sequence[str]] = {
+    "ask": ("cards", "mode", "llm", "llm_url", "trace", "json_"),
+    "chat": ("cards", "mode", "llm", "llm_url"),
+    "serve": ("cards", "mode", "llm", "llm_url", "host", "port", "keys"),
+    "eval": ("path", "settings", "limit", "cards", "llm", "llm_url", "json_"),
+    "train": (
+        *("corpus", "name", "description", "base", "kind", "minutes"),
+        *("update", "exam", "resume", "estimate", "json_"),
+    ),
+    "train-many": ("base", "kind", "minutes", "exam", "resume", "json_"),
+}
+
+ASKING: Mapping[str, Sequence[str]] = {
+    "The LLM": ("llm_window", "llm_timeout", "retries", "concurrency", "temperature", "examples"),
+    "The gate, and the choice of cards": (
+        "gate",
+        "select",
+        "shortlist",
+        "max_cards",
+        "max_iterations",
+        "margin",
+        "min_relevance",
+    ),
+    "What cards generate": ("n1", "card_tokens", "card_temperature"),
+    "The selectors": (
+        "selectors",
+        "relevance",
+        "pruner",
+        "checker",
+        "evidence",
+        "n2",
+        "n3",
+        "floor",
+        "min_factuality",
+        "reorder_by_date",
+        "trust_remote_code",
+    ),
+    "The machine": ("device", "memory", "engine", "engine_places", "seed", "ray", "ray_cpus"),
+}
+TRAINING: Mapping[str, Sequence[str]] = {
+    "The corpus": ("field", "readers", "study", "exam_evidence"),
+    "The card": ("domain", "licence", "language", "knowledge_date", "evidence", "output", "config"),
+    "The model, and what it learns": (
+        "preset",
+        "method",
+        "objective",
+        "rank",
+        "prefix_tokens",
+        "prompt_style",
+        "epochs",
+        "learning_rate",
+        "batch_size",
+        "block",
+        "teacher_top_k",
+        "teacher_temperature",
+        "seed",
+    ),
+    "The machine": (
+        "device",
+        "micro_batch",
+        "gradient_checkpointing",
+        "optimizer",
+        "dtype",
+        "processes",
+        "ray",
+        "ray_cpus",
+    ),
+}
+# By command, the headings of its other options.
+HEADINGS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "ask": {
+        "One question": ("choices", "stream"),
+        "Files of questions": ("input_", "output", "batch", "resume"),
+        **ASKING,
+    },
+    "chat": ASKING,
+    "serve": {
+        "The endpoint": ("name", "waiting", "timeout", "cache", "largest", "proxies", "grace", "log_format"),
+        **ASKING,
+    },
+    "eval": {
+        "The comparison": (
+            "preset",
+            "analysis",
+            "shots",
+            "price_in",
+            "price_out",
+            "resume",
+            "rerun",
+            "results",
+        ),
+        "Baselines": ("corpus", "retriever", "passages", "samples"),
+        **ASKING,
+    },
+    "train": TRAINING,
+    "train-many": TRAINING,
+}
+
+
+class LongCommand(TyperCommand):
+    """A command whose help comes in two lengths, by FIRST and HEADINGS."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments, options = [], {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, TyperArgument):
+                arguments.append(record)
+            elif record is not None:
+                options[str(param.name)] = record
+        command = str(self.name)
+        first = [name for name in (*FIRST[command], "help_all", "help") if name in options]
+        sections = {"Arguments": arguments, "Options": [options.pop(name) for name in first]}
+        headings = {
+            heading: [options.pop(name) for name in names if name in options]
+            for heading, names in HEADINGS[command].items()
+        }
+        headings[OTHERS] = [*options.values()]
+        headings = {heading: records for heading, records in headings.items() if records}
+        if ctx.meta.get(ALL):
+            sections |= headings
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+        if not ctx.meta.get(ALL):
+            count = sum(map(len, headings.values()))
+            names = "; ".join(heading[0].lower() + heading[1:] for heading in headings)
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"{count} more options: {names}. `{ctx.command_path} --help-all` shows them."
+            )
+
+
+def _show_all(ctx: typer.Context, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
+        ctx.meta[ALL] = True
+        typer.echo(ctx.get_help(), color=ctx.color)
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show every option and exit."),
+]
+
+
+def register_long(app: typer.Typer, function: Callable[..., None], name: str | None = None) -> None:
+    """Add a command whose help comes in two lengths."""
+
+    def command(**values: Any) -> None:
+        del values["help_all"]
+        function(**values)
+
+    parameters = inspect.signature(function).parameters
+    help_all = inspect.Parameter(
+        "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll
+    )
+    command.__signature__ = inspect.Signature([*parameters.values(), help_all])  # type: ignore[attr-defined]
+    command.__annotations__ = {**function.__annotations__, "help_all": HelpAll}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    app.command(name, cls=LongCommand)(command)

@@ -1,0 +1,50 @@
+"""`--help` fits a screen, `--help-all` has every option under its heading, and other tools' commands are known."""
+
+import re
+
+import pytest
+
+from kcard.cli.help import FIRST, HEADINGS, OTHERS
+from kcard.cli.main import COMMANDS, OTHER_NAMES
+from tests.command import Kcard
+
+FLAG = re.compile(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+
+
+@pytest.mark.parametrize("command", FIRST)
+def test_the_short_help_has_what_most_need_and_the_long_one_everything(command: str, kcard: Kcard) -> None:
+    code, short, _ = kcard(command, "--help")
+    assert code == 0
+    assert len(short.splitlines()) <= 62
+    assert max(map(len, short.splitlines())) <= 80
+    code, long, _ = kcard(command, "--help-all")
+    assert code == 0
+    shown, every = FLAG.findall(short), FLAG.findall(long)
+    assert len(every) == len(set(every))
+    assert {"--help-all", "--help", "--llm" if "llm" in FIRST[command] else "--base"} <= set(shown)
+    left = int(re.search(r"(\d+) more options", short)[1])  # type: ignore[index]
+    assert len(every) == len(shown) + left
+    for heading in HEADINGS[command]:
+        assert f"\n{heading}:\n" in long
+        assert f"\n{heading}:\n" not in short
+    assert f"{OTHERS}:" not in long
+
+
+@pytest.mark.parametrize("command", FIRST)
+def test_each_option_stands_under_one_heading(command: str) -> None:
+    names = [*FIRST[command], *(name for group in HEADINGS[command].values() for name in group)]
+    assert len(names) == len(set(names))
+
+
+def test_what_other_tools_call_a_command_is_answered_with_its_name_here(kcard: Kcard) -> None:
+    for other, ours in OTHER_NAMES.items():
+        assert other not in COMMANDS
+        assert ours.split()[0] in COMMANDS
+        assert kcard(other, "x").error == f"kcard: no command {other!r}: it is `kcard {ours}`"
+        assert kcard(*ours.split(), "--help").code == 0

@@ -1,6 +1,7 @@
 """Every test has a home of its own, no network and one thread; a scripted LLM server for those that want one."""
 
 import gc
+import io
 import json
 import os
 import signal
@@ -63,11 +64,12 @@ def certificates_read_once() -> Iterator[None]:
 
 @pytest.fixture
 def kcard(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Kcard:
-    """Runs the command's entry point in this process."""
+    """Runs the command's entry point in this process, with nothing on stdin."""
     from kcard.cli.main import run
 
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["kcard", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
         capfd.readouterr()
         code: object = 0
         try:

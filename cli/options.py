@@ -195,7 +195,7 @@ def complete_drafts(incomplete: str) -> list[str]:
     from kcard.manifest import MANIFEST
 
     try:
-        names = [path.parent.name for path in settings().drafts.glob(f"*/{MANIFEST}")]
+        names = [path.parent.name for path in settings().drafts.glob(f"[!.]*/{MANIFEST}")]
     except (KcardError, OSError):
         names = []
     return sorted(

@@ -105,6 +105,9 @@ def train(
         print_json(data)
     else:
         echo(str(card.folder))
+        name = card.manifest.name
+        draft = name if card.folder == settings().drafts / name else card.folder
+        note(f'next: `kcard publish {draft}`, then `kcard ask "..." --cards {name}`')
 
 
 # kcard train-many: a card for each of many corpora.

@@ -51,7 +51,7 @@ def find_card_folder(drafts: Path, card: Path | str | None) -> Path:
 
     Raises HubError if there is none.
     """
-    trained = sorted(drafts.glob(f"*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
+    trained = sorted(drafts.glob(f"[!.]*/{MANIFEST}"), key=lambda path: path.stat().st_mtime)
     if card is None:
         if not trained:
             remedy = "train one with `kcard train --corpus PATH`, or name a card's folder"

@@ -67,9 +67,10 @@ def kcard(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     """Runs the command's entry point in this process, with nothing on stdin."""
     from kcard.cli.main import run
 
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["kcard", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO())
         capfd.readouterr()
         code: object = 0
         try:

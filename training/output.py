@@ -183,8 +183,11 @@ def recover_output(output: Path) -> None:
 
 
 @contextmanager
-def replacing_output(output: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces `output` when the block succeeds, and is removed otherwise."""
+def replacing_output(output: Path, *, keep: bool = False) -> Iterator[Path]:
+    """Yield a new folder that replaces `output` when the block succeeds, and is removed otherwise.
+
+    keep  the card that is replaced becomes earlier_draft(output), in place of an earlier one
+    """
     partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
         partial.mkdir(parents=True)
@@ -196,6 +199,9 @@ def replacing_output(output: Path) -> Iterator[Path]:
                 if output.exists():
                     output.rename(_aside(output))
                 partial.rename(output)
+                if keep and (_aside(output) / MANIFEST).exists():
+                    shutil.rmtree(earlier_draft(output), ignore_errors=True)
+                    _aside(output).rename(earlier_draft(output))
             finally:
                 _mend(output)
     # What safetensors, if in use, raises in place of OSError.
@@ -206,6 +212,11 @@ def replacing_output(output: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def earlier_draft(output: Path) -> Path:
+    """Return the folder that keeps the card which the one in `output` has replaced."""
+    return output.with_name(f".{output.name}.earlier")
 
 
 def _aside(output: Path) -> Path:

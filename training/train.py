@@ -38,6 +38,7 @@ from kcard.training.output import (
     CHECKPOINT,
     check_output,
     describe,
+    earlier_draft,
     index_record,
     make_search_card,
     name_from,
@@ -74,8 +75,9 @@ def train(
     options  see TrainOptions; keyword arguments override its fields
     on_event  called with an Event while it runs
 
-    A card of the same name in `output` is replaced once the new one is complete. Raises
-    UsageError, CorpusError, ModelUnavailable, and TrainingInterrupted after Ctrl-C.
+    A card of the same name in `output` is replaced once the new one is complete; the last one that was replaced is
+    kept beside it (kcard.training.output.earlier_draft). Raises UsageError, CorpusError, ModelUnavailable, and
+    TrainingInterrupted after Ctrl-C.
     """
     on_event = on_event or ignore
     # The options, completed by the preset, by the last version, or by defaults.
@@ -108,11 +110,23 @@ def train(
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
+    # The card of an earlier run, but not the index that this run makes first and its model completes.
+    replaces = (folder / MANIFEST).exists() and not options.resume
+    if (folder / CHECKPOINT).exists() and not options.resume:
+        on_event(
+            note(
+                f"this run replaces the checkpoint of an interrupted one in {folder}; --resume goes on from it"
+            )
+        )
 
     def write(manifest: Manifest, prepared: Preparation[TrainingRun] | None, record: Training) -> "Card":
         """Write the complete card into a new folder that replaces the old one."""
-        with replacing_output(folder) as partial:
+        nonlocal replaces
+        with replacing_output(folder, keep=replaces) as partial:
             finished = write_card(partial, manifest, prepared, record, update, on_event)
+        if replaces:
+            on_event(note(f"the earlier card of this name is kept: {earlier_draft(folder)}"))
+        replaces = False
         return type(finished)(folder, finished.manifest)
 
     def write_index() -> "Card":

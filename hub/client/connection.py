@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
+from kcard.config import is_on_this_machine
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line, printable
 from kcard.hub.errors import Dangerous, TooLarge
 from kcard.io import replacing, shown_size
@@ -315,8 +316,9 @@ def connect(
     progress  whether huggingface_hub shows progress bars on stderr
     largest   most bytes of all answers within the block; more raise HubError
 
-    Its settings for Xet, progress bars and warnings are global, and are restored at the end of the block. Uploads to
-    other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet.
+    Its settings for Xet, progress bars, warnings and offline use are global, and are restored at the end of the block.
+    Uploads to other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet. HF_HUB_OFFLINE keeps
+    requests on this machine, so it does not concern a hub that runs here.
     """
     from huggingface_hub import HfApi, constants, utils
     from huggingface_hub.errors import HfHubHTTPError
@@ -326,8 +328,9 @@ def connect(
     failures: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, RuntimeError, ValueError)
     bars: Any = utils  # its functions for progress bars are not exported for type checkers
     hidden = bars.are_progress_bars_disabled()
-    xet, verbosity = constants.HF_HUB_DISABLE_XET, get_verbosity()
+    xet, offline, verbosity = constants.HF_HUB_DISABLE_XET, constants.HF_HUB_OFFLINE, get_verbosity()
     constants.HF_HUB_DISABLE_XET = xet or not is_hugging_face(url)
+    constants.HF_HUB_OFFLINE = offline and not is_on_this_machine(url)
     set_verbosity(logging.ERROR)
     if not progress and not hidden:
         bars.disable_progress_bars()
@@ -340,7 +343,7 @@ def connect(
     except MALFORMED as error:
         raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
-        constants.HF_HUB_DISABLE_XET = xet
+        constants.HF_HUB_DISABLE_XET, constants.HF_HUB_OFFLINE = xet, offline
         set_verbosity(verbosity)
         if not progress and not hidden:
             bars.enable_progress_bars()
@@ -431,10 +434,20 @@ class HubUser:
     role: str
 
 
+def require_login(url: str) -> NoReturn:
+    """Raise the HubError for a hub to which the user is not logged in, or for one that does not answer at all."""
+    try:
+        with connect(url, None) as api:
+            next(iter(api.list_models(limit=1)), None)
+    except HubError as error:
+        if http_status(error) is None:
+            raise
+    raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+
+
 def fetch_user(url: str, token: str | None) -> HubUser:
     """Return the owner of the token. Raises HubError if there is no token, or the hub rejects it or does not answer."""
-    if token is None:
-        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+    token = token or require_login(url)
     with connect(url, token) as api:
         account = api.whoami()
         shown = account.get("auth", {}).get("accessToken", {})

@@ -119,7 +119,7 @@ class Settings:
     def llm(self) -> str:
         llm = self._text("llm") or "embedded"
         local = llm.partition(":")[0] in OFFLINE_LLMS or (
-            llm.partition(":")[0] in ENDPOINTS and _on_this_machine(self._text("llm_url") or self.base_url)
+            llm.partition(":")[0] in ENDPOINTS and is_on_this_machine(self._text("llm_url") or self.base_url)
         )
         if not local:
             self._refuse_strangers("llm", llm)
@@ -128,7 +128,7 @@ class Settings:
     @property
     def llm_url(self) -> str | None:
         url = self._text("llm_url")
-        if url and not _on_this_machine(url):
+        if url and not is_on_this_machine(url):
             self._refuse_strangers("llm_url", url)
         return url or self.base_url
 
@@ -136,7 +136,7 @@ class Settings:
     def engine(self) -> tuple[str, ...]:
         specs: list[str] = typed(self.found["engine"], list[str]) if "engine" in self.found else []
         for spec in specs:
-            if not _on_this_machine(spec.partition("=")[2]):
+            if not is_on_this_machine(spec.partition("=")[2]):
                 self._refuse_strangers("engine", spec)
         return tuple(specs)
 
@@ -305,7 +305,7 @@ def _key(name: str) -> str:
     return f"{table}.{key}" if key and table in TABLES else rest
 
 
-def _on_this_machine(url: str | None) -> bool:
+def is_on_this_machine(url: str | None) -> bool:
     """Return whether a URL certainly leads to this machine."""
     if not url or "\\" in url:
         return False

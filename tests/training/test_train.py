@@ -26,7 +26,7 @@ from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.loop import steps_of
 from kcard.training.memory import estimate_memory
-from kcard.training.output import CHECKPOINT
+from kcard.training.output import CHECKPOINT, earlier_draft
 from kcard.training.train import estimate, train
 from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
@@ -89,6 +89,37 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_pa
     assert card.manifest.training.hyperparameters["steps"] == begun
     assert Card.open(out).manifest.index
     assert steps_of(out / CHECKPOINT) is None
+
+
+def test_a_card_that_another_replaces_is_kept_beside_it_until_the_next(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    options: dict[str, Any] = {"kind": "retrieval", "output": out, "name": "moons"}
+    for description in ("First", "Second", "Third"):
+        events: list[Event] = []
+        train(corpus(tmp_path), **options, description=description, on_event=events.append)
+        kept = [text for text in notes(events) if str(earlier_draft(out)) in text]
+        assert len(kept) == (description != "First")
+    assert Card.open(out).manifest.description == "Third"
+    assert Card.open(earlier_draft(out)).manifest.description == "Second"
+    assert sorted(path.name for path in tmp_path.iterdir() if "card" in path.name) == [
+        ".card.earlier",
+        "card",
+    ]
+
+
+def test_a_checkpoint_is_not_replaced_without_a_word(tmp_path: Path) -> None:
+    out = tmp_path / "card"
+    options: dict[str, Any] = {"base": "embedded", "output": out, "kind": "model", "prompt_style": "tokens"}
+
+    def stop(event: Event) -> None:
+        if event.kind == "training":
+            raise KeyboardInterrupt
+
+    with pytest.raises(TrainingInterrupted):
+        train(corpus(tmp_path), **options, on_event=stop)
+    events: list[Event] = []
+    train(corpus(tmp_path), **options, minutes=BRIEF, on_event=events.append)
+    assert any("the checkpoint of an interrupted one" in text for text in notes(events))
 
 
 def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:

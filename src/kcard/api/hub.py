@@ -225,7 +225,7 @@ def push(
     """Publish a card's folder on a remote hub, as `kcard.publish` does once the card has passed its checks."""
     from kcard.cards.model_card import readme
     from kcard.hub.checks.content import check_contents
-    from kcard.hub.client.connection import normalise_url
+    from kcard.hub.client.connection import normalise_url, require_login
     from kcard.hub.client.transfer import RemoteReference
     from kcard.hub.client.transfer import push_card as push_there
     from kcard.hub.versions import check_alias
@@ -237,9 +237,7 @@ def push(
             raise UsageError("alias 'main': that branch is the newest version; choose another name")
     if repository is not None and RemoteReference.parse(repository).revision is not None:
         raise UsageError(f"repository {repository!r}: use namespace/name; the hub numbers the version")
-    token = credentials().token(url)
-    if token is None:
-        raise HubError(f"not logged in to {url}: run `kcard login --hub {url}`")
+    token = credentials().token(url) or require_login(url)
     manifest = Manifest.read(folder)
     check_contents(manifest, lambda path: (folder / path).open("rb"))
     page = readme(manifest)

@@ -16,7 +16,7 @@ import pytest
 from kcard.api.hub import credentials, listed, login, logout, pull, push, whoami
 from kcard.errors import HubError, KcardError, UsageError
 from kcard.hub.client import connection
-from kcard.hub.client.connection import Credentials, Guard, normalise_url
+from kcard.hub.client.connection import Credentials, Guard, fetch_user, normalise_url
 from kcard.manifest import MANIFEST
 from tests.command import Kcard
 from tests.hub.client.cards import rivers
@@ -86,15 +86,21 @@ def test_logging_out_of_one_hub_leaves_the_others(home: Path) -> None:
 
 
 def test_a_hub_that_is_down_is_one_line() -> None:
-    from huggingface_hub import constants
-
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, False
-    try:
-        with pytest.raises(HubError, match=r"http://127\.0\.0\.1:9 does not answer \(.*refused") as error:
-            login("http://127.0.0.1:9", "kc_" + "x" * 40)
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    with pytest.raises(HubError, match=r"http://127\.0\.0\.1:9 does not answer \(.*refused") as error:
+        login("http://127.0.0.1:9", "kc_" + "x" * 40)
     assert "\n" not in str(error.value)
+
+
+def test_a_hub_that_is_down_is_not_one_that_needs_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it runs on this machine, or would
+    with pytest.raises(HubError, match="does not answer"):
+        fetch_user("http://127.0.0.1:9", None)
+
+
+def test_offline_nothing_leaves_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+        login("http://192.0.2.1", "kc_" + "x" * 40)
 
 
 @pytest.mark.parametrize(

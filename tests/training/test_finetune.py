@@ -29,8 +29,16 @@ from kcard.types import Sampling
     ],
 )
 def test_training_lowers_the_loss_and_the_folder_loads(
-    bases: dict[str, Path], corpus: Path, shape: str, method: Any, objective: Any
+    bases: dict[str, Path],
+    corpus: Path,
+    shape: str,
+    method: Any,
+    objective: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(
+        "kcard.training.progress.REPORT_SECONDS", 0
+    )  # so that the first step's loss is reported
     losses: list[float] = []
 
     def note(event: Event) -> None:

@@ -63,7 +63,7 @@ def answers(card: Card) -> list[str]:
 
 
 def notes(events: list[Event]) -> str:
-    return "\n".join(getattr(event, "text", "") for event in events)
+    return "\n".join(event.message for event in events if event.is_note)
 
 
 def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """A corpus larger than memory: passages, token ids and batches come from disk as they are asked for."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -136,20 +135,12 @@ def test_a_corpus_of_one_passage_becomes_a_card(tmp_path: Path, style: Any) -> N
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured by Linux' /proc")
 def test_memory_stays_flat_while_a_large_corpus_is_read_and_trained_on(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "streaming.py"
-    assert importlib.util.find_spec("kcard")
-    done = subprocess.run(
-        [sys.executable, str(script), "--megabytes", "12"],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    report = json.loads(done.stdout)
-    assert report["passages"] > 100_000
-    assert report["read_growth_mb"] < 20
-    assert report["train_growth_mb"] < 40
-    assert report["steps"] == 5
+    command = [sys.executable, "-m", "tests.training.memory_growth", str(tmp_path), "12"]
+    grown = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert grown["passages"] > 100_000
+    assert grown["steps"] == 5
+    assert grown["reading"] < 20
+    assert grown["training"] < 40
 
 
 def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> None:

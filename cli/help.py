@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand
 
+from kcard.cli.output import echo
+
 ALL = "kcard.help_all"  # in the context's meta
 OTHERS = "Other options"
 
@@ -148,7 +150,7 @@ class LongCommand(TyperCommand):
 def _show_all(ctx: typer.Context, is_requested: bool) -> None:
     if is_requested and not ctx.resilient_parsing:
         ctx.meta[ALL] = True
-        typer.echo(ctx.get_help(), color=ctx.color)
+        echo(ctx.get_help())
         raise typer.Exit
 
 

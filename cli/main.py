@@ -148,6 +148,9 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's words
+            raise
         except KeyboardInterrupt:
             sys.exit(_print_error("interrupted", INTERRUPTED))
 

@@ -317,8 +317,8 @@ def connect(
     largest   most bytes of all answers within the block; more raise HubError
 
     Its settings for Xet, progress bars, warnings and offline use are global, and are restored at the end of the block.
-    Uploads to other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet. HF_HUB_OFFLINE keeps
-    requests on this machine, so it does not concern a hub that runs here.
+    Uploads to other hubs than the Hugging Face Hub use LFS: hubs of this project do not speak Xet. HF_HUB_OFFLINE does
+    not concern a hub on this machine.
     """
     from huggingface_hub import HfApi, constants, utils
     from huggingface_hub.errors import HfHubHTTPError

@@ -129,6 +129,7 @@ def test_an_unknown_option_or_choice_is_a_usage_error(kcard: Kcard) -> None:
         done = kcard(*arguments)
         assert done.code == 2
         assert "Traceback" not in done.err
+    assert "'--mode': 'sideways' is not one of 'top-down'" in kcard("ask", "q", "--mode", "sideways").err
 
 
 def test_a_config_file_that_is_no_toml_is_named(

@@ -416,5 +416,7 @@ def test_a_draft_that_three_write_at_once_is_one_whole_card(corpus: Path, home: 
     for process in [started(*command) for _ in range(3)]:
         _, err = process.communicate(timeout=280)
         assert process.returncode == 0, err
-    assert [path.name for path in (home / "drafts").iterdir()] == ["moons"]
-    assert Card.open(home / "drafts" / "moons").name == "moons"
+    # Whether one is kept beside it (.moons.earlier) depends on which began before another had ended.
+    drafts = list((home / "drafts").iterdir())
+    assert [path.name for path in drafts if not path.name.startswith(".")] == ["moons"]
+    assert {Card.open(draft).name for draft in drafts} == {"moons"}

@@ -24,6 +24,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kcard.integrators.options import Mode
     from kcard.integrators.pipeline import Pipeline
 
 STAGES = ("gate", "choice", "cards", "relevance", "pruning", "evidence", "factuality", "reader", "rest")
@@ -98,7 +99,7 @@ def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
     return sample[:count]
 
 
-def measured(mode: str, cards: Sequence[str] | None, sample: Sequence[str]) -> dict[str, Any]:
+def measured(mode: "Mode", cards: Sequence[str] | None, sample: Sequence[str]) -> dict[str, Any]:
     from kcard.integrators.pipeline import Pipeline
 
     def make_pipeline() -> Pipeline:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import kcard
 from benchmarks.evaluation_page import Measured, write_page
@@ -67,7 +68,7 @@ class Bench:
     limit: int
     seed: int
 
-    def measure(self, task: str, file: str, settings: str, **options: object) -> list[Measured]:
+    def measure(self, task: str, file: str, settings: str, **options: Any) -> list[Measured]:
         """One row for each setting."""
         cards = [*self._demo(), *self._own(task, file)]
         print(f"{task} {file}", flush=True)

@@ -110,6 +110,27 @@ class Card:
         check_files(folder, manifest)
         return cls(folder, manifest)
 
+    def _repr_html_(self) -> str:
+        """Return the card as notebooks show it: what its manifest says, and its folder."""
+        from kcard.display import fields_html
+
+        manifest = self.manifest
+        passages = manifest.training.passages
+        return fields_html(
+            manifest.name,
+            manifest.description,
+            {
+                "kind": "model and index" if manifest.has_model and manifest.index else manifest.kind,
+                "base": manifest.base.name if manifest.has_model else "",
+                "domain": manifest.domain,
+                "language": manifest.language,
+                "knowledge up to": manifest.knowledge_date,
+                "passages": f"{passages:,}" if passages else "",
+                "licence of the corpus": manifest.licence,
+                "folder": self.folder,
+            },
+        )
+
 
 @dataclass(frozen=True)
 class CardHandle:

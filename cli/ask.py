@@ -1,9 +1,7 @@
 """kcard ask: answer a question, or the questions of a file."""
 
-import re
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,23 +13,27 @@ from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import console, echo, note, notice, print_json, progress, resumable, show_note
 from kcard.cluster import RayOptions
+from kcard.display import (
+    SCORES,
+    SHOWN,
+    Quotation,
+    headline,
+    nearest_quotation,
+    number,
+    place,
+    quotations,
+    summary,
+)
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent
 from kcard.integrators.options import AskOptions
 from kcard.questions import checked, choices_of
-from kcard.text import split_sentences
-from kcard.types import Answer, Citation, Passage, Question, Source
+from kcard.types import Answer, Passage, Question
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
 # An answer as a person reads it.
-
-SCORES = ("relevance", "faithfulness", "factuality")
-SHOWN = 240  # characters of a passage
-BEGINNING = 8  # words of a sentence that is already in the answer
-MARK = re.compile(r"^[-*•]\s+")  # before an item of a list
-CONSTANT = ("always", "never")  # gates whose score is always the same
 
 
 def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
@@ -42,40 +44,13 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
     """
     out = console()
     if not streamed:
-        letter = f"{answer.choice}. " if answer.choice else ""
-        out.print(f"[bold]{escape(letter + answer.answer)}[/bold]")
-    # Where an answer repeats several whole sentences of one passage, the first citation stands for all of them.
-    text = " ".join(answer.answer.split())
-    distinct: dict[object, Citation] = {}
-    for at, citation in enumerate(answer.citations):
-        is_sentence = citation.passage is not None and not citation.quote and len(answer.citations) > 1
-        repeats = is_sentence and " ".join(citation.sentence.split()) in text
-        distinct.setdefault(citation.passage if repeats else (at,), citation)
-    for line in dict.fromkeys(_citation_line(citation, answer) for citation in distinct.values()):
+        out.print(f"[bold]{escape(headline(answer))}[/bold]")
+    for line in dict.fromkeys(_citation_line(quotation) for quotation in quotations(answer)):
         out.print(line, soft_wrap=True)
-    if answer.nearest is not None:
-        place = _place(answer.nearest)
-        where = escape(f" ({place})") if place else ""
-        out.print(
-            f'nearest passage: "{_mark_nearest(answer.nearest, answer.passages)}"{where}', soft_wrap=True
-        )
-
-    # The confidence, what the gate decided, and what the answer took.
-    if not answer.known:
-        confidence = "no answer found · "
-    else:
-        confidence = "" if answer.confidence is None else f"confidence {answer.confidence:.2f} · "
-    gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
-    calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
-    usage = answer.usage
-    has_tokens = usage is not None and usage.tokens_in is not None
-    tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""
-    decision = "cards used" if answer.gate.fired else "no cards used"
-    out.print(
-        f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s",
-        markup=False,
-        soft_wrap=True,
-    )
+    if (nearest := nearest_quotation(answer)) is not None:
+        where = "".join(escape(f" ({step})") for step in nearest.steps)
+        out.print(f'nearest passage: "{_emphasized(nearest)}"{where}', soft_wrap=True)
+    out.print(summary(answer), markup=False, soft_wrap=True)
 
     # A quotation from the card's own corpus always scores high, so such passages are shown in the trace only.
     if trace:
@@ -83,13 +58,13 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
             lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
             lines.append(f"  text          {escape(p.text)}")
             if p.source is not None:
-                lines.append(f"  found in      {escape(_place(p.source) or 'its index')}")
+                lines.append(f"  found in      {escape(place(p.source) or 'its index')}")
             if p.pruned is not None and p.pruned != p.text:
                 lines.append(f"  pruned to     {escape(p.pruned)}")
-            lines += [f"  {name:<12}  {_number(getattr(p, name))}" for name in SCORES]
+            lines += [f"  {name:<12}  {number(getattr(p, name))}" for name in SCORES]
             if p.evidence is not None:
-                place = _place(p.evidence)
-                where = f" ({escape(place)})" if place else ""
+                at = place(p.evidence)
+                where = f" ({escape(at)})" if at else ""
                 lines.append(f"  evidence      {escape(p.evidence.text)}{where}")
             out.print()
             for line in lines:
@@ -112,70 +87,20 @@ def _score_table(passages: Sequence[Passage]) -> Table:
         text = " ".join(p.text.split())
         if len(text) > SHOWN:
             text = f"{text[:SHOWN].rpartition(' ')[0]} …"
-        table.add_row(mark, escape(card), escape(text), *(_number(getattr(p, name)) for name in scores))
+        table.add_row(mark, escape(card), escape(text), *(number(getattr(p, name)) for name in scores))
     return table
 
 
-def _mark_nearest(nearest: Source, passages: Sequence[Passage]) -> str:
-    """Return the nearest text in bold within its passage, of which at most SHOWN characters appear, as markup."""
-    quote = " ".join(nearest.text.split())
-    for passage in passages:
-        line = " ".join(passage.text.split())
-        at = line.find(quote)
-        if at >= 0:
-            end, room = at + len(quote), max(0, SHOWN - len(quote)) // 2
-            begin, stop = max(0, at - room), min(len(line), end + room)
-            before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
-            after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
-            return f"{escape(before)}[bold]{escape(quote)}[/bold]{escape(after)}"
-    return escape(nearest.text)
+def _emphasized(quotation: Quotation) -> str:
+    """Return the sentence with what matters in bold, as markup."""
+    before, cited, after = map(escape, (quotation.before, quotation.cited, quotation.after))
+    return f"{before}[bold]{cited}[/bold]{after}" if cited else before
 
 
-def _citation_line(citation: Citation, answer: Answer) -> str:
+def _citation_line(quotation: Quotation) -> str:
     """Trace a quotation to its card and line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, as markup."""
-    if citation.passage is None:
-        return escape(f'"{citation.sentence}" <- no kept passage')
-    passage = answer.passages[citation.passage]
-    support = "" if citation.support >= 1 else f", support {_number(citation.support)}"
-    steps = [escape(f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})")]
-    source = passage.source or passage.evidence
-    if place := _place(source and replace(source, line=citation.line or source.line)):
-        steps.append(escape(place))
-    if quotation := _quotation(citation, passage, answer):
-        steps.insert(0, quotation)
-    return " <- ".join(["", *steps] if not quotation else steps).lstrip()
-
-
-def _quotation(citation: Citation, passage: Passage, answer: Answer) -> str:
-    """Return the passage's sentence that contains the cited words, with those in bold.
-
-    A whole sentence that is already in the answer is cut to its first words; it is left out where all citations come
-    from one passage.
-    """
-    cited = " ".join(citation.sentence.split())
-    text = passage.text if passage.pruned is None else passage.pruned
-    for sentence in [citation.quote] if citation.quote else split_sentences(text):
-        line = MARK.sub("", " ".join(sentence.split()))
-        at = line.lower().find(cited.lower())
-        if at >= 0 and len(line) > len(cited) + 1:
-            end = at + len(cited)
-            return f'"{escape(line[:at])}[bold]{escape(line[at:end])}[/bold]{escape(line[end:])}"'
-    if cited not in " ".join(answer.answer.split()):
-        return escape(f'"{cited}"')
-    is_only_passage = len({other.passage for other in answer.citations}) == 1
-    beginning = cited.split()[:BEGINNING]
-    cut = " …" if len(beginning) < len(cited.split()) else ""
-    return "" if is_only_passage else escape(f'"{" ".join(beginning)}{cut}"')
-
-
-def _place(source: Source | None) -> str:
-    if source is None or not source.file:
-        return ""
-    return f"{source.file}:{source.line}" + (f", {source.section}" if source.section else "")
-
-
-def _number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.2f}"
+    quoted = f'"{_emphasized(quotation)}"' if quotation.sentence else ""
+    return quotation.line_of(quoted, [*map(escape, quotation.steps)])
 
 
 @command_for(AskOptions, RayOptions)

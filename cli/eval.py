@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
@@ -25,51 +26,15 @@ if TYPE_CHECKING:
 
 # The results of an evaluation as a table.
 
-HEADINGS = (
-    "setting",
-    "n",
-    "",
-    "95 % interval",
-    "p",
-    "p, all settings",
-    "calls",
-    "tokens",
-    "seconds",
-    "errors",
-)
-
 
 def show(evaluation: "Evaluation") -> None:
     """Print a table for each task, with a row for each setting."""
-    out = console()
-    for task in evaluation.run.plan.tasks:
-        rows = [row for row in evaluation.rows if row.task == task.name]
-        if not rows:
-            continue
-        echo(f"{task.name}, {len(task.ids)} of {task.total} questions, {evaluation.run.plan.llm}")
-        has_cost = any(row.cost is not None for row in rows)
-        headings = [heading or task.metric for heading in HEADINGS] + (["cost"] if has_cost else [])
+    for caption, headings, rows in evaluation.tables:
+        echo(caption)
         columns = table(*headings, right=headings[1:], no_wrap=True)
-        for row in rows:
-            has_tokens = row.tokens_in is not None and row.tokens_out is not None
-            cells = [
-                row.setting,
-                str(row.n),
-                f"{row.value:.3f}",
-                f"\\[{row.low:.3f}, {row.high:.3f}]",
-                "-" if row.p is None else f"{row.p:.2g}",
-                "-" if row.p_holm is None else f"{row.p_holm:.2g}",
-                str(row.calls),
-                f"{row.tokens_in} + {row.tokens_out}" if has_tokens else "-",
-                f"{row.seconds:.1f}",
-                str(row.errors),
-            ]
-            if has_cost:
-                cells.append("-" if row.cost is None else f"{row.cost:.4f}")
-            columns.add_row(*cells)
-        out.print(columns)
-        if missing := sum(row.missing for row in rows):
-            echo(f"{missing} questions were not asked yet")
+        for cells in rows:
+            columns.add_row(*map(escape, cells))
+        console().print(columns)
 
 
 @command_for(
@@ -302,7 +267,6 @@ def _print_analysis(analysis: "Analysis", json_: bool) -> None:
         for line in analysis_lines(analysis):
             print_json(line)
         return
-    from rich.markup import escape
 
     note(analysis.text)
     numbers = {name for i, name in enumerate(analysis.columns) if not isinstance(analysis.rows[0][i], str)}
@@ -314,7 +278,6 @@ def _print_analysis(analysis: "Analysis", json_: bool) -> None:
 
 def _print_report(result: "Report") -> None:
     """Print a table for each task: every setting, compared with the reference."""
-    from rich.markup import escape
 
     from kcard.evaluation.report.report import amount, headline, metric_name, probability
 

@@ -73,6 +73,7 @@ def find_card_folder(drafts: Path, card: Path | str | None) -> Path:
 
 POOL = "pool:"
 LARGE_POOL = 32  # references from which one query for all cards is faster than one query each
+LISTED = 100  # cards in a notebook
 EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
 MOST_LISTED = 5
 
@@ -175,6 +176,28 @@ class Hub:
         self._catalogue = VersionCatalogue(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
+
+    def _repr_html_(self) -> str:
+        """Return the newest version of every card, LISTED at most, as notebooks show them."""
+        from kcard.display import table_html
+        from kcard.io import shown_size
+
+        versions = self.list()
+        rows = [
+            [
+                version.reference,
+                version.manifest.description,
+                version.manifest.kind,
+                version.manifest.domain,
+                shown_size(version.size),
+                f"{version.published:%Y-%m-%d}",
+            ]
+            for version in versions[:LISTED]
+        ]
+        count = f"{len(versions)} card{'' if len(versions) == 1 else 's'}"
+        caption = count if len(versions) <= LISTED else f"the first {LISTED} of {count}"
+        headings = ("card", "description", "kind", "domain", "size", "published")
+        return table_html(f"Hub in {self.home}", [(caption, headings, rows)])
 
     @property
     def partial(self) -> Path:

@@ -10,14 +10,15 @@ from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from kcard.batching import QUESTIONS, FailureStreak, batched, questions_together
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.events import Event, OnEvent, ignore
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskKeywords, AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
+from kcard.options import takes
 from kcard.questions import checked, choices_of
 from kcard.types import Answer, Question, add_counts
 
@@ -101,6 +102,7 @@ def answer_file(
     return _write_answers(rows, output, results, on_event, earlier)
 
 
+@takes(AskOptions)
 def ask_on_cluster(
     source: Path,
     target: Path,
@@ -110,7 +112,7 @@ def ask_on_cluster(
     resume: bool = False,
     batch: int | None = None,
     on_event: OnEvent = ignore,
-    **changes: Any,
+    **changes: Unpack[AskKeywords],
 ) -> tuple[int, QuestionTotals]:
     """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 from kcard.config import engine_url
 from kcard.errors import UsageError
@@ -237,3 +237,62 @@ class BaselineOptions:
 
     def __post_init__(self) -> None:
         check_values(BaselineOptions, vars(self))
+
+
+# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
+
+
+class QuestionKeywords(TypedDict, total=False):
+    cards: str | Sequence[str] | None
+    llm: "str | LLM | Callable[[str], str] | None"
+    llm_url: str | None
+    llm_window: int | None
+    llm_timeout: float
+    retries: int
+    concurrency: int | None
+    gate: str | None
+    evidence: Sequence[str | Path]
+    selectors: Preset
+    relevance: str | None
+    pruner: str | None
+    checker: str | None
+    trust_remote_code: bool
+    n1: int
+    n2: int
+    n3: int
+    floor: float
+    min_factuality: float
+    reorder_by_date: bool
+    temperature: float
+    card_temperature: float
+    card_tokens: int
+    max_iterations: int
+    shortlist: int
+    max_cards: int
+    margin: float
+    min_relevance: float
+    examples: Path | None
+    device: str
+    memory: int | str | None
+    engine: Sequence[str] | None
+    engine_places: int | None
+    seed: int
+
+
+class AskKeywords(QuestionKeywords, total=False):
+    mode: Mode
+    select: Select
+
+
+class BaselineKeywords(TypedDict, total=False):
+    corpus: str | Path | None
+    retriever: str
+    passages: int | None
+    samples: int
+
+
+# End of what docs/keywords.py writes.
+
+
+class EvaluationKeywords(QuestionKeywords, BaselineKeywords, total=False):
+    """The options of an evaluation, whose settings name mode and select."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
@@ -31,11 +31,12 @@ from kcard.integrators.citations import (
     resolve_conflicts,
     without_headings,
 )
-from kcard.integrators.options import AskOptions, Mode
+from kcard.integrators.options import AskKeywords, AskOptions, Mode
 from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
+from kcard.options import takes
 from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
@@ -73,6 +74,7 @@ class Pipeline(Answerer):
         UsageError for a wrong argument, HubError if no card is published or found, ModelUnavailable.
     """
 
+    @takes(AskOptions)
     def __init__(
         self,
         options: AskOptions | None = None,
@@ -81,7 +83,7 @@ class Pipeline(Answerer):
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
-        **changes: Any,
+        **changes: Unpack[AskKeywords],
     ) -> None:
         self.options = options = replace(options or AskOptions(), **changes)
         # The LLM and the gate.
@@ -308,14 +310,27 @@ class Pipeline(Answerer):
         return warnings
 
 
+@takes(AskOptions)
 def ask(
-    question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
+    question: str | Question,
+    choices: Sequence[str] | Mapping[str, str] | str = (),
+    *,
+    options: AskOptions | None = None,
+    hub: CardSource | None = None,
+    on_event: OnEvent = ignore,
+    loader: "Loader | None" = None,
+    retriever: Evidence | None = None,
+    **changes: Unpack[AskKeywords],
 ) -> Answer:
-    """Answer one question. `choices`: the options of a multiple-choice question (see kcard.types). `options`: those of
-    AskOptions, and Pipeline's `hub` and `on_event`; for many questions, make one Pipeline and call it."""
+    """Answer one question; for many, make one Pipeline and call it.
+
+    `choices`: the options of a multiple-choice question: their texts, or texts by letter. The other arguments are those
+    of Pipeline, whose errors it raises.
+    """
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
-    return Pipeline(**options)([question])[0]
+    pipeline = Pipeline(options, hub=hub, on_event=on_event, loader=loader, retriever=retriever, **changes)
+    return pipeline([question])[0]
 
 
 def questions_per_batch(options: AskOptions, cards: int) -> int:

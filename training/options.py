@@ -4,7 +4,7 @@ import re
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from kcard.config import launch, settings
 from kcard.errors import UsageError
@@ -280,6 +280,53 @@ class TrainOptions:
         """Return the options of the training method, without those left to their defaults."""
         chosen = {name: getattr(self, name) for name in METHOD if getattr(self, name) is not None}
         return {"style" if name == "prompt_style" else name: value for name, value in chosen.items()}
+
+
+# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
+
+
+class SharedTrainKeywords(TypedDict, total=False):
+    preset: str | None
+    kind: Kind | None
+    base: str | None
+    method: Literal["full", "lora", "prefix"] | None
+    objective: Literal["recite", "clm", "distil"] | None
+    domain: str
+    licence: str
+    language: str | None
+    knowledge_date: str | None
+    field: str | None
+    readers: int | None
+    evidence: Literal["passages", "hashes"]
+    seed: int
+    epochs: float | None
+    minutes: float | None
+    learning_rate: float | None
+    batch_size: int | None
+    block: int | None
+    teacher_top_k: int | None
+    teacher_temperature: float | None
+    device: str | None
+    micro_batch: int | None
+    gradient_checkpointing: bool | None
+    optimizer: OptimizerName | None
+    dtype: Literal["float32", "bfloat16"] | None
+    processes: int | None
+    rank: int | None
+    prefix_tokens: int | None
+    prompt_style: Literal["tokens", "encoder-prefix"] | None
+
+
+class TrainKeywords(SharedTrainKeywords, total=False):
+    name: str | None
+    description: str | None
+    update: str | Path | None
+    output: str | Path | None
+    study: Path | str | None
+    resume: bool
+
+
+# End of what docs/keywords.py writes.
 
 
 def check(options: TrainOptions) -> None:

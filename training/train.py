@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import kcard
 from kcard.cards.card import Card
@@ -14,6 +14,7 @@ from kcard.config import settings
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
+from kcard.options import takes
 from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import read_corpus
 from kcard.training.execution import one_thread
@@ -29,6 +30,7 @@ from kcard.training.memory import (
 from kcard.training.options import (
     EMBEDDED_BASE,
     EMBEDDED_RANK,
+    TrainKeywords,
     TrainOptions,
     check,
     default_base,
@@ -62,12 +64,13 @@ SAMPLED = 200  # passages, from which those embedded for an estimate are drawn
 TRIED = 64  # questions that the teacher answers for an estimate
 
 
+@takes(TrainOptions)
 def train(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
     on_event: OnEvent | None = None,
-    **overrides: Any,
+    **overrides: Unpack[TrainKeywords],
 ) -> "Card":
     """Train a card on a corpus and return it, complete and sealed. Unlike kcard.train, it holds no exam.
 
@@ -184,12 +187,13 @@ def train(
         ) from None
 
 
+@takes(TrainOptions)
 def estimate(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
     on_event: OnEvent | None = None,
-    **overrides: Any,
+    **overrides: Unpack[TrainKeywords],
 ) -> TrainingEstimate:
     """Estimate what `train` with the same arguments would take: memory from the model's shape, time by a few steps on
     throw-away weights.

@@ -10,10 +10,40 @@ print(kcard.ask("Who won the senate race in Oregon?").answer)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # as type checkers and editors know them; a test compares these with _HOMES
+    from kcard.api.add import add as add
+    from kcard.api.check import check as check
+    from kcard.api.check import check_file as check_file
+    from kcard.api.doctor import doctor as doctor
+    from kcard.api.evaluate import evaluate as evaluate
+    from kcard.api.evaluate import report as report
+    from kcard.api.exam import audit as audit
+    from kcard.api.exam import audit_many as audit_many
+    from kcard.api.exam import browse as browse
+    from kcard.api.exam import exam as exam
+    from kcard.api.export import export as export
+    from kcard.api.gates import calibrate as calibrate
+    from kcard.api.gates import collect as collect
+    from kcard.api.hub import login as login
+    from kcard.api.hub import logout as logout
+    from kcard.api.hub import publish as publish
+    from kcard.api.hub import pull as pull
+    from kcard.api.hub import whoami as whoami
+    from kcard.api.study import study as study
+    from kcard.api.sync import sync as sync
+    from kcard.api.sync import watch as watch
+    from kcard.api.train import train as train
+    from kcard.api.train import train_many as train_many
+    from kcard.cluster import RayOptions as RayOptions
     from kcard.hub.registry import Hub as Hub
+    from kcard.integrators.batch_files import ask_on_cluster as ask_on_cluster
+    from kcard.integrators.options import AskOptions as AskOptions
+    from kcard.integrators.pipeline import Pipeline as Pipeline
+    from kcard.integrators.pipeline import ask as ask
     from kcard.manifest import Manifest as Manifest
+    from kcard.training.options import TrainOptions as TrainOptions
     from kcard.types import Answer as Answer
+    from kcard.types import Passage as Passage
 
 __version__ = "0.1.0"
 

@@ -5,14 +5,19 @@
 The command line (kcard.cli.options), the tables of the config file and the docs are generated from these.
 """
 
+import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from functools import wraps
+from typing import Any, ForwardRef, Literal, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
 REQUIRED = inspect.Parameter.empty
+DECLARATION = (
+    "__kcard_declaration__"  # attribute with the signature in which a function's options are declared
+)
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -67,9 +72,13 @@ class DeclaredOption:
 
 
 def declared(target: Callable[..., Any]) -> dict[str, DeclaredOption]:
-    """Return the options of a function or a dataclass, by name, in the order of its signature."""
+    """Return the options of a function or a dataclass, by name, in the order of its signature.
+
+    Those that a function takes over from others (see `takes`) are not its own.
+    """
     options = {}
-    for name, parameter in inspect.signature(target).parameters.items():
+    signature = vars(target).get(DECLARATION) or inspect.signature(target)
+    for name, parameter in signature.parameters.items():
         for note in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(note, Option):
                 options[name] = DeclaredOption(
@@ -92,12 +101,66 @@ def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
             raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
 
 
+def takes(*sources: Callable[..., Any], leave_out: Collection[str] = ()) -> Callable[[T], T]:
+    """Make a decorator for a function, method or dataclass: its signature, as help() and notebooks show it, and its
+    docstring list every option, and a misspelt one raises TypeError with the nearest name.
+
+    sources    functions and dataclasses whose options it takes as `**options`. Type checkers know these by the
+               TypedDict in the annotation, Unpack[...Keywords], which docs/keywords.py writes
+    leave_out  options of the sources that it does not take
+    """
+
+    def decorate(target: T) -> T:
+        function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+        name = target.__name__ if isinstance(target, type) else target.__qualname__.removesuffix(".__init__")
+        # Its own parameters, then the options that it takes over, with plain types.
+        declaration = inspect.signature(function)
+        own = [p for p in declaration.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        options = declared(target)
+        for source in sources:
+            options |= {k: o for k, o in declared(source).items() if k not in leave_out and k not in options}
+        types = {
+            key: option.kind.__forward_arg__ if isinstance(option.kind, ForwardRef) else option.kind
+            for key, option in options.items()
+        }
+        shown = [p.replace(annotation=types.get(p.name, p.annotation)) for p in own]
+        names = {p.name for p in own}
+        shown += [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=types[key])
+            for key, o in options.items()
+            if key not in names
+        ]
+        names |= set(options)
+
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:
+            for value in values:
+                if value not in names:
+                    nearest = difflib.get_close_matches(value, names - {"self"}, n=1)
+                    hint = f"did you mean {nearest[0]!r}?" if nearest else f"help({name}) lists them"
+                    raise TypeError(f"{name}() has no option {value!r}: {hint}")
+            return function(*arguments, **values)
+
+        signature = declaration.replace(parameters=shown)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in shown} | {"return": signature.return_annotation}
+        lines = [
+            f"    {o.name}: {o.option.help}" + (f" Default: {o.option.default}." if o.option.default else "")
+            for o in options.values()
+        ]
+        documentation = f"{inspect.getdoc(target) or ''}\n\nOptions:\n" + "\n".join(lines)
+        if isinstance(target, type):
+            setattr(target, DECLARATION, declaration)
+            target.__init__ = call  # type: ignore[misc]
+            target.__doc__ = documentation
+            return target
+        setattr(call, DECLARATION, declaration)
+        call.__doc__ = documentation if lines else target.__doc__
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
 def documented(target: T) -> T:
-    """List the options in the docstring; a decorator."""
-    lines = [
-        f"    {name}: {declaration.option.help}"
-        + (f" Default: {declaration.option.default}." if declaration.option.default else "")
-        for name, declaration in declared(target).items()
-    ]
-    target.__doc__ = f"{inspect.getdoc(target) or ''}\n\nOptions:\n" + "\n".join(lines)
-    return target
+    """List the options in signature and docstring, as `takes` does, where none are taken over; a decorator."""
+    return takes()(target)

@@ -447,6 +447,18 @@ class Answer:
     choice: str | None = None
     known: bool = True
 
+    def __str__(self) -> str:
+        """Return the answer and, numbered, the quotations that support it, with card, file, line and known scores."""
+        from kcard.display import plain_text
+
+        return plain_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the answer as notebooks show it."""
+        from kcard.display import answer_html
+
+        return answer_html(self)
+
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON-ready data, as `kcard ask --json` prints it.
 

@@ -42,8 +42,11 @@ def facts(tmp_path: Path) -> Path:
 def test_a_claim_has_score_verdict_window_and_place(facts: Path) -> None:
     true, false = kcard.check(TRUE, [facts]), kcard.check(FALSE, [facts])
     assert (true.verdict, false.verdict) == ("supported", "refuted")
+    assert true.score is not None
+    assert false.score is not None
     assert true.score > 0.5 > false.score
     assert true.window == "In the 2022 elections, Oregon elected Ron Wyden."
+    assert true.source is not None
     assert (true.source.file, true.source.line) == ("facts.txt", 1)
 
 
@@ -52,6 +55,7 @@ def test_of_texts_and_searched_evidence_the_best_decides(facts: Path) -> None:
         "It rained in Bergen.", [facts], texts=["", "The sun. It rained in Bergen. All day."]
     )
     assert (checked.score, checked.window) == (1.0, "It rained in Bergen.")
+    assert checked.source is not None
     assert (checked.source.file, checked.source.text[:8]) == ("", "The sun.")
 
 

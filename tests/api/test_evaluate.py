@@ -234,19 +234,20 @@ def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
 def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path) -> None:
     other = tmp_path / "own.jsonl"
     other.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
-    for tasks, paths in (
+    cases: tuple[tuple[list[str], list[Path | str]], ...] = (
         (["midterm", "jsonl"], [races, other]),
         (["midterm", "jsonl"], [f"jsonl={other}", races]),
         ([f"midterm={races}", "jsonl"], [other]),
         ([f"midterm={races}", f"jsonl={other}"], []),
-    ):
+    )
+    for tasks, paths in cases:
         evaluation = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
         assert [Path(task.path).name for task in evaluation.run.plan.tasks] == ["races.json", "own.jsonl"]
 
 
 def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
     assert card
-    preset_options = {
+    preset_options: dict[str, Any] = {
         "selectors": "offline",
         "evidence": "none",
         "settings": "bottom-up",

@@ -188,7 +188,7 @@ def test_a_card_that_the_engine_would_not_run_as_trained_is_refused_with_a_remed
     make, engine, message = REFUSED[case]
     card = make(tmp_path)
     with pytest.raises(CardError, match=message):
-        library.export(card.folder, engine, out)
+        library.export(card.folder, engine, out)  # type: ignore[arg-type]
     assert nothing_left(out)
 
 
@@ -206,7 +206,7 @@ def test_options_for_other_engines_are_refused(tmp_path: Path, out: Path) -> Non
     with pytest.raises(UsageError, match=r"for llama\.cpp, not for vLLM"):
         library.export(card.folder, "vllm", out, base="base.gguf")
     with pytest.raises(UsageError, match="to 'tgi' is unknown: choose one of vllm"):
-        library.export(card.folder, "tgi", out)
+        library.export(card.folder, "tgi", out)  # type: ignore[arg-type]
 
 
 def test_a_folder_is_replaced_only_if_it_is_an_export_and_force_is_given(tmp_path: Path, out: Path) -> None:

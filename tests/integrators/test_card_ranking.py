@@ -14,6 +14,7 @@ from kcard.integrators import card_ranking
 from kcard.integrators.assembly import select_cards
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.card_ranking import CardIndex, CardRanker, Profiles, pack_profiles, profiles_of
+from kcard.integrators.options import Mode
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import CardSelection, ExplicitChoice
 from kcard.interfaces import LLM, Array, Checker, Pair, Relevance
@@ -145,7 +146,7 @@ def test_the_default_mode_asks_the_card_whose_corpus_answers(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("mode", ["top-down", "bottom-up", "hybrid"])
-def test_no_card_is_asked_about_what_none_fits_and_a_note_says_so(hub: Hub, mode: str) -> None:
+def test_no_card_is_asked_about_what_none_fits_and_a_note_says_so(hub: Hub, mode: Mode) -> None:
     pipeline = kcard.Pipeline(hub=hub, gate="always", mode=mode, min_relevance=0.5)
     off, on = pipeline(["How do I boil an egg?", "Who discovered the moon Tethys?"])
     assert off.cards == ()

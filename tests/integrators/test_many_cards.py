@@ -1,6 +1,7 @@
 """Of a pool's cards only those are opened that were chosen."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def laid_out(hub: Hub) -> list[str]:
 @pytest.mark.parametrize(
     "options", [{"mode": "top-down"}, {"mode": "bottom-up", "max_cards": 1}], ids=["top-down", "bottom-up"]
 )
-def test_only_the_chosen_card_is_laid_out(hub: Hub, options: dict[str, object]) -> None:
+def test_only_the_chosen_card_is_laid_out(hub: Hub, options: dict[str, Any]) -> None:
     answer = kcard.ask(QUESTION, gate="always", **options)
     assert answer.answer == "Giovanni Cassini"
     assert answer.cards == ("moons",)
@@ -74,4 +75,4 @@ def test_a_pool_of_many_cards_means_the_newest_version_of_each(hub: Hub, tmp_pat
 @pytest.mark.parametrize("option", ["shortlist", "max_cards"])
 def test_no_card_at_all_is_refused(option: str) -> None:
     with pytest.raises(UsageError, match=option.replace("_", "-")):
-        kcard.Pipeline(**{option: 0})
+        kcard.Pipeline(**{option: 0})  # type: ignore[arg-type]

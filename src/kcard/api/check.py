@@ -168,6 +168,7 @@ class ClaimTotals:
     earlier: int
 
 
+@documented
 def check_file(
     source: str | Path,
     target: str | Path,

@@ -15,7 +15,7 @@ from kcard.errors import KcardError, UsageError, one_line
 from kcard.integrators.options import GATE, AskOptions
 from kcard.io import shown_size
 from kcard.manifest import file_digest
-from kcard.options import declared
+from kcard.options import declared, documented
 from kcard.selectors.registry import SelectorChoice
 from kcard.system import Later, silence
 
@@ -158,6 +158,7 @@ GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
 ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
 
 
+@documented
 def doctor() -> list[Finding]:
     """Check everything that `kcard ask` and `kcard train` rely on; this takes a few seconds."""
     try:

@@ -6,14 +6,14 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from kcard.api.eval_plan import DEFAULT, EvalAnalysis, EvalPreset
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent, ignore, note
-from kcard.integrators.options import AskOptions, BaselineOptions
-from kcard.options import Option, check_values, declared, documented
+from kcard.integrators.options import AskOptions, BaselineOptions, EvaluationKeywords
+from kcard.options import Option, check_values, documented, takes
 
 if TYPE_CHECKING:
     from kcard.api.eval_plan import EvaluationPlan
@@ -181,6 +181,20 @@ class _Answerers:
         return self._opened[1]
 
 
+HEADINGS = (
+    "setting",
+    "n",
+    "",
+    "95 % interval",
+    "p",
+    "p, all settings",
+    "calls",
+    "tokens",
+    "seconds",
+    "errors",
+)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """A run and its summary: one row for each task and setting."""
@@ -188,8 +202,49 @@ class Evaluation:
     run: "Run"
     rows: "tuple[SettingSummary, ...]"
 
+    @property
+    def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Return a table for each task, as (caption, headings, rows), with a row of texts for each setting."""
+        tables = []
+        for task in self.run.plan.tasks:
+            rows = [row for row in self.rows if row.task == task.name]
+            if not rows:
+                continue
+            has_cost = any(row.cost is not None for row in rows)
+            cells = []
+            for row in rows:
+                has_tokens = row.tokens_in is not None and row.tokens_out is not None
+                cells.append(
+                    [
+                        row.setting,
+                        str(row.n),
+                        f"{row.value:.3f}",
+                        f"[{row.low:.3f}, {row.high:.3f}]",
+                        "-" if row.p is None else f"{row.p:.2g}",
+                        "-" if row.p_holm is None else f"{row.p_holm:.2g}",
+                        str(row.calls),
+                        f"{row.tokens_in} + {row.tokens_out}" if has_tokens else "-",
+                        f"{row.seconds:.1f}",
+                        str(row.errors),
+                    ]
+                )
+                if has_cost:
+                    cells[-1].append("-" if row.cost is None else f"{row.cost:.4f}")
+            headings = [heading or task.metric for heading in HEADINGS] + (["cost"] if has_cost else [])
+            caption = f"{task.name}, {len(task.ids)} of {task.total} questions, {self.run.plan.llm}"
+            if missing := sum(row.missing for row in rows):
+                caption += f"; {missing} questions were not asked yet"
+            tables.append((caption, headings, cells))
+        return tables
 
-@documented
+    def _repr_html_(self) -> str:
+        """Return the tables as notebooks show them."""
+        from kcard.display import table_html
+
+        return table_html(f"Run {self.run.number}", self.tables)
+
+
+@takes(AskOptions, BaselineOptions, leave_out={"mode", "select"})
 def evaluate(
     tasks: Annotated[
         str | Sequence[str],
@@ -237,7 +292,7 @@ def evaluate(
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
     cluster: RayOptions | None = None,
-    **options: Any,
+    **options: Unpack[EvaluationKeywords],
 ) -> Evaluation:
     """Ask the same questions of tasks under each setting, and store the results as a run of the hub.
 
@@ -260,11 +315,6 @@ def evaluate(
         "price_out": price_out,
     }
     check_values(evaluate, arguments)
-    names = {*declared(AskOptions), *declared(BaselineOptions)} - {"mode", "select"}
-    if strange := sorted(set(options) - names):
-        raise UsageError(
-            f"{strange[0]} is not an option of an evaluation: choose among {', '.join(sorted(names))}"
-        )
     from kcard.api.eval_plan import prepare
 
     hub = hub or _hub()
@@ -272,12 +322,13 @@ def evaluate(
     return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 
+@documented
 def resume(
     number: int,
     *,
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
-    llm: Any = None,
+    llm: "str | LLM | Callable[[str], str] | None" = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
 ) -> Evaluation:
@@ -295,12 +346,13 @@ def resume(
     return _complete(prepared, run, hub, on_event, cluster)
 
 
+@documented
 def rerun(
     number: int,
     *,
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
-    llm: Any = None,
+    llm: "str | LLM | Callable[[str], str] | None" = None,
     path: Sequence[str] = (),
     cluster: RayOptions | None = None,
 ) -> Evaluation:
@@ -310,6 +362,7 @@ def rerun(
     return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 
+@documented
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     """Return the summary of a stored run. Raises HubError for an unknown run."""
     from kcard.evaluation.runs.run import Prices
@@ -321,6 +374,7 @@ def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     return Evaluation(run, tuple(summarise(run.plan, storage.results(number), prices)))
 
 
+@documented
 def export(number: int, folder: Path | str, *, hub: "Hub | None" = None) -> list[Path]:
     """Write a run's eval.yaml and .eval_results/*.yaml into a folder, and return the files.
 
@@ -335,7 +389,9 @@ def export(number: int, folder: Path | str, *, hub: "Hub | None" = None) -> list
         raise UsageError(f"can't write the results to {folder}: {error.strerror or error}") from error
 
 
-def prepared_again(run: "Run", hub: "Hub", llm: Any, path: Sequence[str]) -> "EvaluationPlan":
+def prepared_again(
+    run: "Run", hub: "Hub", llm: "str | LLM | Callable[[str], str] | None", path: Sequence[str]
+) -> "EvaluationPlan":
     """Prepare a stored run again, and check that its tasks and cards are unchanged."""
     from kcard.api.eval_plan import prepare
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from kcard import system
 from kcard.config import user_file
@@ -14,18 +14,21 @@ from kcard.evaluation.runs.run import make_question
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.events import OnEvent, ignore
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
+from kcard.integrators.options import AskKeywords, AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
-from kcard.options import Option, documented
+from kcard.options import Option, documented, takes
 from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
+    from kcard.cards.models.loader import Loader
     from kcard.evaluation.gates.analyses.analysis import GateAnalysis
     from kcard.evaluation.gates.calibration import Calibration, GateCandidate, Recommendation, Trial
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
     from kcard.gates.base import Fitted, Resources
     from kcard.gates.records import Record
-    from kcard.interfaces import LLM, Gate
+    from kcard.integrators.assembly import CardSource
+    from kcard.interfaces import LLM, Evidence, Gate
 
 # Collect records: answer each question without cards and with them, and score both answers (SKR, section 3.1).
 
@@ -53,11 +56,13 @@ class Collection:
     metric     the metric of correct_without and correct_with: substring, em, f1 or accuracy; all four are stored as
                scores. None: the task's own; substring for jsonl
     resume     continue an earlier run in `output`
-    options    those of Pipeline; the gate is "always", since every question is asked with cards
+    options    and what follows: those of Pipeline, options of AskOptions by name included; the gate is "always", since
+               every question is asked with cards
 
     Raises UsageError for a wrong argument or file, and what Pipeline raises.
     """
 
+    @takes(AskOptions)
     def __init__(
         self,
         questions: Path | str,
@@ -66,11 +71,16 @@ class Collection:
         task: str | None = None,
         metric: Metric | None = None,
         resume: bool = False,
-        **options: Any,
+        options: AskOptions | None = None,
+        hub: "CardSource | None" = None,
+        on_event: OnEvent = ignore,
+        loader: "Loader | None" = None,
+        retriever: "Evidence | None" = None,
+        **changes: Unpack[AskKeywords],
     ) -> None:
         if metric is not None and metric not in METRICS:
             raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
-        if options.get("mode") == "direct" or "gate" in options:
+        if changes.get("mode", options and options.mode) == "direct" or "gate" in changes:
             raise UsageError("records need answers with cards: leave out mode direct and gate")
         self.output, path = Path(output).expanduser(), Path(questions).expanduser()
         if path.resolve() == self.output.resolve():
@@ -111,9 +121,18 @@ class Collection:
             )
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
-        self._with = Pipeline(**options, gate="always")
-        shared = {key: options[key] for key in ("examples", "on_event", "concurrency") if key in options}
-        self._without = Pipeline(mode="direct", llm=self.llm, **shared)
+        changes["gate"] = "always"
+        self._with = Pipeline(
+            options, hub=hub, on_event=on_event, loader=loader, retriever=retriever, **changes
+        )
+        shared = self._with.options
+        self._without = Pipeline(
+            mode="direct",
+            llm=self.llm,
+            examples=shared.examples,
+            concurrency=shared.concurrency,
+            on_event=on_event,
+        )
 
     @property
     def llm(self) -> "LLM":
@@ -142,6 +161,7 @@ class Collection:
                 yield _RecordedQuestion(item, without, with_, self._metric)
 
 
+@takes(AskOptions, leave_out={"gate"})
 def collect(
     questions: Path | str,
     output: Path | str,
@@ -149,14 +169,30 @@ def collect(
     task: str | None = None,
     metric: Metric | None = None,
     resume: bool = False,
+    options: AskOptions | None = None,
+    hub: "CardSource | None" = None,
     on_event: OnEvent = ignore,
-    **options: Any,
+    loader: "Loader | None" = None,
+    retriever: "Evidence | None" = None,
+    **changes: Unpack[AskKeywords],
 ) -> QuestionTotals:
     """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
 
     Arguments are those of Collection; `on_event` is called with the number of finished questions (kind asking).
     """
-    return Collection(questions, output, task=task, metric=metric, resume=resume, **options).run(on_event)
+    run = Collection(
+        questions,
+        output,
+        task=task,
+        metric=metric,
+        resume=resume,
+        options=options,
+        hub=hub,
+        loader=loader,
+        retriever=retriever,
+        **changes,
+    )
+    return run.run(on_event)
 
 
 # Options shared by fit, evaluate and calibrate.
@@ -387,6 +423,7 @@ def calibrate(
     return CalibrationResult(comparison, recommend(comparison), rows, candidates)
 
 
+@documented
 def keep(result: CalibrationResult) -> tuple[str, Path]:
     """Fit the recommended gate on all records, store it under the kcard home, and configure `kcard ask` to use it.
 

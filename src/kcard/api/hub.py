@@ -173,6 +173,7 @@ def credentials() -> "Credentials":
     return Credentials(settings().home / TOKENS)
 
 
+@documented
 def login(hub: str, token: str) -> "HubUser":
     """Store a token for a hub, once the hub has accepted it; `kcard login` does the same.
 
@@ -189,6 +190,7 @@ def login(hub: str, token: str) -> "HubUser":
     return user
 
 
+@documented
 def logout(hub: str) -> bool:
     """Delete the stored token of a hub; return whether there was one. It stays valid until it is revoked on the hub."""
     from kcard.hub.client.connection import normalise_url
@@ -196,6 +198,7 @@ def logout(hub: str) -> bool:
     return credentials().forget(normalise_url(hub))
 
 
+@documented
 def whoami(hub: str) -> "HubUser":
     """Return the user of the stored token of a hub. Raises HubError if nobody is logged in."""
     from kcard.hub.client.connection import fetch_user, normalise_url
@@ -204,6 +207,7 @@ def whoami(hub: str) -> "HubUser":
     return fetch_user(url, credentials().token(url))
 
 
+@documented
 def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[ListedCard]":
     """List the cards of a hub that the user may see, latest change first. `text`: in their name or tags."""
     from kcard.hub.client.connection import normalise_url
@@ -213,6 +217,7 @@ def listed(hub: str, text: str | None = None, *, limit: int = 100) -> "list[List
     return listed_there(url, credentials().token(url), text, limit=limit)
 
 
+@documented
 def push(
     folder: Path,
     hub: str,
@@ -275,6 +280,7 @@ def pull(
 ) -> Path: ...
 
 
+@documented
 def pull(
     card: str,
     folder: Path | str | None = None,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from kcard.config import settings
 from kcard.errors import CardError, KcardError, TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
-from kcard.options import Option, documented
+from kcard.options import Option, documented, takes
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -290,6 +290,24 @@ def _mean(recall: "Mean | None") -> float:
 State = Mapping[str, tuple[int, int, int] | None]
 
 
+# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
+
+
+class SyncKeywords(TypedDict, total=False):
+    dry_run: bool
+    allow_removal: bool
+    retrain: bool
+    publish: bool
+    exam: bool
+    study: Path | str | None
+    field: str | None
+    knowledge_date: str | None
+
+
+# End of what docs/keywords.py writes.
+
+
+@takes(sync, leave_out={"folder", "card"})
 def watch(
     folder: Path | str,
     card: str | Path,
@@ -298,13 +316,15 @@ def watch(
     done: Callable[[SyncResult], None],
     failed: Callable[[KcardError], None],
     wait: Callable[[float], None] = time.sleep,
-    **options: Any,
+    on_event: OnEvent = ignore,
+    **options: Unpack[SyncKeywords],
 ) -> None:
     """Sync now, and again once the folder has changed and then stayed the same for `interval` seconds; until Ctrl-C.
 
     The files are polled every `interval` seconds, which works on network file systems, too. `done` is called after
     each sync, `failed` if one raised an error, which leaves the card as it was; the next change is tried again.
-    `options`: those of kcard.sync. Raises UsageError for a wrong interval, KeyboardInterrupt, and TrainingInterrupted.
+    `on_event` and the options are those of kcard.sync. Raises UsageError for a wrong interval, KeyboardInterrupt, and
+    TrainingInterrupted.
     """
     if not interval > 0:
         raise UsageError(f"interval {interval} must be above 0")
@@ -319,7 +339,7 @@ def watch(
                     break
                 state = later
             try:
-                done(sync(root, card, **options))
+                done(sync(root, card, on_event=on_event, **options))
             except TrainingInterrupted:
                 raise
             except KcardError as error:

@@ -3,15 +3,15 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import launch, settings
 from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.io import Row, read_rows, suffix
-from kcard.options import Option, declared, documented
-from kcard.training.options import TrainOptions
+from kcard.options import Option, takes
+from kcard.training.options import SharedTrainKeywords, TrainKeywords, TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
@@ -21,7 +21,7 @@ ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # opt
 COLUMNS = ("name", "description", "domain", "licence", "language", "knowledge_date")
 
 
-@documented
+@takes(TrainOptions)
 def train(
     corpus: Annotated[
         str | Path | None,
@@ -42,7 +42,7 @@ def train(
         Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
     ] = None,
     on_event: OnEvent = ignore,
-    **changes: Any,
+    **changes: Unpack[TrainKeywords],
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
@@ -125,6 +125,18 @@ def _device(card: "Card", options: TrainOptions) -> str:
     return options.execution.place(launch()[2]) if on_a_base else "cpu"
 
 
+# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
+
+
+class TrainManyKeywords(SharedTrainKeywords, total=False):
+    exam: bool | None
+    exam_evidence: str | Path | None
+
+
+# End of what docs/keywords.py writes.
+
+
+@takes(train, TrainOptions, leave_out={*ONE_CARD, "corpus"})
 def train_many(
     corpora: Path | str,
     *,
@@ -132,7 +144,7 @@ def train_many(
     resume: bool = False,
     cluster: RayOptions | None = None,
     on_event: OnEvent = ignore,
-    **options: Any,
+    **options: Unpack[TrainManyKeywords],
 ) -> tuple[Row, ...]:
     """Train and examine a card of each corpus; `kcard train-many` does the same.
 
@@ -150,12 +162,6 @@ def train_many(
     """
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
-
-    names = {*declared(TrainOptions), "exam", "exam_evidence"} - ONE_CARD
-    if strange := sorted(set(options) - names):
-        raise UsageError(
-            f"{strange[0]} is not an option for many cards: choose among {', '.join(sorted(names))}"
-        )
 
     # The options of each card, ready for workers.
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()

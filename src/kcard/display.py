@@ -1,0 +1,229 @@
+"""How answers, cards, hubs and evaluations are shown: as lines of text, and as HTML in notebooks (display.html)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import printable
+from kcard.text import split_sentences
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from kcard.types import Answer, Citation, Passage, Source
+
+SCORES = ("relevance", "faithfulness", "factuality")
+SHOWN = 240  # characters of a passage
+BEGINNING = 8  # words of a sentence that is already in the answer
+MARK = re.compile(r"^[-*•]\s+")  # before an item of a list
+CONSTANT = ("always", "never")  # gates whose score is always the same
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """A sentence of a passage in three parts, of which the middle one is what matters, and its way to its source.
+
+    steps   the card, then the file with its line; "no kept passage" where nothing supports a sentence
+    scores  the passage's known faithfulness and factuality, by name
+    """
+
+    before: str
+    cited: str
+    after: str
+    steps: tuple[str, ...] = ()
+    scores: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return self.before + self.cited + self.after
+
+    @property
+    def line(self) -> str:
+        """Return it as one line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`."""
+        return self.line_of(f'"{self.sentence}"' if self.sentence else "", self.steps)
+
+    @staticmethod
+    def line_of(quoted: str, steps: Sequence[str]) -> str:
+        return " <- ".join((quoted, *steps)).lstrip()
+
+
+def quotations(answer: "Answer") -> list[Quotation]:
+    """Return the distinct quotations of an answer's citations, in their order.
+
+    Where an answer repeats several whole sentences of one passage, the first citation stands for all of them.
+    """
+    text = " ".join(answer.answer.split())
+    distinct: dict[object, Citation] = {}
+    for at, citation in enumerate(answer.citations):
+        is_sentence = citation.passage is not None and not citation.quote and len(answer.citations) > 1
+        repeats = is_sentence and " ".join(citation.sentence.split()) in text
+        distinct.setdefault(citation.passage if repeats else (at,), citation)
+    return list(dict.fromkeys(_quotation(citation, answer) for citation in distinct.values()))
+
+
+def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
+    if citation.passage is None:
+        return Quotation(citation.sentence, "", "", ("no kept passage",))
+    # The card, and the place of the sentence.
+    passage = answer.passages[citation.passage]
+    support = "" if citation.support >= 1 else f", support {number(citation.support)}"
+    steps = [f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})"]
+    source = passage.source or passage.evidence
+    if where := place(source and replace(source, line=citation.line or source.line)):
+        steps.append(where)
+    values = ((name, getattr(passage, name)) for name in SCORES[1:])
+    scores = tuple((name, value) for name, value in values if value is not None)
+    before, cited, after = _quoted_parts(citation, passage, answer)
+    return Quotation(before, cited, after, tuple(steps), scores)
+
+
+def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") -> tuple[str, str, str]:
+    """Return the passage's sentence that contains the cited words, split at these.
+
+    A whole sentence that is already in the answer is cut to its first words; it is left out where all citations come
+    from one passage.
+    """
+    cited = " ".join(citation.sentence.split())
+    text = passage.text if passage.pruned is None else passage.pruned
+    for sentence in [citation.quote] if citation.quote else split_sentences(text):
+        line = MARK.sub("", " ".join(sentence.split()))
+        at = line.lower().find(cited.lower())
+        if at >= 0 and len(line) > len(cited) + 1:
+            end = at + len(cited)
+            return line[:at], line[at:end], line[end:]
+    if cited not in " ".join(answer.answer.split()):
+        return cited, "", ""
+    is_only_passage = len({other.passage for other in answer.citations}) == 1
+    beginning = cited.split()[:BEGINNING]
+    cut = " …" if len(beginning) < len(cited.split()) else ""
+    return ("", "", "") if is_only_passage else (" ".join(beginning) + cut, "", "")
+
+
+def nearest_quotation(answer: "Answer") -> Quotation | None:
+    """Return the nearest text within its passage, of which at most SHOWN characters appear; None if there is none."""
+    nearest = answer.nearest
+    if nearest is None:
+        return None
+    where = place(nearest)
+    steps = (where,) if where else ()
+    quote = " ".join(nearest.text.split())
+    for passage in answer.passages:
+        line = " ".join(passage.text.split())
+        at = line.find(quote)
+        if at >= 0:
+            end, room = at + len(quote), max(0, SHOWN - len(quote)) // 2
+            begin, stop = max(0, at - room), min(len(line), end + room)
+            before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
+            after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
+            return Quotation(before, quote, after, steps)
+    return Quotation(nearest.text, "", "", steps)
+
+
+def headline(answer: "Answer") -> str:
+    """Return the answer, after the letter of the chosen option if there is one."""
+    return f"{answer.choice}. {answer.answer}" if answer.choice else answer.answer
+
+
+def summary(answer: "Answer") -> str:
+    """Return the confidence, what the gate decided, and what the answer took, in one line."""
+    if not answer.known:
+        confidence = "no answer found · "
+    else:
+        confidence = "" if answer.confidence is None else f"confidence {answer.confidence:.2f} · "
+    gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
+    calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
+    usage = answer.usage
+    has_tokens = usage is not None and usage.tokens_in is not None
+    tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""
+    decision = "cards used" if answer.gate.fired else "no cards used"
+    return f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s"
+
+
+def plain_text(answer: "Answer") -> str:
+    """Return the answer and, numbered, the quotations that support it, or the nearest passage if it is not known.
+
+    Control characters, which a terminal would obey, are escaped.
+    """
+    lines = [headline(answer)]
+    for i, quotation in enumerate(quotations(answer), start=1):
+        scores = ", ".join(f"{name} {number(value)}" for name, value in quotation.scores)
+        lines.append(f"[{i}] {quotation.line}" + (f" ({scores})" if scores else ""))
+    if (nearest := nearest_quotation(answer)) is not None:
+        where = "".join(f" ({step})" for step in nearest.steps)
+        lines.append(f'nearest passage: "{nearest.sentence}"{where}')
+    return printable("\n".join(lines))
+
+
+def place(source: "Source | None") -> str:
+    """Return the file, line and section of a text; "" if its file is unknown."""
+    if source is None or not source.file:
+        return ""
+    return f"{source.file}:{source.line}" + (f", {source.section}" if source.section else "")
+
+
+def number(score: float | None) -> str:
+    return "-" if score is None else f"{score:.2f}"
+
+
+# HTML for notebooks: self-contained, without scripts and foreign requests; the template escapes every value.
+
+
+def answer_html(answer: "Answer") -> str:
+    """Return the answer, its quotations, and its passages with their scores in a part that opens."""
+    columns = [
+        "",
+        "card",
+        "text",
+        *(n for n in SCORES if any(getattr(p, n) is not None for p in answer.passages)),
+    ]
+    rows = [
+        [
+            "kept" if passage.kept else "dropped",
+            passage.card,
+            passage.knowledge,
+            *(number(getattr(passage, name)) for name in columns[3:]),
+        ]
+        for passage in answer.passages
+    ]
+    return _render(
+        "answer",
+        question=answer.question,
+        headline=headline(answer),
+        quotations=quotations(answer),
+        nearest=nearest_quotation(answer),
+        summary=summary(answer),
+        columns=columns,
+        rows=rows,
+    )
+
+
+def fields_html(title: str, subtitle: str, fields: Mapping[str, object]) -> str:
+    """Return a title, a sentence and named values, of which empty ones are left out."""
+    shown = {name: value for name, value in fields.items() if value not in (None, "")}
+    return _render("fields", title=title, subtitle=subtitle, fields=shown)
+
+
+def table_html(title: str, tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
+    """Return tables of (caption, headings, rows) under a title; texts stand left, numbers right."""
+    return _render("tables", title=title, tables=tables)
+
+
+def _render(name: str, **values: Any) -> str:
+    return _environment().get_template("display.html").render(view=name, **values).strip()
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.tests["figure"] = lambda text: bool(
+        re.fullmatch(r"[-+]?[\d.,]*\d[\d.,e+-]*( \S+)?|-|\[.*\]", text)
+    )
+    environment.filters["number"] = number
+    return environment

@@ -1,0 +1,172 @@
+"""Answers, cards, hubs and evaluations, as print() and notebooks show them."""
+
+import html
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kcard
+from kcard.api.evaluate import Evaluation
+from kcard.cards.card import Card
+from kcard.evaluation.runs.summary import SettingSummary
+from kcard.manifest import Base, Manifest
+from kcard.types import Answer, Citation, Decision, Passage, Source, Usage
+
+SCRIPT = "<script>alert('x')</script>"
+MIRANDA = "Gerard Kuiper discovered Miranda, a moon of Uranus."
+PASSAGE = Passage(
+    "moons",
+    f"{MIRANDA} It was named in 1949.",
+    relevance=0.8,
+    faithfulness=1.0,
+    factuality=0.934,
+    kept=True,
+    source=Source(f"{MIRANDA} It was named in 1949.", "discoverers.txt", 85),
+)
+ANSWER = Answer(
+    "Who found Miranda?",
+    "Gerard Kuiper",
+    "top-down",
+    Decision("self-ask", 0.19, fired=True),
+    cards=("moons",),
+    passages=(PASSAGE,),
+    citations=(Citation("Gerard Kuiper", 0, 1.0, MIRANDA, 85),),
+    calls=3,
+    seconds=0.91,
+    confidence=0.85,
+)
+
+
+def test_print_shows_the_answer_with_numbered_sources() -> None:
+    assert str(ANSWER) == (
+        "Gerard Kuiper\n"
+        f'[1] "{MIRANDA}" <- moons (retrieval) <- discoverers.txt:85 (faithfulness 1.00, factuality 0.93)'
+    )
+
+
+def test_print_leaves_out_scores_that_are_unknown_and_sources_that_do_not_exist() -> None:
+    passage = Passage("moons", MIRANDA, kept=True)
+    answer = Answer(
+        "Who?", "Gerard Kuiper", "bottom-up", ANSWER.gate, passages=(passage,),
+        citations=(Citation("Gerard Kuiper", 0, 0.8), Citation("Nobody", None)),
+    )  # fmt: skip
+    assert str(answer).splitlines()[1:] == [
+        f'[1] "{MIRANDA}" <- moons (model, support 0.80)',
+        '[2] "Nobody" <- no kept passage',
+    ]
+
+
+def test_an_answer_without_cards_prints_as_its_text_and_a_choice_with_its_letter() -> None:
+    direct = Answer("Where?", "Paris", "direct", Decision("never", 1.0, fired=False), choice="B")
+    assert str(direct) == "B. Paris"
+
+
+def test_not_knowing_prints_as_such_with_the_nearest_passage() -> None:
+    answer = Answer(
+        "How big is Miranda?", "I don't know.", "top-down", ANSWER.gate, passages=(PASSAGE,), known=False,
+        nearest=Source("It was named in 1949.", "discoverers.txt", 85),
+    )  # fmt: skip
+    assert str(answer) == (
+        f'I don\'t know.\nnearest passage: "{MIRANDA} It was named in 1949." (discoverers.txt:85)'
+    )
+    assert "no answer found" in answer._repr_html_()
+
+
+def test_print_escapes_what_a_terminal_would_obey() -> None:
+    answer = Answer("Who?", "Ann\x1b[2J\nBob", "direct", ANSWER.gate)
+    assert str(answer) == "Ann\\x1b[2J\nBob"
+
+
+def test_repr_is_one_line() -> None:
+    assert repr(ANSWER).startswith("Answer(question='Who found Miranda?'")
+    assert "\n" not in repr(Answer("a\nb", "c\nd", "direct", ANSWER.gate))
+
+
+class Elements(HTMLParser):
+    """The tags and attributes of a page; fails where tags do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def hostile_answer(_: Path) -> Answer:
+    source = Source(SCRIPT, SCRIPT, 1, section=SCRIPT)
+    passage = Passage(SCRIPT, f"{SCRIPT} Ann won.", kept=True, source=source, factuality=0.5)
+    return Answer(
+        SCRIPT, SCRIPT, SCRIPT, Decision(SCRIPT, 0.5, fired=True), cards=(SCRIPT,), passages=(passage,),
+        citations=(Citation("Ann", 0, 0.5), Citation(SCRIPT, None)), nearest=source, choice=SCRIPT,
+        usage=Usage(1, 2),
+    )  # fmt: skip
+
+
+def hostile_card(folder: Path) -> Card:
+    base = Base(name=SCRIPT)
+    return Card(
+        folder / SCRIPT, Manifest("moons", SCRIPT, kind="lora", licence=SCRIPT, language=SCRIPT, base=base)
+    )
+
+
+def hostile_hub(folder: Path) -> kcard.Hub:
+    (folder / "notes.txt").write_text("Ann won.", encoding="utf-8")
+    card = kcard.train(folder / "notes.txt", kind="retrieval", description=SCRIPT, output=folder / "notes")
+    hub = kcard.Hub(folder / "<b>")
+    hub.publish(card.folder)
+    return hub
+
+
+def hostile_evaluation(_: Path) -> Evaluation:
+    row = SettingSummary(
+        SCRIPT, SCRIPT, SCRIPT, 2, 0.5, 0.1, 0.9, None, 0.25, 0.5, 0.5, 0.5, None, None, None, 2, 10, 5, 0.1, 1.5, 0, 1
+    )  # fmt: skip
+    task = SimpleNamespace(name=SCRIPT, ids=("a", "b"), total=9, metric=SCRIPT)
+    run: Any = SimpleNamespace(number=3, plan=SimpleNamespace(tasks=(task,), llm=SCRIPT))
+    return Evaluation(run, (row,))
+
+
+@pytest.mark.parametrize("make", [hostile_answer, hostile_card, hostile_hub, hostile_evaluation])
+def test_notebooks_get_escaped_html_without_foreign_requests(
+    make: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    page = make(tmp_path)._repr_html_()
+    assert html.escape("<script>", quote=False) in page
+    elements = Elements(page)
+    assert "script" not in elements.tags
+    assert not {"src", "href", "onclick", "onerror"} & set(elements.attributes)
+    assert re.findall(r"https?:|url\(|@import", page) == []
+    assert len(page) < 12_000
+
+
+def test_an_answer_in_a_notebook_marks_the_words_that_it_rests_on() -> None:
+    page = ANSWER._repr_html_()
+    assert f"“<b>Gerard Kuiper</b>{MIRANDA.removeprefix('Gerard Kuiper')}”" in page
+    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.S).split())
+    assert "moons (retrieval) · discoverers.txt:85 · faithfulness 1.00 · factuality 0.93" in text
+    assert (
+        "confidence 0.85 · cards used (gate: self-ask 0.19) · mode: top-down · 3 LLM calls · 0.91 s" in text
+    )
+    assert "1 passage " in text
+
+
+def test_an_evaluation_shows_a_row_for_each_setting_with_its_interval() -> None:
+    page = hostile_evaluation(Path())._repr_html_()
+    assert '<td class="kcard-figure">[0.100, 0.900]</td>' in page
+    assert "2 of 9 questions" in page
+    assert "1 questions were not asked yet" in page

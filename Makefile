@@ -9,7 +9,7 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib
 USER    := $(VENV)/.installed
 DEV     := $(VENV)/.installed-dev
 
-.PHONY: install dev demo test test-all matrix evaluation lint wheel clean
+.PHONY: install dev demo test test-all matrix evaluation docs lint wheel clean
 
 install: $(USER)
 
@@ -23,7 +23,7 @@ $(USER): pyproject.toml constraints.txt
 	touch $@
 
 $(DEV): $(USER)
-	$(PIP) -c constraints.txt -e '.[dev,openai,postgres,s3,server]'
+	$(PIP) -c constraints.txt -e '.[dev,docs,openai,postgres,s3,server]'
 	$(COMPILE) || true
 	touch $@
 
@@ -43,6 +43,10 @@ matrix: dev
 # Every task under every setting, on the data sets in DATA; writes the results into docs/evaluation.md.
 evaluation: dev
 	$(BIN)/python -m benchmarks.evaluation --path "$(DATA)" --write
+
+# The documentation site: build/docs/html/index.html.
+docs: dev
+	$(BIN)/python docs/site/build.py
 
 lint: dev
 	$(BIN)/ruff check .

@@ -150,7 +150,7 @@ def plain_text(answer: "Answer") -> str:
     lines = [headline(answer)]
     for i, quotation in enumerate(quotations(answer), start=1):
         scores = ", ".join(f"{name} {number(value)}" for name, value in quotation.scores)
-        lines.append(f"[{i}] {quotation.line}" + (f" ({scores})" if scores else ""))
+        lines.append(f"[{i}] {quotation.line.removeprefix('<- ')}" + (f" ({scores})" if scores else ""))
     if (nearest := nearest_quotation(answer)) is not None:
         where = "".join(f" ({step})" for step in nearest.steps)
         lines.append(f'nearest passage: "{nearest.sentence}"{where}')

@@ -16,6 +16,7 @@ from kcard.types import Example, Question, Request, Turn
 
 KNOWLEDGE_CARD = (0, 1, 2)  # Request.template of each paper's wordings
 SKR = (3, 4, 5, 6, 7)
+SKR_INLINE = (8, 9, 10, 11, 12)
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,19 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
 # self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
 # (section 3.2): one class with three sets of defaults.
 
-Wording = Literal["skr", "knowledge-card"]
-WORDINGS: Mapping[Wording, Sequence[int]] = {"skr": SKR, "knowledge-card": KNOWLEDGE_CARD}
+Wording = Literal["skr", "skr-inline", "knowledge-card"]
+WORDINGS: Mapping[Wording, Sequence[int]] = {
+    "skr": SKR,
+    "skr-inline": SKR_INLINE,
+    "knowledge-card": KNOWLEDGE_CARD,
+}
 
 
 @dataclass(frozen=True)
 class SelfAskSettings:
     """How to ask the LLM.
 
-    wording         SKR's or Knowledge Card's
+    wording         Knowledge Card's or SKR's; skr-inline has the question on the same line, as the paper prints it
     ensemble        whether to use all wordings and decide by majority, or the first alone
     demonstrations  the number of records shown, alternating between D+ and D-; 0: none
     seed            for drawing them

@@ -215,7 +215,14 @@ def make_integrator(
     integrator: Integrator
     step: Step
     if options.mode == "top-down":
-        step = SingleDocument(pool, selectors, options.n1, options.min_factuality)
+        step = SingleDocument(
+            pool,
+            selectors,
+            options.n1,
+            options.min_factuality,
+            options.compare_index,
+            options.single_document,
+        )
     else:
         from kcard.integrators.bottom_up import BottomUp
 
@@ -229,6 +236,8 @@ def make_integrator(
             options.floor,
             options.min_factuality,
             options.max_cards,
+            options.factuality_k,
+            options.compare_index,
         )
     # In top-down and hybrid the LLM decides, round by round, which cards generate.
     if options.mode != "bottom-up":
@@ -249,6 +258,7 @@ def make_integrator(
             options.max_iterations,
             gate.templates,
             gate_turns(gate, fired=True),
+            options.reuse_cards,
         )
     # Questions that no card fits get no knowledge.
     if options.min_relevance:
@@ -280,4 +290,5 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
         own=CardEvidence(cards) if "own" in evidence else {},
         independent=Union(others) if len(others) > 1 else others[0] if others else None,
         profiles=partial(profiles_of, cards),
+        rank_by=options.rank_by,
     )

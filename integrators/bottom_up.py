@@ -28,6 +28,8 @@ class BottomUp:
                     but with few cards, documents that are true but off the subject would get places in the draw
     min_factuality  documents with a known lower factuality are not drawn; the paper has 0, and its draw hardly prefers
                     true documents to false ones
+    factuality_k    the best documents, of which n3 are drawn; None: twice n3 (kcard.selectors.factuality.draw)
+    compare_index   whether a model's documents go behind those of its card's index (beaten_by_index); not the paper's
     max_cards       of more cards, only those that fit the question best generate; in the paper all 25 do
     """
 
@@ -40,6 +42,8 @@ class BottomUp:
     floor: float = AskOptions.floor
     min_factuality: float = AskOptions.min_factuality
     max_cards: int = AskOptions.max_cards
+    factuality_k: int | None = AskOptions.factuality_k
+    compare_index: bool = AskOptions.compare_index
 
     def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question; kept passages come first, the most relevant in front."""
@@ -65,7 +69,11 @@ class BottomUp:
         written = generate(self.pool, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
         texts = [question.text for question in questions]
-        beaten = beaten_by_index(texts, distinct)
+        beaten = (
+            beaten_by_index(texts, distinct)
+            if self.compare_index
+            else [[False] * len(passages) for passages in distinct]
+        )
         # Score each question's documents by relevance and sort them by it, with those that an index beats last.
         relevance, ranked = self.selectors.relevance, []
         for question, passages, behind in zip(texts, distinct, beaten, strict=True):
@@ -102,7 +110,8 @@ class BottomUp:
             own = judged[start : start + len(group)]
             able = [i for i, p in enumerate(own) if p.support is None or p.support >= self.min_factuality]
             seed = derive_seed(sampling.seed, question)
-            drawn = {able[i] for i in draw([own[i].support for i in able], self.n3, seed=seed)}
+            support = [own[i].support for i in able]
+            drawn = {able[i] for i in draw(support, self.n3, seed, self.factuality_k)}
             marked = [replace(p, kept=i in drawn) for i, p in enumerate(own)]
             start += len(group)
             contexts.append(Context((*sorted(marked, key=lambda p: not p.kept), *passages[len(group) :])))

@@ -20,7 +20,7 @@ from kcard.cards import card
 from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
 from kcard.config import settings
 from kcard.errors import KcardError
-from kcard.interfaces import Array, Relevance
+from kcard.interfaces import Array, Relevance, valid
 from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
@@ -298,3 +298,20 @@ class CardRanker:
             descriptions = [card.description for card in self._cards]
             self._index = CardIndex(self._relevance, descriptions, self._profiles(self._cards))
         return self._index
+
+
+class DescriptionRanker(CardRanker):
+    """Ranks cards by the relevance selector's scores of their descriptions, and nothing else (Knowledge Card, 2.3)."""
+
+    def __call__(
+        self, text: str, most: int, without: Collection[str] = (), margin: float = math.inf
+    ) -> tuple[Choice, ...]:
+        offered = [card for card in self._cards if card.name not in without]
+        if not offered:
+            return ()
+        scores = self._relevance.scores(text, [card.description for card in offered])
+        scores = valid(scores, len(offered), (-1.0, 1.0), f"relevance {type(self._relevance).__name__}")
+        best = np.argsort(-scores, kind="stable")[:most].tolist()
+        return tuple(
+            offered[i] for place, i in enumerate(best) if not place or scores[i] > scores[best[0]] - margin
+        )

@@ -1,9 +1,9 @@
 """The options of `ask`, of a pipeline and of the baselines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from kcard.config import engine_url
 from kcard.errors import UsageError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
+RankBy = Literal["profile", "description"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]
 GATE = "self-ask"  # where no cards are named
 
@@ -101,6 +102,14 @@ class AskOptions:
     n1: Annotated[int, Option("Documents that each card generates.", least=1)] = 3
     n2: Annotated[int, Option("Documents that relevance keeps (bottom-up).", least=1)] = 5
     n3: Annotated[int, Option("Documents that factuality keeps (bottom-up).", least=1)] = 3
+    factuality_k: Annotated[
+        int | None,
+        Option(
+            "Documents among which factuality draws n3, the best ones (bottom-up); at least n3.",
+            default="twice n3",
+            least=1,
+        ),
+    ] = None
     floor: Annotated[
         float,
         Option(
@@ -119,6 +128,30 @@ class AskOptions:
     temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
     card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
     card_tokens: Annotated[int, Option("Maximum length of a document, in tokens.", least=1)] = 100
+    card_top_k: Annotated[
+        int, Option("Cards sample from this many of the most likely tokens; 0: from all (paper).", least=0)
+    ] = Sampling.top_k
+    compare_index: Annotated[
+        bool,
+        Option(
+            "Put a model's documents behind those of its card's index unless they fit clearly better (paper: no).",
+            negatable=True,
+        ),
+    ] = True
+    single_document: Annotated[
+        bool,
+        Option("Keep only the most factual document of a round, looked-up ones included (top-down; paper)."),
+    ] = False
+    reuse_cards: Annotated[
+        bool, Option("A card may generate again in a later round (top-down and hybrid; paper).")
+    ] = False
+    rank_by: Annotated[
+        RankBy,
+        Option(
+            "How cards are matched with a text: profile, by description, subjects and words; description, by the "
+            "relevance selector alone (paper)."
+        ),
+    ] = "profile"
     max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
     shortlist: Annotated[int, Option("Cards that the LLM may choose from (--select explicit).", least=1)] = 20
     max_cards: Annotated[
@@ -181,6 +214,11 @@ class AskOptions:
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise UsageError(f"device {self.device!r} is unknown: choose cpu, cuda or cuda:N")
         _ = self.memory_bytes  # raises UsageError for an invalid size
+        if self.factuality_k is not None and self.factuality_k < self.n3:
+            raise UsageError(
+                f"factuality-k is {self.factuality_k}, less than the {self.n3} documents that are drawn: raise it, or "
+                "lower n3"
+            )
         if "none" in self.evidence and len(self.evidence) > 1:
             raise UsageError("evidence 'none' can't be combined with other evidence")
 
@@ -203,7 +241,64 @@ class AskOptions:
     @property
     def sampling(self) -> Sampling:
         """Return the sampling parameters of the cards."""
-        return Sampling(self.card_temperature, self.card_tokens, seed=self.seed)
+        return Sampling(self.card_temperature, self.card_tokens, self.card_top_k, self.seed)
+
+
+# How the papers answer a question. Everything in which kcard's defaults differ is set here.
+
+Paper = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
+ALL = 1_000_000  # more cards than a hub has
+# What three of the papers, whose knowledge is one retriever's passages in the order of their scores, have in common.
+PASSAGES_AS_RETRIEVED = {
+    "floor": 0.0,
+    "compare_index": False,
+    "reorder_by_date": False,
+    "relevance": "none",
+    "pruner": "none",
+    "temperature": 0.0,
+}
+PAPERS: Mapping[Paper, Mapping[str, Any]] = {
+    # Sections 2 and 3 and table 6. Bottom-up asks every card; in top-down the LLM decides, round by round.
+    "knowledge-card": {
+        "selectors": "paper",
+        "evidence": ("wikipedia",),
+        "n1": 3,
+        "n2": 5,
+        "n3": 3,
+        "floor": 0.0,
+        "margin": 0.0,
+        "reorder_by_date": False,
+        "compare_index": False,
+        "single_document": True,
+        "reuse_cards": True,
+        "rank_by": "description",
+        "card_top_k": 0,
+        "temperature": 0.1,
+        "max_iterations": 1,
+        "shortlist": ALL,
+        "max_cards": ALL,
+    },
+    # Section 3: one passage a question.
+    "thrust": {**PASSAGES_AS_RETRIEVED, "n1": 1, "n2": 1, "n3": 1},
+    # Section 4.3: the top three passages.
+    "skr": {**PASSAGES_AS_RETRIEVED, "n1": 3, "n2": 3, "n3": 3},
+    # Sections 3 and 5: the top passage.
+    "adaptive-retrieval": {**PASSAGES_AS_RETRIEVED, "n1": 1, "n2": 1, "n3": 1},
+}
+
+
+def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of AskOptions, completed by those of the paper that `preset` names, if it names one.
+
+    Raises UsageError for an unknown preset.
+    """
+    own = dict(values)
+    preset = own.pop("preset", None)
+    if preset is None:
+        return own
+    if preset not in PAPERS:
+        raise UsageError(f"preset {preset!r} is unknown: choose one of {', '.join(PAPERS)}")
+    return {**PAPERS[preset], **own}
 
 
 @documented
@@ -260,12 +355,18 @@ class QuestionKeywords(TypedDict, total=False):
     n1: int
     n2: int
     n3: int
+    factuality_k: int | None
     floor: float
     min_factuality: float
     reorder_by_date: bool
     temperature: float
     card_temperature: float
     card_tokens: int
+    card_top_k: int
+    compare_index: bool
+    single_document: bool
+    reuse_cards: bool
+    rank_by: RankBy
     max_iterations: int
     shortlist: int
     max_cards: int

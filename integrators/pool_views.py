@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kcard.errors import KcardError, UnknownCard
 from kcard.gates.registry import NamedGate
-from kcard.integrators.card_ranking import CardRanker, Profiles
+from kcard.integrators.card_ranking import CardRanker, DescriptionRanker, Profiles
+from kcard.integrators.options import AskOptions, RankBy
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
 from kcard.questions import checked, run_step
 from kcard.types import Answer, Choice, Decision, Passage, Question, Sampling
@@ -146,7 +147,8 @@ class Selectors:
 
     own          the corpus of each card by its name, against which the card's passages are checked; some may be missing
     independent  other evidence, against which the passages of all cards are checked
-    profiles     returns the cards' profiles, by which they are ranked; None: they are ranked by description alone
+    profiles     returns the cards' profiles, by which they are ranked; None: only their descriptions are known
+    rank_by      whether cards are ranked by profile, or by the relevance selector's scores of descriptions alone
     """
 
     relevance: Relevance
@@ -155,7 +157,9 @@ class Selectors:
     own: Mapping[str, Evidence]
     independent: Evidence | None = None
     profiles: Callable[[Sequence[Choice]], Profiles] | None = None
+    rank_by: RankBy = AskOptions.rank_by
 
     def nearest(self, cards: Sequence[Choice]) -> CardRanker:
         """Return a ranker of these cards."""
-        return CardRanker(self.relevance, cards, self.profiles)
+        ranker = DescriptionRanker if self.rank_by == "description" else CardRanker
+        return ranker(self.relevance, cards, self.profiles)

@@ -76,14 +76,19 @@ class SingleDocument:
     is sampled.
 
     All passages that a card's index retrieved are kept: they are true to the corpus whatever the question, and the LLM
-    sees best which of them answers it (docs/integrators.md). `min_factuality`: documents with a known lower support
-    are dropped; the paper has 0.
+    sees best which of them answers it (docs/integrators.md).
+
+    min_factuality  documents with a known lower support are dropped; the paper has 0
+    compare_index   whether a model's documents are dropped if those of its card's index fit better (beaten_by_index)
+    only_best       keep one document of all, the paper's; of equally supported ones the first
     """
 
     pool: Generator
     selectors: Selectors
-    n1: int = 3
-    min_factuality: float = 0.0
+    n1: int = AskOptions.n1
+    min_factuality: float = AskOptions.min_factuality
+    compare_index: bool = AskOptions.compare_index
+    only_best: bool = AskOptions.single_document
 
     def run(
         self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
@@ -97,9 +102,13 @@ class SingleDocument:
             with_summary=False,
             independent=self.selectors.independent,
         )
-        texts = [question.text for question in questions]
+        beaten_of_each = (
+            beaten_by_index([question.text for question in questions], candidates)
+            if self.compare_index
+            else [[False] * len(group) for group in candidates]
+        )
         contexts, start = [], 0
-        for group, beaten in zip(candidates, beaten_by_index(texts, candidates), strict=True):
+        for group, beaten in zip(candidates, beaten_of_each, strict=True):
             contexts.append(self._mark_kept(judged[start : start + len(group)], beaten))
             start += len(group)
         return contexts
@@ -112,14 +121,18 @@ class SingleDocument:
         ]
         # Of each card's model the best supported passage; unknown support ranks below any known one.
         support = [-1.0 if p.support is None else p.support for p in passages]
-        recited = [i for i in able if passages[i].source is None]
-        best: dict[str, int] = {}
-        for i in sorted(recited, key=lambda i: -support[i]):
-            best.setdefault(passages[i].card, i)
-        front = sorted(best.values())
-        # Of the indexes all passages, by their retrieval score.
-        sources = {i: source for i in able if (source := passages[i].source) is not None}
-        front += sorted(sources, key=lambda i: -sources[i].score)
+        ranked = sorted(able, key=lambda i: -support[i])
+        if self.only_best:
+            front = ranked[:1]
+        else:
+            best: dict[str, int] = {}
+            for i in ranked:
+                if passages[i].source is None:
+                    best.setdefault(passages[i].card, i)
+            front = sorted(best.values())
+            # Of the indexes all passages, by their retrieval score.
+            sources = {i: source for i in able if (source := passages[i].source) is not None}
+            front += sorted(sources, key=lambda i: -sources[i].score)
         others = [i for i in range(len(passages)) if i not in front]
         marked = [replace(passages[i], kept=True) for i in front] + [
             replace(passages[i], kept=False) for i in others
@@ -140,8 +153,8 @@ class CardSelection:
 
 
 class CardChoice(Protocol):
-    """Lets the LLM choose cards. `used`: cards that generated for this question before. They are not offered again:
-    given the same question, a card has nothing new to say. `turns`: see Request."""
+    """Lets the LLM choose cards. `used`: cards that generated for this question before and are not offered again.
+    `turns`: see Request."""
 
     def request(
         self,
@@ -282,6 +295,9 @@ class TopDown:
     of one card this is the paper's top-down; with BottomUp and a choice of several it is the hybrid that the paper
     proposes as future work.
 
+    reuse_cards  offer each card in every round, as the paper does; else each card is used once: given the same
+                 question, it seldom has anything new to say
+
     Requests and replies add up to one transcript (Context.turns), which starts with the gate's `opening`.
     """
 
@@ -294,6 +310,7 @@ class TopDown:
     max_iterations: int = 1
     templates: int = 1
     opening: tuple[Turn, ...] = ()
+    reuse_cards: bool = AskOptions.reuse_cards
 
     @property
     def selectors(self) -> Selectors:
@@ -331,7 +348,7 @@ class TopDown:
                 contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
-                    used[i] += choice.cards
+                    used[i] += () if self.reuse_cards else choice.cards
             active = list(chosen)
             # The chosen cards generate; what they add goes to the end of the context.
             seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed

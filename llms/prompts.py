@@ -10,7 +10,7 @@ impersonate another part of the prompt.
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -20,16 +20,22 @@ from kcard.io import build, read_rows
 from kcard.llms.parsing import from_text, named_option
 from kcard.types import Choice, Example, Kind, Reply, Request
 
-# The ways to ask an LLM whether it needs more information: three of Knowledge Card, then five of SKR.
+# The ways to ask an LLM whether it needs more information: three of Knowledge Card, then five of SKR, then these as
+# they stand in the paper (section 3.2), on the question's own line.
 
 
 @dataclass(frozen=True)
 class Wording:
-    """One way to ask. `replies`: the demonstrations' replies for yes and for no; None: those of the examples."""
+    """One way to ask.
+
+    replies    the demonstrations' replies for yes and for no; None: those of the examples
+    is_inline  whether question and `ask` are one line, as in SKR: "Who ...? Q: Do you ...? A:"
+    """
 
     ask: str
     yes_needs: bool = True
     replies: tuple[str, str] | None = None
+    is_inline: bool = False
 
     def needed(self, yes: float | None) -> float | None:
         """Return the probability that more is needed, given that of a yes."""
@@ -45,6 +51,7 @@ class Wording:
 
 _TABLES = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
 NEED = tuple(build(Wording, row) for row in _TABLES["need"])
+NEED += tuple(replace(wording, is_inline=True) for wording in NEED if wording.ask.startswith("Q: "))
 
 
 # In-context examples: the built-in ones (examples.jsonl) or a user's own file of the same form.
@@ -243,7 +250,10 @@ def _prompt(request: Request, example: Example | None = None) -> str:
         return WRITTEN[request.kind].format(_line(question))
     options = _options(request) if example is None or request.kind == "choose" else example.choices
     ask = _ask(request.kind, request.template, request.choices)
-    return "\n".join([*_knowledge(knowledge), *_question(question, options), ask])
+    lines = _question(question, options)
+    if request.kind == "need" and NEED[request.template].is_inline:
+        return "\n".join([*_knowledge(knowledge), " ".join([_line(question), *lines[1:], ask])])
+    return "\n".join([*_knowledge(knowledge), *lines, ask])
 
 
 def _knowledge(texts: Sequence[str]) -> list[str]:

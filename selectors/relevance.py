@@ -100,6 +100,15 @@ class Chance(Relevance):
         return np.array([LOW + (1 - LOW) * x for x in drawn], dtype=np.float32)
 
 
+class Unranked(Relevance):
+    """Equal scores: documents stay in the order in which they come, as an index ranks them."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        """Return ones, shape (n,)."""
+        del question
+        return np.ones(len(texts), dtype=np.float32)
+
+
 # Relevance by any model of sentence-transformers: the cosine of question and text, as in the paper.
 #
 # mpnet-base is a plain language model: its embedding is the mean over the states of a text's tokens, without padding.

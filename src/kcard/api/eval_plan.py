@@ -15,7 +15,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.events import OnEvent
-from kcard.integrators.options import GATE, AskOptions, BaselineOptions
+from kcard.integrators.options import GATE, AskOptions, BaselineOptions, Paper, with_preset
 from kcard.options import check_values, declared
 
 if TYPE_CHECKING:
@@ -89,60 +89,21 @@ def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str
     return changes
 
 
-# The papers' settings by name; options that are passed override them.
+# The settings that each paper compares, and its demonstrations; how a question is answered is in PAPERS.
 
-EvalPreset = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
-ALL = 1_000_000  # more cards than a hub has
-
-PRESETS: Mapping[EvalPreset, Mapping[str, Any]] = {
-    # Knowledge Card, sections 2 and 3 and table 6. Bottom-up asks every card; in top-down the LLM decides.
-    "knowledge-card": {
-        "settings": "direct,bottom-up@always,top-down:auto,top-down:explicit",
-        "selectors": "paper",
-        "evidence": ("wikipedia",),
-        "n1": 3,
-        "n2": 5,
-        "n3": 3,
-        "floor": 0.0,
-        "margin": 0.0,
-        "reorder_by_date": False,
-        "temperature": 0.1,
-        "max_iterations": 1,
-        "shortlist": ALL,
-        "max_cards": ALL,
-    },
-    # Thrust, section 3: all the knowledge, or that of the questions that a gate picks; one passage a question.
-    "thrust": {
-        "settings": "direct,bottom-up@always,bottom-up@thrust,bottom-up@bm25,bottom-up@random",
-        "n1": 1,
-        "n2": 1,
-        "n3": 1,
-        "floor": 0.0,
-        "reorder_by_date": False,
-        "temperature": 0.0,
-    },
-    # Self-knowledge guided retrieval, section 4.3: the top three passages, four demonstrations.
+SETTINGS: Mapping[Paper, Mapping[str, Any]] = {
+    "knowledge-card": {"settings": "direct,bottom-up@always,top-down:auto,top-down:explicit"},
+    # All the knowledge, or that of the questions that a gate picks.
+    "thrust": {"settings": "direct,bottom-up@always,bottom-up@thrust,bottom-up@bm25,bottom-up@random"},
     "skr": {
         "settings": "direct,bottom-up@always,bottom-up@skr-prompt,bottom-up@skr-icl,bottom-up@skr-fine-tuned,"
         "bottom-up@skr-knn",
         "shots": 4,
-        "n1": 3,
-        "n2": 3,
-        "n3": 3,
-        "floor": 0.0,
-        "reorder_by_date": False,
-        "temperature": 0.0,
     },
-    # Adaptive Retrieval, sections 3 and 5: the top passage, fifteen demonstrations.
     "adaptive-retrieval": {
         "settings": "direct,bottom-up@always,genread,bottom-up@popularity,retrieval/genread@popularity",
         "shots": 15,
-        "n1": 1,
-        "n2": 1,
-        "n3": 1,
-        "floor": 0.0,
-        "reorder_by_date": False,
-        "temperature": 0.0,
+        "passages": 1,
     },
 }
 
@@ -347,11 +308,7 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
     """
     # Options that are not None override those of the preset.
     values = {key: value for key, value in arguments.items() if value is not None}
-    preset = values.pop("preset", None)
-    if preset is not None:
-        if preset not in PRESETS:
-            raise UsageError(f"preset {preset!r} is unknown: choose one of {', '.join(PRESETS)}")
-        values = {**PRESETS[preset], **values}
+    values = {**SETTINGS.get(values.get("preset", ""), {}), **with_preset(values)}
     options, baseline = _options_of(AskOptions, values), _options_of(BaselineOptions, values)
 
     # The settings that are compared, or those of an analysis, which varies them.

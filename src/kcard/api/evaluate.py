@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from kcard.api.eval_plan import DEFAULT, EvalAnalysis, EvalPreset
+from kcard.api.eval_plan import DEFAULT, EvalAnalysis
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent, ignore, note
-from kcard.integrators.options import AskOptions, BaselineOptions, EvaluationKeywords
+from kcard.integrators.options import AskOptions, BaselineOptions, EvaluationKeywords, Paper
 from kcard.options import Option, check_values, documented, takes
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def evaluate(
             command_line=str | None,
         ),
     ] = None,
-    preset: Annotated[EvalPreset | None, Option("Settings and options of a paper.")] = None,
+    preset: Annotated[Paper | None, Option("Settings and options of a paper.")] = None,
     analysis: Annotated[
         EvalAnalysis | None,
         Option(

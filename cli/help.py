@@ -37,6 +37,7 @@ ASKING: Mapping[str, Sequence[str]] = {
         "min_relevance",
         "rank_by",
         "reuse_cards",
+        "otherwise",
     ),
     "What cards generate": ("n1", "card_tokens", "card_temperature", "card_top_k"),
     "The selectors": (

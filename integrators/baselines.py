@@ -390,8 +390,10 @@ class MajorityVote:
 
 # REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
 #
-# The weight of an answer is the sum, over the passages that gave it, of the passage's share (the softmax of retrieval
-# scores) times the probability of the answer with it. Where the LLM gives no probabilities, the shares alone count.
+# A passage's share is the softmax of the retrieval scores. Of a question with options the LLM's distribution over all
+# options is averaged by these shares, and the most likely option is the answer. The weight of any other answer is the
+# sum, over the passages that gave it, of the passage's share times the probability of the answer with it; where the LLM
+# gives no probabilities, the shares alone count.
 
 
 @dataclass(frozen=True)
@@ -406,16 +408,24 @@ class Replug:
     ) -> list[Reply]:
         """Answer each request; without knowledge if nothing was retrieved."""
         knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        rows = zip(passages, read_separately(llm, requests, knowledge), strict=True)
+        rows = zip(requests, passages, read_separately(llm, requests, knowledge), strict=True)
         replies = []
-        for read, candidates in rows:
+        for request, read, candidates in rows:
             # The softmax of the passages' scores
             scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
             if self.relative and scores.max() > 0:
                 scores = scores / scores.max()
             powers = np.exp(scores - scores.max())
             shares: Array = powers / powers.sum()
-            # times the probability of each answer, if the LLM gives all of them
+            # average the distributions over the options,
+            distributions = [c.reply.shares for c in candidates if c.reply.shares is not None]
+            if len(distributions) == len(candidates):
+                mean = shares @ np.asarray(distributions, np.float64)
+                letter = request.choices[int(mean.argmax())].name
+                reply = Reply(letter, confidence=float(mean.max()), choice=letter)
+                replies.append(replace(reply, shares=tuple(mean.tolist())))
+                continue
+            # or weigh each answer: the share times the probability of each answer, if the LLM gives all of them
             probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
             if any(c.probability is None for c in candidates):
                 probabilities = [1.0] * len(candidates)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
 Select = Literal["auto", "explicit"]
 RankBy = Literal["profile", "description"]
+Otherwise = Literal["nothing", "genread"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]
 GATE = "self-ask"  # where no cards are named
 
@@ -80,6 +81,12 @@ class AskOptions:
             default="always if --cards names some, else self-ask",
         ),
     ] = None
+    otherwise: Annotated[
+        Otherwise,
+        Option(
+            "What the LLM reads where the gate uses no cards: nothing, or genread, a document that it generates itself."
+        ),
+    ] = "nothing"
     evidence: Annotated[
         Sequence[str | Path],
         Option(

@@ -236,6 +236,18 @@ class Pipeline(Answerer):
         if self._integrator and fired:
             for question, context in zip(fired, self._integrator.gather(fired), strict=True):
                 question.trace.context = self._with_warnings(question.text, context)
+        others = [q for q in questions if q.trace.decision and not q.trace.decision.fired]
+        if self.options.otherwise == "genread" and others:
+            from kcard.integrators.baselines import GenRead
+
+            # The LLM reads its own document, after the gate's turn where there is a transcript.
+            for question, own in zip(
+                others, GenRead().passages(self._client, others, self._examples), strict=True
+            ):
+                turns = question.trace.context.turns
+                if turns:
+                    turns = (*turns[:-1], replace(turns[-1], documents=len(own)))
+                question.trace.context = Context(tuple(replace(p, kept=True) for p in own), turns=turns)
         for question in questions:
             question.trace.seconds += (time.perf_counter() - started) / len(questions)
         return questions

@@ -289,7 +289,10 @@ class OpenAIEndpoint(LLM):
             answer = self._complete(request, self.max_tokens, self._form.logprob_parameters(OPTION_TOKENS))
             reply = Reply(self._text(answer), None, *_usage(answer))
             option = option_from_tokens(self._first_tokens(answer), reply.text, request.choices)
-            return reply if option is None else replace(reply, choice=option[0], confidence=option[1])
+            if option is None:
+                return reply
+            letter, shares = option
+            return replace(reply, choice=letter, confidence=max(shares), shares=shares)
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
         answer = self._complete(request, tokens, self._form.logprob_parameters(TOP_TOKENS) if need else {})

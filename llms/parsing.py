@@ -151,8 +151,8 @@ LEAST = 0.05  # below which it is about something else
 
 def option_from_tokens(
     tokens: Iterable[tuple[str, float]], text: str, choices: Sequence[Choice]
-) -> tuple[str, float] | None:
-    """Return the letter of the most likely option and its share of the probability of all letters.
+) -> tuple[str, tuple[float, ...]] | None:
+    """Return the letter of the most likely option, and each option's share of the probability of all letters.
 
     None if the first token is more likely no letter, and the text names an option or the letters have almost no
     probability: then the text decides. `tokens`: (token, log-probability) of the most likely first tokens.
@@ -167,7 +167,7 @@ def option_from_tokens(
     if total < LEAST or (total < MOST and named_option(text, choices) is not None):
         return None
     letter = max(mass, key=mass.__getitem__)
-    return letter, mass[letter] / total
+    return letter, tuple(mass[choice.name] / total for choice in choices)
 
 
 # The scores of an LLM's tokens.

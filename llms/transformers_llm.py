@@ -212,7 +212,8 @@ class LocalLLM(LLM):
             shares = probabilities(option_logs)
             best = max(range(len(shares)), key=shares.__getitem__)
             letter = request.choices[best].name
-            chosen.append(Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter))
+            reply = Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter)
+            chosen.append(replace(reply, shares=tuple(shares)))
         return chosen
 
     def _reply_length(self, new: Sequence[int]) -> int:

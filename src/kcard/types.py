@@ -147,6 +147,7 @@ class Reply:
     confidence  of an answer: the probability in [0, 1] that it is right; None if the backend gives none
     choice      of an answer to a multiple-choice question: the letter of the chosen option, "" if none was chosen;
                 None if it must be parsed from the text
+    shares      likewise: the probability of each option, in their order, of sum 1; None if the backend gives none
     known       False if the answer is that the LLM does not know
     quote       the knowledge that supports the answer or, if the LLM does not know, the nearest part of it
     remark      a sentence for the user about the reply
@@ -160,6 +161,7 @@ class Reply:
     tokens: tuple[TokenScores, ...] | None = None
     confidence: float | None = None
     choice: str | None = None
+    shares: tuple[float, ...] | None = None
     known: bool = True
     quote: Quote | None = None
     remark: str = ""

@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from kcard.gates.base import QuestionGate, Resources
 from kcard.gates.popularity import Popularity
 from kcard.gates.records import Record
-from kcard.gates.self_ask import SelfAsk
+from kcard.gates.self_ask import SKR_ICL, SelfAsk
 from kcard.gates.skr import NearestNeighbours
 from kcard.gates.thrust import Thrust, clusters_by_rule, kmeans
 from kcard.integrators.assembly import gate_turns, make_integrator
+from kcard.integrators.baselines import BaselineAnswerer, Replug, Retrieval
 from kcard.integrators.options import PAPERS, AskOptions, Mode, Paper, Select, with_preset
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import LLM, Array, Checker, Evidence, Gate, Generator, Pair, Pruner, Relevance
+from kcard.llms.client import LLMClient
+from kcard.llms.prompts import render
 from kcard.selectors.factuality import draw
 from kcard.selectors.relevance import Unranked
 from kcard.types import Choice, Context, Passage, Question, Reply, Request, Sampling, Source, derive_seed
@@ -454,3 +457,47 @@ def test_the_llm_reads_passages_as_they_were_retrieved(preset: Paper) -> None:
             preset, world, Says("42"), SelfAsk(Says("Yes")), mode="bottom-up", relevance=Unranked()
         )
         assert list(context.knowledge) == documents[: options.n3]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 4))
+def test_replug_averages_the_distributions_over_the_options(seed: int, passages: int, count: int) -> None:
+    options = tuple(Choice(letter, f"option {letter}") for letter in "ABCD"[:count])
+    random = np.random.default_rng(seed)
+    scores = [float(x) for x in random.normal(size=passages)]
+    distributions = random.dirichlet([0.5] * count, size=passages)
+
+    class Tells(LLM):
+        def reply(self, request: Request) -> Reply:
+            shares = tuple(distributions[int(request.knowledge[0].split()[1])].tolist())
+            letter = options[int(np.argmax(shares))].name
+            return Reply(letter, choice=letter, confidence=max(shares), shares=shares)
+
+    class Retriever(Evidence):
+        def find(self, claim: str, k: int) -> list[Source]:
+            del claim
+            return [Source(f"passage {i}", score=score) for i, score in enumerate(scores)][:k]
+
+    source = Retrieval(Retriever(), 10)
+    runner = BaselineAnswerer("replug", LLMClient(Tells()), source, Replug(relative=False))
+    [answer] = runner.answers([Question(QUESTION, options)])
+    # p(y | x) = sum over d of lambda(d, x) p(y | d, x), lambda the softmax of the retrieval scores
+    total = sum(math.exp(score) for score in scores)
+    expected = [
+        sum(math.exp(scores[d]) / total * distributions[d][y] for d in range(passages)) for y in range(count)
+    ]
+    assert answer.choice == options[best_first(expected)[0]].name
+    assert answer.confidence == pytest.approx(max(expected))
+
+
+def test_skr_prompts_stand_on_one_line() -> None:
+    ask = "Do you need additional information to answer this question?"
+    records = [Record("Who built Rome?", 1.0, 0.0), Record("Who built Ulm?", 0.0, 1.0)]
+    llm = Says("No")
+    settings = {"wording": "skr-inline", "demonstrations": 2}
+    gate = SKR_ICL.fit(records, settings, Resources(llm=llm))
+    QuestionGate(gate).decide([Question(QUESTION)], "skr-icl")
+    assert render(llm.requests[0]) == (
+        f"Who built Rome? Q: {ask} A: No, I don't need additional information to answer this question.\n\n"
+        f"Who built Ulm? Q: {ask} A: Yes, I need additional information to answer this question.\n\n"
+        f"{QUESTION} Q: {ask} A:"
+    )

@@ -92,7 +92,7 @@ def overrides(name: SettingName, cards: Sequence[str] | None = None) -> dict[str
 # The settings that each paper compares, and its demonstrations; how a question is answered is in PAPERS.
 
 SETTINGS: Mapping[Paper, Mapping[str, Any]] = {
-    "knowledge-card": {"settings": "direct,bottom-up@always,top-down:auto,top-down:explicit"},
+    "knowledge-card": {"settings": "direct,bottom-up@always,top-down:auto,top-down:explicit", "samples": 20},
     # All the knowledge, or that of the questions that a gate picks.
     "thrust": {"settings": "direct,bottom-up@always,bottom-up@thrust,bottom-up@bm25,bottom-up@random"},
     "skr": {

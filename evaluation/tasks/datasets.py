@@ -26,7 +26,7 @@ from kcard.evaluation.tasks.base import (
     read_entries,
     required_text,
 )
-from kcard.gates.popularity import BUILT_IN
+from kcard.gates.popularity import BUILT_IN, PopularityFile
 from kcard.io import Row, reading
 from kcard.types import derive_seed
 
@@ -105,9 +105,11 @@ ENTITYQUESTIONS_COLUMNS = Columns(group=("relation",))
 def read_entityquestions(path: Path) -> TaskData:
     """Read the file of a relation, or a folder's (test/), scored by substring as in Adaptive Retrieval.
 
-    The demonstrations are drawn from the questions.
+    The demonstrations are drawn from the questions. A folder may hold the popularity of their subjects, which the data
+    set lacks, as popularity.jsonl: lines of {question, popularity}.
     """
-    files = [path]
+    files, popularity = [path], path / "popularity.jsonl"
+    popularity_of = PopularityFile(str(popularity)) if popularity.is_file() else lambda _: None
     if path.is_dir():
         files = next(
             (
@@ -127,6 +129,7 @@ def read_entityquestions(path: Path) -> TaskData:
             relation = file.name.split(".")[0]
             for number, (where, row) in enumerate(read_entries(file, ENTITYQUESTIONS_NAME), start=1):
                 placed = {"relation": relation, "id": f"{relation}-{number}", **row}
+                placed["popularity"] = popularity_of(str(row.get("question")))
                 yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
 
     data = collect_items(ENTITYQUESTIONS_NAME, "substring", path, items())

@@ -16,7 +16,8 @@ from kcard.evaluation.analyses.answers import (
     mmlu_domains,
     run_applicable,
 )
-from kcard.evaluation.charts.chart import Heat, Intervals
+from kcard.evaluation.analyses.factuality import factuality_bias
+from kcard.evaluation.charts.chart import Heat, Intervals, Scatter
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.pages import render
 from kcard.evaluation.report.report import make_report
@@ -65,6 +66,28 @@ def test_scores_are_given_by_group() -> None:
     heat = analysis.charts[0]
     assert isinstance(heat, Heat)
     assert heat.values == ((0.0, 1.0), (1.0, 0.5))
+
+
+def test_factuality_of_right_documents_is_compared_by_domain() -> None:
+    def checked(number: int, group: str, *passages: tuple[bool, float | None]) -> EvalResult:
+        documents = [{"card": "house", "holds": holds, "factuality": score} for holds, score in passages]
+        return replace(result(number, "bottom-up", True, group), trace={"passages": documents})
+
+    known = [checked(n, "cities", (True, 0.9), (False, 0.1)) for n in range(5)]
+    rare = [checked(n, "hamlets", (True, 0.5), (True, None), (False, None)) for n in range(5, 10)]
+    analysis = factuality_bias([*known, *rare], METRICS)
+    by_domain = {row[0]: row for row in analysis.rows}
+    cities, hamlets = by_domain["midterm: cities"], by_domain["midterm: hamlets"]
+    assert cities[1:5] == (10, 1.0, 5, 1.0)
+    assert hamlets[1:5] == (15, pytest.approx(1 / 3), 10, 0.5)
+    assert [mean and mean.mean for mean in (*cities[5:], *hamlets[5:]) if isinstance(mean, Mean | None)] == [
+        *(0.9, 0.1, 0.5, None)
+    ]
+    (plot,) = analysis.charts
+    assert isinstance(plot, Scatter)
+    assert [(point.x, point.mean.mean) for point in plot.points] == [(1.0, 0.9), (pytest.approx(1 / 3), 0.5)]
+    with pytest.raises(UsageError, match="--evidence wikipedia"):
+        factuality_bias(RESULTS, METRICS)
 
 
 def test_cards_are_counted_once_a_question() -> None:

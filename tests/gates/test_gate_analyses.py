@@ -145,6 +145,11 @@ def test_knowledge_is_given_first_to_what_scores_lowest() -> None:
         assert row["gain"] == pytest.approx(row["accuracy"] - row["random"])
         assert row["low"] <= row["gain"] <= row["high"]
         assert row["f1"] is None
+    for best in found.summary["best_below_90"].values():
+        assert best["share"] < 0.9
+        assert best["of_always"] == pytest.approx(best["accuracy"] / (1 - without))
+    for row in found.rows:
+        assert row["accuracy"] <= found.summary["best_below_90"][f"own {row['gate']}"]["accuracy"]
     ends = [(series.y[0], series.y[-1]) for series in found.chart.series]
     assert ends == [pytest.approx((without, 1 - without))] * 3
 

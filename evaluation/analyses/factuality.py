@@ -1,0 +1,89 @@
+"""Whether the factuality score favours well-documented domains (Knowledge Card, limitations and appendix D).
+
+A document of a little documented domain finds no evidence, or evidence on something else, and may score low although it
+is right. So only documents that hold an accepted answer are compared: were the score unbiased, they would score alike
+in every domain, and find evidence equally often.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kcard.errors import UsageError
+from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.charts.chart import PlotPoint, Scatter
+from kcard.evaluation.records import Mean
+from kcard.evaluation.runs.run import EvalResult, holds_answer
+
+FEWEST = 5  # right documents with a score, below which a domain is no point of the plot
+
+
+@dataclass
+class _Domain:
+    """Documents of a domain: how many there are, and the factuality of those with evidence; `right` ones apart."""
+
+    right: int = 0
+    wrong: int = 0
+    scores_right: list[float] = field(default_factory=list)
+    scores_wrong: list[float] = field(default_factory=list)
+
+
+def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
+    """Return, by domain, the share of documents with evidence, and the factuality of those that hold an accepted
+    answer and of those that hold none. A domain is a group of a task (an MMLU subject, a PopQA relation).
+
+    Raises UsageError if no document was checked against independent evidence.
+    """
+    del metrics
+    domains: defaultdict[str, _Domain] = defaultdict(_Domain)
+    for result in results:
+        domain = domains[f"{result.task}: {result.group}" if result.group else result.task]
+        for passage in result.trace.get("passages", ()):
+            if not isinstance(passage, dict):
+                continue
+            score, is_right = passage.get("factuality"), holds_answer(passage, result)
+            domain.right += is_right
+            domain.wrong += not is_right
+            if isinstance(score, int | float):
+                (domain.scores_right if is_right else domain.scores_wrong).append(float(score))
+    rows, points = [], []
+    for name, domain in sorted(domains.items()):
+        count = domain.right + domain.wrong
+        if not count:
+            continue
+        covered = (len(domain.scores_right) + len(domain.scores_wrong)) / count
+        right, wrong = Mean.of(domain.scores_right), Mean.of(domain.scores_wrong)
+        found = len(domain.scores_right) / domain.right if domain.right else None
+        rows.append((name, count, covered, domain.right, found, right, wrong))
+        if right is not None and len(domain.scores_right) >= FEWEST:
+            points.append(PlotPoint(name, right, covered))
+    if not any(row[5] or row[6] for row in rows):
+        raise UsageError(
+            "no document of this run was checked against independent evidence: run it with --evidence, such as "
+            "--evidence wikipedia"
+        )
+    plot = Scatter(
+        "factuality of documents that hold the answer, by the share of a domain's documents with evidence; the numbers "
+        "are in the table",
+        tuple(points),
+        "share of documents with evidence",
+        "factuality of right documents",
+    )
+    return Analysis(
+        "factuality-bias",
+        "Factuality by domain",
+        "Documents that hold an accepted answer should score alike in every domain. Where they score lower, or find "
+        "evidence less often, the domain is less documented in the evidence, not less factual: judge its cards by "
+        "evidence of its own.",
+        (
+            "domain",
+            "documents",
+            "with evidence",
+            "right",
+            "right with evidence",
+            "factuality, right",
+            "factuality, wrong",
+        ),
+        tuple(rows),
+        (plot,) if points else (),
+    )

@@ -227,11 +227,12 @@ def corpus_retriever(corpus: str, kind: str) -> Evidence:
 
 def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
     """Return a retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
-    from kcard.selectors.evidence import CorpusEvidence, DenseCorpus
-
     if kind == BM25:
+        from kcard.selectors.evidence import CorpusEvidence
+
         return CorpusEvidence(sources, name)
     from kcard.gates.features import find
+    from kcard.selectors.dense import DenseCorpus
 
     encoder = find(kind)
     return DenseCorpus(sources, encoder.vectors, encoder.digest, name)
@@ -272,7 +273,7 @@ class Retrieval:
         self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         del llm, examples
-        sources = [self.retriever.find(question.text, self.k) for question in questions]
+        sources = self.retriever.find_all([question.text for question in questions], self.k)
         return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
 
 

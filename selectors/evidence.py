@@ -1,17 +1,14 @@
 """Evidence: texts that claims are checked against."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
-import numpy as np
-
 from kcard import system
-from kcard.cache import remembered_embeddings
 from kcard.errors import CorpusError, UsageError
 from kcard.index import Index
-from kcard.interfaces import Array, Evidence
+from kcard.interfaces import Evidence
 from kcard.text import passage_digest, split_sentences
 from kcard.types import Source
 
@@ -141,38 +138,3 @@ def open_evidence(spec: str) -> Evidence:
 def names() -> list[str]:
     """Return the registered names, sorted."""
     return system.names(GROUP)
-
-
-# Dense retrieval by the dot product of passages and questions.
-#
-# With Contriever's vectors (the mean over token states, not normalised) this is the retriever of Adaptive Retrieval
-# (section 5); with vectors of unit length the dot product is the cosine. The search is exact, and all vectors are in
-# memory: four bytes per number, 3 GB for a million passages of 768 dimensions.
-
-Embed = Callable[[Sequence[str]], Array]
-
-
-class DenseCorpus(Evidence):
-    """Source texts that are retrieved by their vectors; equal scores keep the order of the sources.
-
-    embed   maps texts to vectors, shape (n, d)
-    model   the digest of the encoder; vectors are cached under it (kcard.cache)
-
-    Raises CorpusError if there is no text.
-    """
-
-    def __init__(self, sources: Sequence[Source], embed: Embed, model: str, name: str = "corpus") -> None:
-        if not sources:
-            raise CorpusError(f"evidence {name!r} has no text: add at least one sentence")
-        self.name = name
-        self._sources, self._embed, self._model = sources, embed, model
-        self._vectors = remembered_embeddings(model, [source.in_context for source in sources], embed)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def find(self, claim: str, k: int) -> list[Source]:
-        """Return the `k` sources with the largest dot products, which may be any number; all if there are fewer."""
-        scores = self._vectors @ remembered_embeddings(self._model, [claim], self._embed)[0]
-        best = np.argsort(-scores, kind="stable")[: max(k, 0)]
-        return [replace(self._sources[row], score=float(scores[row])) for row in best]

@@ -9,7 +9,8 @@ from kcard.errors import CorpusError
 from kcard.gates.features import contriever, find
 from kcard.index import Index
 from kcard.offline import minilm
-from kcard.selectors.evidence import CorpusEvidence, DenseCorpus, Hashes, Union
+from kcard.selectors.dense import DenseCorpus
+from kcard.selectors.evidence import CorpusEvidence, Hashes, Union
 from kcard.text import passage_digest
 from kcard.types import Source
 from tests import tiny_models

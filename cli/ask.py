@@ -26,7 +26,7 @@ from kcard.display import (
 )
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskOptions, PresetOption
 from kcard.questions import checked, choices_of
 from kcard.types import Answer, Passage, Question
 
@@ -103,7 +103,7 @@ def _citation_line(quotation: Quotation) -> str:
     return quotation.line_of(quoted, [*map(escape, quotation.steps)])
 
 
-@command_for(AskOptions, RayOptions)
+@command_for(AskOptions, PresetOption, RayOptions)
 def ask(
     values: dict[str, Any],
     question: Annotated[

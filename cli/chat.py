@@ -14,7 +14,7 @@ from kcard.cli.options import command_for
 from kcard.cli.output import echo, note, notice, show_note
 from kcard.config import settings
 from kcard.errors import KcardError, UsageError, one_line
-from kcard.integrators.options import AskOptions, Mode
+from kcard.integrators.options import AskOptions, Mode, PresetOption
 from kcard.questions import checked
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _history() -> Any:
             file.chmod(0o600)
 
 
-@command_for(AskOptions)
+@command_for(AskOptions, PresetOption)
 def chat(values: dict[str, Any]) -> None:
     """Ask question after question; /cards, /mode and /trace change and explain. Each line of a pipe is one."""
     options = AskOptions(**values)

@@ -24,7 +24,7 @@ from kcard.cli.output import (
     show_note,
     table,
 )
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskOptions, PresetOption
 
 if TYPE_CHECKING:
     from kcard.evaluation.gates.calibration import Calibration
@@ -182,7 +182,7 @@ def _configure(ctx: typer.Context) -> None:
 
 
 @gates.command("collect")
-@command_for(AskOptions, leave_out={"gate"})
+@command_for(AskOptions, PresetOption, leave_out={"gate"})
 def collect(
     values: dict[str, Any],
     questions: Annotated[Path, typer.Option(help="Questions with answers, or a data set in its own layout.")],

@@ -27,6 +27,7 @@ FIRST: Mapping[str, Sequence[str]] = {
 
 ASKING: Mapping[str, Sequence[str]] = {
     "The LLM": ("llm_window", "llm_timeout", "retries", "concurrency", "temperature", "examples"),
+    "As in a paper": ("preset",),
     "The gate, and the choice of cards": (
         "gate",
         "select",

@@ -13,7 +13,7 @@ from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress
 from kcard.errors import UsageError
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskOptions, PresetOption
 from kcard.io import shown_size
 from kcard.serve.options import EndpointOptions
 
@@ -86,7 +86,7 @@ def export(
 # kcard serve: an OpenAI-compatible endpoint, and the keys of its users.
 
 
-@command_for(AskOptions, EndpointOptions)
+@command_for(AskOptions, PresetOption, EndpointOptions)
 def serve(values: dict[str, Any]) -> None:
     """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
     from kcard.serve.app import serve as serve_endpoint

@@ -14,12 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from click.core import ParameterSource
 
 from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES, Setting, typed
 from kcard.errors import KcardError, UsageError
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskOptions, PresetOption, with_preset
 from kcard.options import REQUIRED, DeclaredOption, declared
 
 # KEY=VALUE options, such as --set k=5.
@@ -231,7 +233,8 @@ def command_for(
 
     def decorate(view: Callable[..., None]) -> Callable[..., None]:
         def command(**values: Any) -> None:
-            view({option.name: values.pop(option.name) for option in shared}, **values)
+            shared_values = {option.name: values.pop(option.name) for option in shared}
+            view(_as_in_paper(shared_values) if PresetOption in targets else shared_values, **values)
 
         _, *own = inspect.signature(view).parameters.values()
         parameters = [*map(_parameter, shared), *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
@@ -241,6 +244,14 @@ def command_for(
         return command
 
     return decorate
+
+
+def _as_in_paper(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with those of the preset, if one is chosen, in place of defaults."""
+    source = click.get_current_context().get_parameter_source
+    typed = {key for key in values if source(key) is not ParameterSource.DEFAULT}
+    preset = with_preset({"preset": values.pop("preset")})
+    return {**values, **{key: value for key, value in preset.items() if key not in typed}}
 
 
 def _parameter(declaration: DeclaredOption) -> inspect.Parameter:

@@ -294,6 +294,15 @@ PAPERS: Mapping[Paper, Mapping[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class PresetOption:
+    """The preset of a command that answers questions."""
+
+    preset: Annotated[
+        Paper | None, Option("Answer as a paper does, step by step; options that are given override it.")
+    ] = None
+
+
 def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of AskOptions, completed by those of the paper that `preset` names, if it names one.
 
@@ -353,6 +362,7 @@ class QuestionKeywords(TypedDict, total=False):
     retries: int
     concurrency: int | None
     gate: str | None
+    otherwise: Otherwise
     evidence: Sequence[str | Path]
     selectors: Preset
     relevance: str | None

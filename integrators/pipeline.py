@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
@@ -31,7 +31,7 @@ from kcard.integrators.citations import (
     resolve_conflicts,
     without_headings,
 )
-from kcard.integrators.options import AskKeywords, AskOptions, Mode
+from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
 from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
@@ -64,6 +64,7 @@ class Pipeline(Answerer):
 
     Args:
         options: see AskOptions; options passed by name override its values.
+        preset: a paper whose way of answering overrides `options`, but none passed by name.
         hub: where the cards are; None: the hub under KCARD_HOME.
         on_event: called with notes for the user, and with the number of cards that have generated for a batch, if large
             cards take turns.
@@ -79,13 +80,15 @@ class Pipeline(Answerer):
         self,
         options: AskOptions | None = None,
         *,
+        preset: Paper | None = None,
         hub: CardSource | None = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
         **changes: Unpack[AskKeywords],
     ) -> None:
-        self.options = options = replace(options or AskOptions(), **changes)
+        values = with_preset({"preset": preset, **changes})
+        self.options = options = replace(options or AskOptions(), **values)
         # The LLM and the gate.
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, on_event)
@@ -328,6 +331,7 @@ def ask(
     choices: Sequence[str] | Mapping[str, str] | str = (),
     *,
     options: AskOptions | None = None,
+    preset: Paper | None = None,
     hub: CardSource | None = None,
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
@@ -341,8 +345,8 @@ def ask(
     """
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
-    pipeline = Pipeline(options, hub=hub, on_event=on_event, loader=loader, retriever=retriever, **changes)
-    return pipeline([question])[0]
+    shared: dict[str, Any] = {"hub": hub, "on_event": on_event, "loader": loader, "retriever": retriever}
+    return Pipeline(options, preset=preset, **shared, **changes)([question])[0]
 
 
 def questions_per_batch(options: AskOptions, cards: int) -> int:

@@ -102,7 +102,6 @@ HEADINGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "eval": {
         "The comparison": (
-            "preset",
             "analysis",
             "shots",
             "price_in",

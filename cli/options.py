@@ -14,9 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
-from click.core import ParameterSource
 
 from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES, Setting, typed
@@ -233,11 +231,16 @@ def command_for(
 
     def decorate(view: Callable[..., None]) -> Callable[..., None]:
         def command(**values: Any) -> None:
-            shared_values = {option.name: values.pop(option.name) for option in shared}
-            view(_as_in_paper(shared_values) if PresetOption in targets else shared_values, **values)
+            options = {option.name: values.pop(option.name) for option in shared}
+            if PresetOption in targets:
+                options = _as_in_paper(options, values.pop("context"))
+            view(options, **values)
 
         _, *own = inspect.signature(view).parameters.values()
         parameters = [*map(_parameter, shared), *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
+        if PresetOption in targets:
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         command.__name__, command.__doc__ = view.__name__, view.__doc__
@@ -246,10 +249,10 @@ def command_for(
     return decorate
 
 
-def _as_in_paper(values: dict[str, Any]) -> dict[str, Any]:
+def _as_in_paper(values: dict[str, Any], context: typer.Context) -> dict[str, Any]:
     """Return the options with those of the preset, if one is chosen, in place of defaults."""
-    source = click.get_current_context().get_parameter_source
-    typed = {key for key in values if source(key) is not ParameterSource.DEFAULT}
+    sources = {key: context.get_parameter_source(key) for key in values}
+    typed = {key for key, source in sources.items() if getattr(source, "name", "") != "DEFAULT"}
     preset = with_preset({"preset": values.pop("preset")})
     return {**values, **{key: value for key, value in preset.items() if key not in typed}}
 

@@ -63,6 +63,18 @@ def test_where_stdout_is_no_terminal_nothing_is_streamed(ask: Ask, serve: Callab
     assert "stream" not in server.requests[0]["body"]
 
 
+@pytest.mark.parametrize(
+    ("options", "temperature"),
+    [((), 0.1), (("--preset", "skr"), 0.0), (("--preset", "skr", "--temperature", "0.1"), 0.1)],
+)
+def test_a_preset_takes_the_place_of_defaults_and_of_nothing_that_was_typed(
+    ask: Ask, serve: Callable[..., Any], options: tuple[str, ...], temperature: float
+) -> None:
+    server = serve({"text": "Ron Wyden"})
+    assert ask(server.url, "Who won?", *options).code == 0
+    assert server.requests[0]["body"]["temperature"] == temperature
+
+
 def test_a_stream_that_breaks_off_is_one_line_of_error(ask: Ask, serve: Callable[..., Any]) -> None:
     done = ask(serve({"pieces": ["Ron", " Wyden"], "cut": 1}).url, "Who won?", "--stream")
     assert done.code == 1

@@ -568,3 +568,32 @@ def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
     options: dict[str, Any], cards: int, questions: int
 ) -> None:
     assert questions_per_batch(AskOptions(**options), cards) == questions
+
+
+def test_a_preset_overrides_options_but_none_that_is_passed_by_name() -> None:
+    options = AskOptions(mode="direct", floor=0.5, n3=4)
+    pipeline = Pipeline(options, preset="adaptive-retrieval", n3=2)
+    assert (pipeline.options.floor, pipeline.options.n1, pipeline.options.n3) == (0.0, 1, 2)
+    assert pipeline.options.mode == "direct"
+    with pytest.raises(
+        UsageError, match="preset 'bert' is unknown: choose one of knowledge-card, thrust, skr"
+    ):
+        Pipeline(options, preset="bert")  # type: ignore[arg-type]
+
+
+def test_where_the_gate_knows_the_llm_may_read_its_own_document() -> None:
+    class Writes(LLM):
+        def __init__(self) -> None:
+            self.requests: list[Request] = []
+
+        def reply(self, request: Request) -> Reply:
+            self.requests.append(request)
+            return Reply("Ulm lies on the Danube." if request.kind == "document" else "the Danube")
+
+    llm = Writes()
+    pipeline = Pipeline(mode="bottom-up", gate="never", llm=llm, otherwise="genread")
+    (answer,) = pipeline(["Where is Ulm?"])
+    assert [request.kind for request in llm.requests] == ["document", "answer"]
+    assert llm.requests[1].knowledge == ("Ulm lies on the Danube.",)
+    assert [(p.card, p.kept) for p in answer.passages] == [("genread", True)]
+    assert not answer.gate.fired

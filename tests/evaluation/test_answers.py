@@ -78,8 +78,8 @@ def test_factuality_of_right_documents_is_compared_by_domain() -> None:
     analysis = factuality_bias([*known, *rare], METRICS)
     by_domain = {row[0]: row for row in analysis.rows}
     cities, hamlets = by_domain["midterm: cities"], by_domain["midterm: hamlets"]
-    assert cities[1:5] == (10, 1.0, 5, 1.0)
-    assert hamlets[1:5] == (15, pytest.approx(1 / 3), 10, 0.5)
+    assert list(cities[1:5]) == [10, 1.0, 5, 1.0]
+    assert list(hamlets[1:5]) == [15, pytest.approx(1 / 3), 10, 0.5]
     assert [mean and mean.mean for mean in (*cities[5:], *hamlets[5:]) if isinstance(mean, Mean | None)] == [
         *(0.9, 0.1, 0.5, None)
     ]

@@ -233,7 +233,9 @@ def top_down_literally(
     world: World, llm: Teller, select: Select, rounds: int
 ) -> tuple[list[str], list[str], list[str]]:
     """Return the kinds of the requests before the answer, the documents in order, and the cards of the rounds."""
-    kinds, documents, cards, written = ["need"], [], [], Counter[str]()
+    kinds, written = ["need"], Counter[str]()
+    documents: list[str] = []
+    cards: list[str] = []
     answers = list(llm.yes)
     yes = answers.pop(0) if answers else False
     while yes:

@@ -53,8 +53,8 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
             continue
         covered = (len(domain.scores_right) + len(domain.scores_wrong)) / count
         right, wrong = Mean.of(domain.scores_right), Mean.of(domain.scores_wrong)
-        found = len(domain.scores_right) / domain.right if domain.right else None
-        rows.append((name, count, covered, domain.right, found, right, wrong))
+        right_covered = len(domain.scores_right) / domain.right if domain.right else None
+        rows.append((name, count, covered, domain.right, right_covered, right, wrong))
         if right is not None and len(domain.scores_right) >= FEWEST:
             points.append(PlotPoint(name, right, covered))
     if not any(row[5] or row[6] for row in rows):

@@ -47,7 +47,7 @@ def test_need_asks_in_the_three_wordings_of_one_paper_and_the_five_of_the_other(
 ) -> None:
     text = prompts.render(Request("need", "Who won?", template=template))
     assert text == f"Question: Who won?\n{asked}" + ("" if asked.endswith(":") else "\n")
-    assert len(NEED) == 8
+    assert len(NEED) == 13
 
 
 def test_where_yes_means_that_the_llm_knows_an_examples_yes_becomes_a_no() -> None:
@@ -67,7 +67,9 @@ def test_where_yes_means_that_the_llm_knows_an_examples_yes_becomes_a_no() -> No
 
 
 def test_the_wordings_whose_yes_means_knowing_turn_the_probability_around() -> None:
-    assert [wording.needed(0.8) for wording in NEED] == pytest.approx([0.8] * 6 + [0.2] * 2)
+    assert [wording.needed(0.8) for wording in NEED] == pytest.approx(
+        [0.8] * 6 + [0.2] * 2 + [0.8] * 3 + [0.2] * 2
+    )
     assert all(wording.needed(None) is None for wording in NEED)
 
 

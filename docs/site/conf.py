@@ -15,6 +15,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"  # notebooks carry their outputs; tests/project/test_examples.py executes them
 copybutton_prompt_text = "$ "
 suppress_warnings = ["misc.highlighting_failure"]
+smartquotes = False  # -- is how options begin
 
 html_theme = "furo"
 html_title = "kcard"

@@ -174,7 +174,7 @@ def number(score: float | None) -> str:
 def answer_html(answer: "Answer") -> str:
     """Return the answer, its quotations, and its passages with their scores in a part that opens."""
     columns = [
-        "",
+        "status",
         "card",
         "text",
         *(n for n in SCORES if any(getattr(p, n) is not None for p in answer.passages)),

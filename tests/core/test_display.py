@@ -170,3 +170,19 @@ def test_an_evaluation_shows_a_row_for_each_setting_with_its_interval() -> None:
     assert '<td class="kcard-figure">[0.100, 0.900]</td>' in page
     assert "2 of 9 questions" in page
     assert "1 questions were not asked yet" in page
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+def test_values_are_accessible_in_light_and_dark_and_fit_a_phone(tmp_path: Path, narrow: bool) -> None:
+    from tests.hub.server.chromium import launched, opened, require_accessible
+
+    makers = (hostile_answer, hostile_card, hostile_hub, hostile_evaluation)
+    values = [ANSWER, *(make(tmp_path) for make in makers)]
+    shown = "".join(value._repr_html_() for value in values).replace("<details>", "<details open>")
+    page = tmp_path / "notebook.html"
+    head = "<html lang=en><meta charset=utf-8><title>Notebook</title><style>:root { color-scheme: light dark }</style>"
+    page.write_text(f"<!doctype html>{head}<main><h1>Values</h1>{shown}</main>", encoding="utf-8")
+    with launched() as browser, opened(browser, "file://", str(page), narrow=narrow) as tab:
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        require_accessible(tab)

@@ -310,3 +310,18 @@ def test_a_function_that_takes_over_options_keeps_its_own_declaration() -> None:
     assert sell(2.5, bread="rye") == "rye at 220, None, not an option for 2.5"
     with pytest.raises(TypeError, match="did you mean 'heat'"):
         sell(2.5, bread="rye", head=100)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completion"),
+    [
+        ("kcard.ask('Who?', mod", "mode="),
+        ("kcard.train('notes', epo", "epochs="),
+        ("kcard.Pipeline(max_c", "max_cards="),
+        ("kcard.evaluate('mmlu', llm_u", "llm_url="),
+    ],
+)
+def test_notebooks_complete_the_names_of_options(typed: str, completion: str) -> None:
+    jedi = pytest.importorskip("jedi")  # which completes in IPython
+    completions = jedi.Interpreter(typed, [{"kcard": kcard}]).complete()
+    assert completion in [item.name for item in completions]

@@ -11,7 +11,6 @@ from kcard.cli.options import complete_published
 from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
-from kcard.hub.values import describe_figures
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
@@ -95,6 +94,7 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
     from rich.markup import escape
 
     rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
+    rows.columns[0].no_wrap = True  # a name is never broken
     for v in versions:
         m = v.manifest
         mark = " (quarantined)" if v.reference in quarantined else ""
@@ -136,7 +136,11 @@ def show(card: Reference, json_: Json = False) -> None:
         proof = "-"
     elif m.kind == "reference":
         proof = "pinned sha256, not proven"
+    from kcard.cli.browse import describe_figures
+    from kcard.evaluation.browse import make_reports
+
     reason = quarantined.get(version.reference)
+    [report] = make_reports(hub, [version])
     facts = {
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",
@@ -149,7 +153,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "knowledge": m.knowledge_date or "undated",
         "licence": m.licence,
         "proof": proof,
-        "figures": "; ".join(describe_figures(version.declared, version.verified)) or "not measured",
+        "figures": "\n             ".join(describe_figures(report)),
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
         "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
         "size": shown_size(version.size),

@@ -84,7 +84,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off.",
     ),
     "browse": (
-        "audit",
+        "browse",
         "Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence).",
     ),
     "selectors": (

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.records import Audit, Distribution, Exam
-from kcard.hub.values import FLOOR, covers_enough, is_independent
+from kcard.evaluation.records import Audit, Distribution, Exam, Mean
+from kcard.hub.values import FLOOR, ScoreEstimate, covers_enough, is_independent
 
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
@@ -46,7 +46,9 @@ class SourcedScores:
     against      name of the evidence
     taken        when this hub measured them, in UTC; None for scores that the card's own exam declares
     coverage     share of the documents that have a score, in [0, 1]; None if it was not measured
-    independent  whether the evidence is independent of the card's corpus
+    independent  whether the evidence is independent of the card's corpus, and `overlap`, how far it repeats it, in
+                 [0, 1]; None if that was not measured
+    version      the number of the version that an audit measured; None for scores of an exam
     """
 
     scores: Distribution
@@ -54,6 +56,13 @@ class SourcedScores:
     taken: datetime | None = None
     coverage: float | None = None
     independent: bool = True
+    overlap: float | None = None
+    version: int | None = None
+
+    @property
+    def estimate(self) -> ScoreEstimate | None:
+        """The mean with its sample; None if the evidence covers no document."""
+        return estimate_of(self.scores.mean, len(self.scores.scores))
 
     @property
     def source(self) -> Literal["verified", "self-declared"]:
@@ -63,6 +72,11 @@ class SourcedScores:
     def origin(self) -> str:
         """The source, with the day of the measurement."""
         return describe_origin(self.taken)
+
+
+def estimate_of(mean: Mean | None, count: int) -> ScoreEstimate | None:
+    """Return a mean of so many scores or questions as a hub shows it; None for None."""
+    return None if mean is None else ScoreEstimate(mean.mean, count, mean.low, mean.high)
 
 
 def describe_origin(taken: datetime | None) -> str:
@@ -123,11 +137,13 @@ def find_scores(
     for past in reversed(ordered):
         scores: Distribution | None = getattr(past.audit, what)
         if scores is not None and scores.mean is not None:
-            sourced = SourcedScores(scores, _against(what, past.audit.evidence), past.taken)
+            against = _against(what, past.audit.evidence)
+            sourced = SourcedScores(scores, against, past.taken, version=past.version)
             if what == "faithfulness":
                 return sourced
             covered = past.audit.coverage.mean if past.audit.coverage else None
-            return replace(sourced, coverage=covered, independent=past.audit.independent)
+            overlap = past.audit.evidence_overlap
+            return replace(sourced, coverage=covered, independent=past.audit.independent, overlap=overlap)
     # If there is none, the hub's exam, else the card's own.
     for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
         scores = getattr(exam, what) if exam else None
@@ -136,7 +152,8 @@ def find_scores(
             if what == "faithfulness":
                 return sourced
             independent = is_independent(exam.evidence_overlap)
-            return replace(sourced, coverage=scores.coverage, independent=independent)
+            overlap = exam.evidence_overlap
+            return replace(sourced, coverage=scores.coverage, independent=independent, overlap=overlap)
     return None
 
 

@@ -12,13 +12,14 @@ from kcard.evaluation.audit_history import (
     PastExam,
     SourcedScores,
     describe_origin,
+    estimate_of,
     find_scores,
     latest_exam,
     read_audits,
 )
 from kcard.evaluation.metrics import count_by_range
 from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
-from kcard.hub.values import FLOOR
+from kcard.hub.values import FLOOR, ScoreEstimate
 
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
@@ -217,6 +218,12 @@ class CardReport:
         return recall.mean if recall else None
 
     @property
+    def given_estimate(self) -> ScoreEstimate | None:
+        """Recall on the exam file with its sample of questions."""
+        run = self.exam.given if self.exam else None
+        return estimate_of(run.recall, run.questions) if run else None
+
+    @property
     def faithful(self) -> SourcedScores | None:
         """Scores against the card's own corpus: measured by this hub, else from the card's own exam."""
         return find_scores("faithfulness", self.own_audits, self.hub_exam, self.exam)
@@ -242,9 +249,45 @@ class CardReport:
         return self.factual.coverage if self.factual else None
 
     @property
+    def standing(self) -> SourcedScores | None:
+        """The factuality by which the card is ranked: that of this version or, while it waits for an audit, that of the
+        newest version before it which an audit measured with independent evidence.
+        """
+        own = self.factual
+        if own is not None and own.source == VERIFIED and own.independent:
+            return own
+        measured = [
+            past
+            for past in self.audits
+            if past.version < self.number
+            and past.audit.independent
+            and mean_of(past.audit.factuality) is not None
+        ]
+        newest = max((past.version for past in measured), default=None)
+        earlier = [past for past in measured if past.version == newest]
+        return find_scores("factuality", earlier, None, None, self.floor) if earlier else own
+
+    @property
+    def waits(self) -> bool:
+        """Whether `standing` is of an earlier version, since this one is not measured yet."""
+        return self.standing is not None and (self.standing.version or self.number) < self.number
+
+    @property
     def ranked_factuality(self) -> float | None:
         """The factuality by which cards are ranked; None if the evidence is not independent of the card's corpus."""
-        return self.factuality if self.factual and self.factual.independent else None
+        return mean_of(self.standing.scores) if self.standing and self.standing.independent else None
+
+    @property
+    def recall_estimate(self) -> ScoreEstimate | None:
+        """Recall with its sample of questions."""
+        exam = self.best_exam
+        return estimate_of(exam.recall, exam.own.questions) if exam and exam.own else None
+
+    @property
+    def lift_estimate(self) -> ScoreEstimate | None:
+        """Lift with its sample of questions."""
+        exam = self.best_exam
+        return estimate_of(exam.lift, exam.own.questions) if exam and exam.own else None
 
     @property
     def faithfulness_scores(self) -> tuple[float, ...]:
@@ -273,7 +316,7 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
     "recall": lambda r: _descending(r.recall, r.recall_source),
     "lift": lambda r: _descending(r.lift, r.recall_source),
     "faithfulness": lambda r: _descending(r.faithfulness, r.faithful.source if r.faithful else ""),
-    "factuality": lambda r: _descending(r.ranked_factuality, r.factual.source if r.factual else ""),
+    "factuality": lambda r: _descending(r.ranked_factuality, r.standing.source if r.standing else ""),
 }
 
 

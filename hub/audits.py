@@ -3,7 +3,7 @@
 They are append-only and never change the files of a version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import TypeAlias
@@ -144,6 +144,12 @@ class Audits:
         candidates = [row for row in rows if is_measurable(Manifest.from_json(row.manifest))]
         page = [(row.name, row.number, row.sha256, row.commit) for row in candidates]
         return page, rows[-1].id if len(rows) == limit else None
+
+    def records(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the whole records of audits as JSON, by the audits' ids."""
+        with self._database.read() as session:
+            query = select(AuditRow.id, AuditRow.record).where(AuditRow.id.in_([*ids]))
+            return {row.id: row.record for row in session.execute(query)}
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
         """Return the audits of all versions of a card, or of all cards, oldest first."""

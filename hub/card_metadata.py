@@ -1,5 +1,6 @@
 """Metadata of repositories: from the README.md and the kcard.json of branch main, with derived tags."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -78,6 +79,23 @@ def read_text(blobs: Blobs, entry: Entry) -> str:
     with blobs.open(entry.sha256) as stream:
         content: bytes = stream.read(LONGEST)
     return content.decode(errors="replace")
+
+
+# What kcard writes into the README.md of a card from its manifest and its exam, and pages show beside it.
+GENERATED = re.compile(
+    r"^## (?:What it is|How it was trained)\n+\| \| \|\n\|---\|---\|\n(?:\|[^\n]*(?:\n|\Z))*"
+    r"|<!-- exam -->.*?<!-- end of exam -->",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def abridge_readme(text: str, manifest: Manifest) -> str:
+    """Return a card's README.md without the title, the description and the tables that its page shows elsewhere."""
+    rest = GENERATED.sub("", text).lstrip()
+    for repeated in (f"# {manifest.name}", manifest.description):
+        if rest == repeated or rest.startswith(f"{repeated}\n"):
+            rest = rest.removeprefix(repeated).lstrip()
+    return rest
 
 
 def write_metadata(session: Session, repository: Repository, metadata: CardMetadata, commit: Commit) -> None:

@@ -2,14 +2,23 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, ScalarSelect, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, ScalarSelect, and_, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from kcard.errors import HubError, UsageError
-from kcard.hub.db.models import AuditRow, HubSetting, VersionRow
-from kcard.hub.values import FLOOR, OVERLAP, DeclaredFigures, VerifiedFigures, covers_enough
+from kcard.hub.db.models import AuditRow, HubSetting, Repository, VersionRow
+from kcard.hub.values import (
+    FLOOR,
+    OVERLAP,
+    POOR,
+    DeclaredFigures,
+    ScoreEstimate,
+    VerifiedFigures,
+    covers_enough,
+)
 from kcard.io import parse
 from kcard.manifest import Manifest
 
@@ -115,13 +124,83 @@ def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
     return None
 
 
+# A figure with its sample, from the record of an exam or an audit. The record may contain anything.
+
+MOST_SCORES = 100_000
+
+
+@dataclass(frozen=True)
+class MeasuredFigure:
+    """A figure of an exam or an audit.
+
+    scores   of its documents, in [0, 1]; empty for recall and lift
+    unknown  documents that the evidence does not cover, which have no score
+    """
+
+    estimate: ScoreEstimate
+    scores: tuple[float, ...] = ()
+    unknown: int = 0
+
+    @property
+    def refuted(self) -> int:
+        """The documents that the evidence covers and rather contradicts than supports."""
+        return sum(score < POOR for score in self.scores)
+
+
+def read_figure(record: object, name: str) -> MeasuredFigure | None:
+    """Return a figure of a parsed exam.json, or of the parsed record of an audit; None if it has none.
+
+    `name`: recall, lift, faithfulness or factuality. What can't be read of its sample is unknown.
+    """
+    document = _object(record)
+    own = _object(document["own"]) if "own" in document else document
+    figure = _object(own.get(name))
+    questions = own.get("questions")
+    count = questions if type(questions) is int and questions > 0 else None
+    mean, unknown = figure, 0
+    values: tuple[float, ...] = ()
+    if isinstance(figure.get("mean"), dict):  # of scores, which are listed
+        mean, listed, missing = figure["mean"], figure.get("scores"), figure.get("unknown")
+        scores = [_share(score) for score in listed[:MOST_SCORES]] if isinstance(listed, list) else []
+        values = tuple(score for score in scores if score is not None)
+        count, unknown = len(values) or None, missing if type(missing) is int and missing > 0 else 0
+    least = -1 if name == "lift" else 0
+    value, low, high = (_share(mean.get(key), least) for key in ("mean", "low", "high"))
+    if value is None:
+        return None
+    if low is None or high is None or not low <= value <= high:
+        low = high = None
+    return MeasuredFigure(ScoreEstimate(value, count, low, high), values, unknown)
+
+
+def read_audit(audit: AuditRow, record: str, name: str = "factuality") -> MeasuredFigure | None:
+    """Return a figure of an audit, or of an exam of the hub, with its record; None if it was not measured.
+
+    The columns of the row come first: records of other programs may have no more than these.
+    """
+    value = getattr(audit, name)
+    if value is None:
+        return None
+    try:
+        figure = read_figure(parse(record), name)
+    except (ValueError, RecursionError):
+        figure = None
+    if figure is None or abs(figure.estimate.value - value) > ROUNDING:
+        figure = MeasuredFigure(ScoreEstimate(value))
+    if name != "factuality" or audit.judged is None:
+        return figure
+    estimate = replace(figure.estimate, count=audit.judged)
+    unknown = round(audit.judged / audit.coverage) - audit.judged if audit.coverage else figure.unknown
+    return MeasuredFigure(estimate, figure.scores, unknown)
+
+
 def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _share(value: object) -> float | None:
-    """Return the value if it is a number in [0, 1]."""
-    number = type(value) in {int, float} and 0 <= value <= 1  # type: ignore[operator]
+def _share(value: object, least: float = 0) -> float | None:
+    """Return the value if it is a number in [least, 1]."""
+    number = type(value) in {int, float} and least <= value <= 1  # type: ignore[operator]
     return float(value) if number else None  # type: ignore[arg-type]
 
 
@@ -180,14 +259,22 @@ def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures 
 
 def audited_factuality() -> ScalarSelect[float]:
     """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
-    measured = (
-        AuditRow.version_id == VersionRow.id,
-        AuditRow.kind == AUDIT,
-        AuditRow.factuality.is_not(None),
-        has_independent_evidence(),
-    )
+    measured = (AuditRow.version_id == VersionRow.id, measures_factuality())
     newest = select(AuditRow.factuality).where(*measured).order_by(AuditRow.id.desc()).limit(1)
     return newest.scalar_subquery()
+
+
+def last_audited_factuality() -> ScalarSelect[float]:
+    """Return SQL for the factuality by which a row of `repositories` is ranked: that of its newest audited version."""
+    version = aliased(VersionRow)
+    measured = (version.repository_id == Repository.id, measures_factuality())
+    query = select(AuditRow.factuality).join(version, AuditRow.version_id == version.id).where(*measured)
+    return query.order_by(version.number.desc(), AuditRow.id.desc()).limit(1).scalar_subquery()
+
+
+def measures_factuality() -> ColumnElement[bool]:
+    """Return SQL for whether an audit measured factuality against evidence that is independent of the card."""
+    return and_(AuditRow.kind == AUDIT, AuditRow.factuality.is_not(None), has_independent_evidence())
 
 
 def has_independent_evidence() -> ColumnElement[bool]:

@@ -121,7 +121,8 @@ def update_rows(session: Session, *repository_ids: int) -> None:
     """Rebuild the index rows of these repositories from the other tables."""
     at = _tick(session, "changed")
     session.execute(delete(SearchRow).where(SearchRow.repository_id.in_(repository_ids)))
-    # Repositories with their newest version and its latest audit.
+    # Repositories with their newest version and the latest audit: a new version keeps the place of the one before it
+    # until it is measured.
     other = aliased(VersionRow)
     newest = select(func.max(other.number)).where(other.repository_id == Repository.id)
     of_newest = (VersionRow.repository_id == Repository.id) & (VersionRow.number == newest.scalar_subquery())
@@ -134,7 +135,7 @@ def update_rows(session: Session, *repository_ids: int) -> None:
         VersionRow.description,
         VersionRow.manifest,
         VersionRow.declared_factuality,
-        figures.audited_factuality().label("audited"),
+        figures.last_audited_factuality().label("audited"),
     )
     query = query.select_from(Repository).outerjoin(VersionRow, of_newest)
     rows = session.execute(query.where(Repository.id.in_(repository_ids)))

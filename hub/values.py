@@ -4,10 +4,9 @@ A figure that came with the card is self-declared: its publisher may have writte
 but only a verified figure can release one.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 DECLARED, VERIFIED = "self-declared", "verified"
 # Evidence with this overlap with a card's corpus, or more, is not independent of the card.
@@ -24,6 +23,47 @@ def is_independent(overlap: float | None) -> bool:
 def covers_enough(coverage: float | None, floor: float) -> bool:
     """Return whether evidence with this coverage is enough to decide; unknown coverage is."""
     return coverage is None or coverage >= floor
+
+
+# A score from GOOD on is shown as good, one below POOR as poor, whoever measured it.
+GOOD, POOR = 0.7, 0.5
+Tone: TypeAlias = Literal["good", "fair", "poor"]
+
+
+def format_score(value: float, sign: Literal["", "+"] = "") -> str:
+    """Format a score or a difference of scores with two digits and no zero before the point, such as .81 or +.31."""
+    return f"{value:{sign}.2f}".replace("0.", ".", 1)
+
+
+@dataclass(frozen=True)
+class ScoreEstimate:
+    """A mean score with its sample.
+
+    value      in [0, 1]; differences of scores in [-1, 1]
+    count      the number of documents or questions that it is the mean of; None: unknown
+    low, high  its 95 % interval; None: unknown
+    """
+
+    value: float
+    count: int | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def tone(self) -> Tone:
+        """How good the value is, whatever its sample."""
+        return "good" if self.value >= GOOD else "fair" if self.value >= POOR else "poor"
+
+    @property
+    def sample(self) -> str:
+        """The number and the interval, such as "n 40, .66–.90"; "n unknown" without the number."""
+        count = "n unknown" if self.count is None else f"n {self.count}"
+        if self.low is None or self.high is None:
+            return count
+        return f"{count}, {format_score(self.low)}–{format_score(self.high)}"
+
+    def __str__(self) -> str:
+        return f"{format_score(self.value)} ({self.sample})"
 
 
 @dataclass(frozen=True)
@@ -80,17 +120,6 @@ class VerifiedFigures:
     def independent(self) -> bool:
         """Whether the evidence is independent of the card's corpus, as far as the hub knows."""
         return is_independent(self.overlap)
-
-    @property
-    def source(self) -> str:
-        """When factuality was measured, and against which evidence."""
-        if self.taken is None:
-            return f"by this hub on {self.at:%Y-%m-%d}, without independent evidence"
-        digest = f" (sha256 {self.evidence_sha256[:12]})" if self.evidence_sha256 else ""
-        covers = "" if self.coverage is None else f", which covers {self.coverage:.0%} of its documents"
-        shared = "" if self.independent else "; the evidence is not independent: it repeats the card's corpus"
-        against = self.evidence or "unnamed evidence"
-        return f"by this hub on {self.taken:%Y-%m-%d} against {against}{digest}{covers}{shared}"
 
 
 @dataclass(frozen=True)
@@ -157,23 +186,6 @@ def quarantine_reason(
     if not covers_enough(declared.coverage, floor):
         return None
     return QuarantineReason(declared.factuality, threshold, coverage=declared.coverage)
-
-
-def describe_figures(declared: DeclaredFigures | None, verified: VerifiedFigures | None) -> Iterator[str]:
-    """Yield a line of text for each known figure, with whether it is verified or self-declared."""
-    if verified is not None:
-        for name in ("recall", "faithfulness", "factuality"):
-            if (value := getattr(verified, name)) is not None:
-                against = (
-                    verified.source if name == "factuality" else f"by this hub on {verified.at:%Y-%m-%d}"
-                )
-                yield f"{name} {value:.2f} ({VERIFIED} {against})"
-    if declared is not None:
-        for name in ("recall", "factuality"):
-            if (value := getattr(declared, name)) is not None:
-                yield f"{name} {value:.2f} ({DECLARED})"
-        if declared.fault:
-            yield f"its exam.json is not plausible: {declared.fault}"
 
 
 # Files of commits, and operations on them.

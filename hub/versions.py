@@ -1,6 +1,7 @@
 """Published versions of cards, the quarantine, and snapshots of versions as folders."""
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, contains_eager, selectinload, undefer
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
@@ -255,12 +256,42 @@ def list_recent(database: Database, count: int) -> list[VersionRow]:
         return [*session.scalars(query)]
 
 
-def list_audited(database: Database, cards: Sequence[Repository]) -> list[VersionRow]:
-    """Return the newest version of each repository whose factuality an audit measured, in the order given."""
-    query = select_versions(is_newest(), VersionRow.repository_id.in_([card.id for card in cards]))
+def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int, VersionRow]:
+    """Return the newest version of each repository whose factuality an audit measured with independent evidence.
+
+    It may be older than the newest version, which waits for its audit.
+    """
+    other = aliased(VersionRow)
+    measured = select(func.max(other.number)).join(AuditRow, AuditRow.version_id == other.id)
+    measured = measured.where(other.repository_id == VersionRow.repository_id, figures.measures_factuality())
+    query = select_versions(
+        VersionRow.number == measured.scalar_subquery(), VersionRow.repository_id.in_([*repository_ids])
+    )
     with database.read() as session:
-        newest = {row.repository_id: row for row in load_versions(session, query, records=True)}
-    return [newest[card.id] for card in cards if card.id in newest and newest[card.id].latest_audit]
+        return {row.repository_id: row for row in load_versions(session, query)}
+
+
+def find_exams(database: Database, version_ids: Sequence[int]) -> dict[int, str]:
+    """Return the sha256 of the exam.json of these versions, by their ids; those without one are omitted."""
+    query = select(VersionRow.id, VersionRow.manifest).where(VersionRow.id.in_(version_ids))
+    with database.read() as session:
+        files = {row.id: json.loads(row.manifest).get("files", {}) for row in session.execute(query)}
+    return {id_: listed[figures.EXAM_FILE] for id_, listed in files.items() if figures.EXAM_FILE in listed}
+
+
+def list_overlapping(database: Database, domain: str, limit: int) -> list[VersionRow]:
+    """Return newest versions of public cards of a domain that only evidence with their own corpus has measured."""
+    audit = select(AuditRow.id).where(AuditRow.version_id == VersionRow.id, AuditRow.kind == figures.AUDIT)
+    below = or_(VersionRow.domain == domain, VersionRow.domain.startswith(f"{domain}/", autoescape=True))
+    query = select_versions(
+        is_newest(),
+        readable(None),
+        below if domain else true(),
+        figures.last_audited_factuality().is_(None),
+        audit.where(AuditRow.factuality.is_not(None)).exists(),
+    )
+    with database.read() as session:
+        return load_versions(session, query.order_by(Repository.name).limit(limit))
 
 
 # The newest versions of many repositories at once.

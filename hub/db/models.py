@@ -451,15 +451,6 @@ class AuditRow(Row):
         """Whether the evidence is independent of the card's corpus, as far as the hub knows."""
         return is_independent(self.overlap)
 
-    @property
-    def asked(self) -> int | None:
-        """The number of its questions, by its record."""
-        try:
-            count = json.loads(self.record)["asked"]
-        except (ValueError, TypeError, KeyError):
-            return None
-        return count if isinstance(count, int) else None
-
 
 class VersionRow(Row):
     """A published version. `sha256` is that of the manifest.
@@ -665,7 +656,7 @@ class SearchRow(Row):
 
     changed     the time of the last change by the search clock
     ..._words   normalised words separated by spaces
-    factuality  that of the newest version, `verified` whether an audit of this hub measured it
+    factuality  that of the newest version that an audit of this hub measured (`verified`), else as the newest declares
     updates     the sha256 of the version that it is an update of
     """
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from fastapi import Depends, Request
 
 from kcard.hub import card_metadata
+from kcard.hub.card_metadata import abridge_readme
 from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
 from kcard.hub.checks.metadata import (
     LONGEST,
@@ -222,19 +223,20 @@ class Caches:
 
         return self._cache.fetch(("manifest", tree[MANIFEST].sha256), read, lambda _: OF_MANIFEST)[0]
 
-    def readme(self, entry: Entry, files: str) -> str:
+    def readme(self, entry: Entry, files: str, manifest: Manifest | None = None) -> str:
         """Return a README.md as safe HTML: the text below the metadata, cut if it is long.
 
-        `files` is the path of the repository's files. Raises DamagedCard if the file is missing, HubError if the store
-        is unavailable.
+        `files` is the path of the repository's files; what the page shows of the manifest is omitted. Raises
+        DamagedCard if the file is missing, HubError if the store is unavailable.
         """
 
         def render() -> str:
             with self._hub.blobs.open(entry.sha256) as stream:
                 text = stream.read(READ).decode(errors="replace")
-            return render_readme(split_front_matter(text)[1], FILES)
+            text = split_front_matter(text)[1]
+            return render_readme(text if manifest is None else abridge_readme(text, manifest), FILES)
 
-        key = ("readme", entry.sha256)
+        key = ("readme", entry.sha256, manifest and (manifest.name, manifest.description))
         document = self._cache.get(key)
         if document is None:
             with self._rendering:  # one at a time: another thread may have rendered it meanwhile

@@ -76,8 +76,9 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
         ["moons@v1"],
     )
     assert "quarantined: moons@v1" in done.err
-    for command in (["cards", "list"], ["pool", "show", "sky"], ["browse"]):
+    for command in (["cards", "list"], ["pool", "show", "sky"]):
         assert "moons@v1 (quarantined)" in kcard(*command).out, command
+    assert "quarantined: below .99" in kcard("browse").out
     for command in (["show", "moons"], ["browse", "moons"]):
         assert "below the hub's threshold" in " ".join(kcard(*command).out.split()), command
     assert json.loads(kcard("cards", "list", "--json").out)[0]["quarantined"] is True

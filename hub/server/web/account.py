@@ -31,7 +31,7 @@ from kcard.hub.server.dependencies import (
     get_repository,
 )
 from kcard.hub.server.limits import LoginLimit
-from kcard.hub.server.web.cards import RepositoryRow
+from kcard.hub.server.web.cards import RepositoryRow, make_rows
 from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
 
@@ -79,8 +79,7 @@ def _list_repositories(
 ) -> tuple[list[RepositoryRow], str | None]:
     query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
     repositories, following = hub.listing.page(query, identity)
-    summaries = hub.publications.summarize(repository.id for repository in repositories)
-    return [RepositoryRow(repository, summaries.get(repository.id)) for repository in repositories], following
+    return make_rows(hub, repositories), following
 
 
 # Log in with a name and a token, and log out.

@@ -1,4 +1,4 @@
-"""Pages for administrators: accounts, quotas, quarantine, log."""
+"""Pages for administrators: overview, accounts, quotas, quarantine, log."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -14,6 +14,7 @@ from kcard.hub.server.dependencies import AdministratorDep, HubDep, OptionsDep, 
 from kcard.hub.server.web.account import SAVED, update_profile
 from kcard.hub.server.web.render import Form, FormDep, page
 from kcard.hub.services import HubServices
+from kcard.hub.values import format_score
 from kcard.io import parse_size, shown_size
 
 # Numbers of rows in links and hidden fields.
@@ -24,6 +25,41 @@ LARGEST = 2**31 - 1  # of an integer column
 def row_number(text: str, default: int = LARGEST) -> int:
     """Return the number, at most LARGEST; `default` for anything else."""
     return min(int(text), LARGEST) if text.isascii() and text.isdigit() and len(text) < 11 else default
+
+
+overview_router = APIRouter(include_in_schema=False)
+
+LATEST = 10
+
+
+@overview_router.get("/settings/hub")
+def overview_page(hub: HubDep, _: AdministratorDep) -> Response:
+    """Show what each page of the administration is about, in figures, and the latest events."""
+    accounts = hub.accounts.list()
+    users = sum(account.kind == "user" for account in accounts)
+    used = sum(account.used for account in accounts)
+    largest = max(accounts, key=lambda account: account.used, default=None)
+    threshold, quarantined = hub.registry.quarantine.threshold, len(hub.publications.quarantined(MOST))
+    limit = "off: there is no threshold" if threshold is None else f"threshold {format_score(threshold)}"
+    return page(
+        "hub_overview.html",
+        entries=[
+            (ACCOUNTS_PATH, "Accounts", users, f"users, and {len(accounts) - users} organisations"),
+            (
+                "/settings/hub/quotas",
+                "Quotas",
+                shown_size(used),
+                f"stored, most by {largest.name}" if largest is not None and largest.used else "stored",
+            ),
+            (
+                QUARANTINE_PATH,
+                "Quarantine",
+                f"{quarantined}{'+' if quarantined == MOST else ''}",
+                f"cards, {limit}",
+            ),
+        ],
+        events=hub.events.list(LATEST, LARGEST),
+    )
 
 
 accounts_router = APIRouter(include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The contents of a card's page: charts of its figures, its exam, and commands that use it."""
+"""The contents of a card's page: its exam, example questions, and commands that use it."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -15,134 +15,18 @@ from kcard.hub import card_metadata, search_index
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Commit, Publication, Ref, Repository, RepositoryType, VersionRow
-from kcard.hub.figures import EXAM_FILE, check_share
+from kcard.hub.figures import EXAM_FILE, check_share, read_figure
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
 from kcard.hub.server.caches import Caches
 from kcard.hub.server.dependencies import get_repository, has_access
 from kcard.hub.server.responses import Json, declared_results
+from kcard.hub.server.web.measurements import LARGEST, Trust, load_trust
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
-from kcard.hub.values import Entry
+from kcard.hub.values import Entry, ScoreEstimate
 from kcard.manifest import Manifest
-
-# Charts as SVG geometry: factuality and recall over versions, and the distribution of scores.
-
-WIDTH, HEIGHT = 640.0, 190.0
-LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 28.0
-BINS = 10
-
-
-@dataclass(frozen=True)
-class HistoryPoint:
-    """A point of a series: its place, its value in [0, 1] and the number of its version."""
-
-    x: float
-    y: float
-    value: float
-    number: int
-
-
-@dataclass(frozen=True)
-class HistorySeries:
-    """A line; `name` is its class in the style sheet: verified, declared or recall."""
-
-    name: str
-    points: Sequence[HistoryPoint]
-
-    @property
-    def path(self) -> str:
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
-
-
-@dataclass(frozen=True)
-class History:
-    """Series over versions; `labels` are x and number of versions, `lines` y and value of the grid."""
-
-    series: Sequence[HistorySeries]
-    labels: Sequence[tuple[float, int]]
-    lines: Sequence[tuple[float, float]]
-    width: float = WIDTH
-    height: float = HEIGHT
-
-
-@dataclass(frozen=True)
-class ChartBar:
-    """A bar of a histogram: its range, its count, and its rectangle."""
-
-    low: float
-    high: float
-    count: int
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """A histogram of scores in [0, 1]."""
-
-    bars: Sequence[ChartBar]
-    base: float
-    width: float = WIDTH
-    height: float = 138.0
-
-
-def make_history(versions: Sequence[tuple[int, dict[str, float | None]]]) -> History | None:
-    """Return the chart of values by series of each version, oldest first; None if fewer than two versions have any."""
-    measured = [
-        (number, values) for number, values in versions if any(v is not None for v in values.values())
-    ]
-    if len(measured) < 2:
-        return None
-    step = (WIDTH - LEFT - RIGHT - 40) / (len(measured) - 1)
-    places = {number: LEFT + 20 + step * place for place, (number, _) in enumerate(measured)}
-    names = [name for name in measured[0][1] if any(values[name] is not None for _, values in measured)]
-    series = [
-        HistorySeries(
-            name,
-            [
-                HistoryPoint(places[number], _y_of(value), value, number)
-                for number, values in measured
-                if (value := values[name]) is not None
-            ],
-        )
-        for name in names
-    ]
-    every = -(-len(measured) // 12)
-    labels = [(places[number], number) for place, (number, _) in enumerate(measured) if place % every == 0]
-    return History(series, labels, [(_y_of(value), value) for value in (0.0, 0.25, 0.5, 0.75, 1.0)])
-
-
-def make_histogram(scores: Sequence[float]) -> Histogram | None:
-    """Return how many of the scores are in each tenth; None without scores."""
-    if not scores:
-        return None
-    counts = [0] * BINS
-    for score in scores:
-        counts[min(int(score * BINS), BINS - 1)] += 1
-    most, base, room = max(counts), 112.0, 86.0
-    width = (WIDTH - LEFT - RIGHT) / BINS
-    bars = [
-        ChartBar(
-            place / BINS,
-            (place + 1) / BINS,
-            count,
-            LEFT + place * width + 3,
-            base - room * count / most,
-            width - 6,
-            room * count / most,
-        )
-        for place, count in enumerate(counts)
-    ]
-    return Histogram(bars, base)
-
-
-def _y_of(value: float) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(max(value, 0.0), 1.0))
-
 
 # Commands and code that use a card, for copying.
 #
@@ -248,19 +132,10 @@ def list_uses(
 
 # The exam of a card as pages show it. The file may contain anything; what can't be read is omitted.
 
-LARGEST = 2_000_000  # bytes
 LONGEST = 1200  # characters of a shown text
 MOST_SCORES, MOST_SHOWN = 5000, 10
+FIGURES = ("recall", "lift", "faithfulness", "factuality")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -278,17 +153,19 @@ class ExamQuestionView:
 class ExamView:
     """An exam about the card's own corpus.
 
-    scores      of its documents, in [0, 1]: factuality, else faithfulness; `scored` says which
+    scores      of its documents, in [0, 1]: factuality, else faithfulness; `scored` says which, and `unknown`, how
+                many documents the evidence does not cover
     digest      sha256 of the questions, for comparing exams
     shown       the best and the worst documents, which travel with the card
     """
 
-    recall: Interval | None
-    lift: Interval | None
-    faithfulness: Interval | None
-    factuality: Interval | None
+    recall: ScoreEstimate | None
+    lift: ScoreEstimate | None
+    faithfulness: ScoreEstimate | None
+    factuality: ScoreEstimate | None
     scored: str
     scores: tuple[float, ...]
+    unknown: int
     questions: int
     digest: str
     base: str
@@ -328,15 +205,14 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
             )
             shown[question] = None
     # Each figure by itself, since any may be missing or malformed.
+    figures = {name: read_figure(record, name) for name in FIGURES}
+    estimates = {name: None if figure is None else figure.estimate for name, figure in figures.items()}
+    distribution = figures[scored]
     return ExamView(
-        recall=_read_interval(own.get("recall"), -1),
-        lift=_read_interval(own.get("lift"), -1),
-        faithfulness=_read_interval(_try(lambda: own["faithfulness"]["mean"]), 0),
-        factuality=_read_interval(_try(lambda: own["factuality"]["mean"]), 0),
+        **estimates,
         scored=scored,
-        scores=tuple(
-            _try(lambda: [check_share(float(s)) for s in own[scored]["scores"][:MOST_SCORES]]) or ()
-        ),
+        scores=() if distribution is None else distribution.scores[:MOST_SCORES],
+        unknown=0 if distribution is None else distribution.unknown,
         questions=_try(lambda: int(own["questions"])) or 0,
         digest=_read_text(own.get("questions_sha256")),
         base=_read_text(record.get("base")),
@@ -344,16 +220,6 @@ def _read_exam(blobs: Blobs, sha256: str) -> ExamView | None:
         evidence=_read_text(record.get("evidence")),
         shown=tuple(shown),
     )
-
-
-def _read_interval(value: Any, least: float) -> Interval | None:
-    def read() -> Interval:
-        mean, low, high = (float(value[key]) for key in ("mean", "low", "high"))
-        if not least <= mean <= 1:
-            raise ValueError(mean)
-        return Interval(mean, low, high)
-
-    return _try(read)
 
 
 def _try(read: Callable[[], T]) -> T | None:
@@ -372,15 +238,78 @@ def _read_text(value: object) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
+# Example questions for a card that has neither a widget nor an exam: from the headings of its passages, or from what
+# their first sentences speak of.
+
+PASSAGES = "passages.jsonl"
+READ_PASSAGES = 400_000  # bytes: enough for some hundred passages
+SUBJECT = re.compile(r"(?:The |An? )?((?:[^\W\d_][\w'’.-]* ?){1,5}?) (?:is|was|are|were|has|have) ")
+# Headings that every other document has, that are code, or that no question can take up.
+COMMON = re.compile(
+    r"(?:introduction|overview|contents|summary|notes?|see also|references?|licen[sc]e|name|synopsis|options"
+    r"|description|examples?|usage|history|index|bugs|authors?|copyright)"
+    r"|(?:in|on|with|from|to|for|by|at|as|if|when|where|after|before) .*(?<!\?)|.*[{}<>=$\\|`/_].*|[\W\d_]*",
+    re.IGNORECASE,
+)
+PRONOUNS = re.compile(
+    r"(?:it|he|she|they|this|that|these|those|there|here|what|which|who|you|we|i|one)\b", re.IGNORECASE
+)
+
+
+@lru_cache(maxsize=512)
+def suggest_questions(blobs: Blobs, sha256: str, language: str = "en") -> tuple[str, ...]:
+    """Return example questions about the passages in a blob, at most MOST_SUGGESTIONS, from different files."""
+    try:
+        with blobs.open(sha256) as stream:
+            lines = stream.read(READ_PASSAGES).decode(errors="replace").split("\n")
+    except KcardError:
+        return ()
+    # The topics of each file, headings first.
+    topics: dict[str, dict[str, bool]] = {}
+    for line in lines:
+        try:
+            passage = json.loads(line)
+            heading = passage.get("section", "").rpartition(" > ")[2].strip(" #:.")
+            text = passage.get("text", "")
+            subject = SUBJECT.match(text) if isinstance(text, str) else None
+        except (ValueError, AttributeError, RecursionError):  # the last line is cut
+            continue
+        of_file = topics.setdefault(str(passage.get("file", "")), {})
+        if 3 <= len(heading) <= 60 and not COMMON.fullmatch(heading):
+            of_file.setdefault(heading, True)
+        elif subject is not None and not PRONOUNS.match(subject[1]):
+            of_file.setdefault(subject[1].strip(), False)
+    ranked = [sorted(of_file, key=lambda topic: not of_file[topic]) for of_file in topics.values()]
+    rounds = chain.from_iterable(zip_longest(*ranked))
+    chosen = islice(dict.fromkeys(topic for topic in rounds if topic), MOST_SUGGESTIONS)
+    return tuple(_ask_about(topic, language) for topic in chosen)
+
+
+def _ask_about(topic: str, language: str) -> str:
+    if topic.endswith("?"):
+        return topic
+    if not language.startswith("en"):
+        return f"{topic}?"
+    lowered = topic.lower()
+    if lowered.startswith("how to "):
+        return f"How do I {topic[7:]}?"
+    if lowered.startswith(("how ", "why ", "what ", "who ", "which ")):
+        return f"{topic}?"
+    if topic.partition(" ")[0].endswith("ing"):  # "Serving cards" begins with no name
+        topic = lowered[0] + topic[1:]
+    return f"What does it say about {topic}?"
+
+
 MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
 
 
 @dataclass(frozen=True)
 class RepositoryRow:
-    """A repository in a list; `summary` is None if it has published no card."""
+    """A repository in a list; `summary` and `trust` are None if it has published no card."""
 
     repository: Repository
     summary: VersionRow | None
+    trust: Trust | None = None
 
     @property
     def kind(self) -> str:
@@ -443,15 +372,22 @@ class CardView:
         return here[-1] if here else None
 
 
+def make_rows(hub: HubServices, repositories: Sequence[Repository]) -> list[RepositoryRow]:
+    """Return repositories with the summaries of their newest versions, and how far these can be trusted."""
+    summaries = hub.publications.summarize(repository.id for repository in repositories)
+    trust = load_trust(hub, summaries)
+    return [
+        RepositoryRow(repository, summaries.get(repository.id), trust.get(repository.id))
+        for repository in repositories
+    ]
+
+
 def search_rows(
     hub: HubServices, query: SearchQuery, identity: Identity | None
 ) -> tuple[list[RepositoryRow], SearchResults]:
     """Return a page of readable repositories, and the result of the search."""
     matches = hub.search.find(query, identity)
-    summaries = hub.publications.summarize(repository.id for repository in matches.repositories)
-    return [
-        RepositoryRow(repository, summaries.get(repository.id)) for repository in matches.repositories
-    ], matches
+    return make_rows(hub, matches.repositories), matches
 
 
 def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
@@ -497,15 +433,15 @@ def load_card(
     # The contents of the files.
     tree = caches.tree(repository, sha)
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
-    readme, note = "", ""
+    readme, note, manifest = "", "", caches.manifest(tree)
     if card_metadata.README not in tree:
         note = "There is no README.md."
     else:
         try:
-            readme = caches.readme(tree[card_metadata.README], page_address(repository, "resolve", sha))
+            files = page_address(repository, "resolve", sha)
+            readme = caches.readme(tree[card_metadata.README], files, manifest)
         except (HubError, CardError) as error:
             note = f"README.md can't be shown: {error}"
-    manifest = caches.manifest(tree)
     examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
     # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
@@ -514,6 +450,8 @@ def load_card(
     suggestions = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
     if not suggestions and examined is not None:
         suggestions = [question.question for question in examined.shown if question.right]
+    if not suggestions and PASSAGES in tree and manifest is not None:
+        suggestions = [*suggest_questions(hub.blobs, tree[PASSAGES].sha256, manifest.language)]
     return replace(
         view,
         files=list(islice(tree.values(), MOST_FILES)),

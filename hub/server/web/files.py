@@ -1,4 +1,4 @@
-"""Pages of files, of the history, and of single commits."""
+"""Pages of files, one by one and listed, of the history, and of single commits."""
 
 import difflib
 import json
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from kcard.errors import KcardError
@@ -22,7 +23,7 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import EXPENSIVE
 from kcard.hub.server.web.cards import load_row
-from kcard.hub.server.web.render import page
+from kcard.hub.server.web.render import page as render_page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 
@@ -158,6 +159,33 @@ router = APIRouter(include_in_schema=False)
 COMMITS = 50
 
 
+@router.get("/{namespace}/{name}/files/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/files/{revision}", dependencies=[EXPENSIVE])
+def files(
+    hub: HubDep,
+    identity: OptionalIdentity,
+    repository: WebRepository,
+    revision: Segment,
+    page: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> Response:
+    """Show a page of the files of a revision."""
+    require_download(hub, identity, repository)
+    sha = hub.refs.resolve(repository, revision)
+    entries = [*hub.commits.tree(repository, sha).values()]
+    return render_page(
+        "files.html",
+        row=load_row(hub, repository),
+        revision=revision,
+        commit=hub.commits.get(repository, sha),
+        files=entries[(page - 1) * MOST_FILES : page * MOST_FILES],
+        total=len(entries),
+        size=sum(entry.size for entry in entries),
+        number=page,
+        pages=-(-len(entries) // MOST_FILES),
+        here="",
+    )
+
+
 @router.get("/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
 def blob(
@@ -169,7 +197,7 @@ def blob(
     entry = hub.commits.tree(repository, sha).get(path)
     if entry is None:
         raise NotFound("entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}")
-    return page(
+    return render_page(
         "blob.html",
         row=load_row(hub, repository),
         revision=revision,
@@ -186,7 +214,7 @@ def commits(hub: HubDep, repository: WebRepository, revision: Segment) -> Respon
     """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
     history = hub.commits.list(repository, sha, 0, COMMITS)
-    return page(
+    return render_page(
         "commits.html",
         row=load_row(hub, repository),
         revision=revision,
@@ -205,7 +233,7 @@ def commit(hub: HubDep, identity: OptionalIdentity, repository: WebRepository, r
     details = hub.commits.get(repository, sha)
     before = hub.commits.tree(repository, details.parent) if details.parent else {}
     changed, omitted = differences(hub.blobs, before, hub.commits.tree(repository, sha))
-    return page(
+    return render_page(
         "commit.html",
         row=load_row(hub, repository),
         revision=revision,

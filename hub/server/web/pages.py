@@ -1,7 +1,8 @@
-"""Home page, leaderboard, comparison, feed, and the page of a repository."""
+"""Home page, feed, and the page of a repository."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -11,9 +12,9 @@ from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import AccessState, Repository, RepositoryType, VersionRow
-from kcard.hub.errors import Invalid, NotFound
-from kcard.hub.permissions import may_administer, may_download, may_write
+from kcard.hub.db.models import AccessState, Repository, RepositoryType
+from kcard.hub.errors import Invalid
+from kcard.hub.permissions import may_administer, may_write
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.caches import CachesDep
@@ -23,24 +24,15 @@ from kcard.hub.server.dependencies import (
     OptionsDep,
     Segment,
     base_url,
-    get_repository,
-    has_access,
     web_type,
 )
 from kcard.hub.server.limits import EXPENSIVE
-from kcard.hub.server.responses import parse_reference
-from kcard.hub.server.web.cards import (
-    ExamQuestionView,
-    ExamView,
-    list_uses,
-    load_card,
-    load_exam,
-    make_histogram,
-    make_history,
-    search_rows,
-)
+from kcard.hub.server.web.cards import RepositoryRow, list_uses, load_card, load_exam, make_rows, search_rows
+from kcard.hub.server.web.charts import make_histogram, make_history
+from kcard.hub.server.web.measurements import declared_factuality, find_recall, load_trust, measured_estimates
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
+from kcard.hub.values import format_score
 from kcard.manifest import MANIFEST
 
 # What a visitor may do with a repository, for the links and forms of its pages.
@@ -97,154 +89,12 @@ def icon() -> Response:
     return Response(read_template("favicon.svg"), media_type="image/svg+xml", headers={"Cache-Control": DAY})
 
 
-# Two cards, or two versions of one, side by side.
-
-
-@dataclass(frozen=True)
-class ComparedVersion:
-    """A version of a card; `exam` is None if it has none or its files are gated."""
-
-    repository: Repository
-    version: VersionRow
-    exam: ExamView | None
-
-    @property
-    def reference(self) -> str:
-        return self.version.reference
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of both sides; `better` is the side with the higher value: 0, 1 or None."""
-
-    title: str
-    values: tuple[float | None, float | None]
-    note: str = ""
-
-    @property
-    def better(self) -> int | None:
-        left, right = self.values
-        if left is None or right is None or left == right:
-            return None
-        return 0 if left > right else 1
-
-
-@dataclass(frozen=True)
-class SameQuestion:
-    """A question in both exams."""
-
-    question: str
-    answer: str
-    sides: tuple[ExamQuestionView, ExamQuestionView]
-
-
-def load_compared_version(hub: HubServices, reference: str, identity: Identity | None) -> ComparedVersion:
-    """Return the version that `namespace/name` (the newest) or `namespace/name@v2` names. Raises Invalid, NotFound."""
-    name, number = parse_reference(reference)
-    repository = get_repository(hub, "model", name, identity)
-    published = card_versions.list_versions(hub.database, repository)
-    matching = [version for version in published if number in (None, version.number)]
-    if not matching:
-        raise NotFound("revision", f"{reference[:200]} is not a published version of a card: see its page")
-    version = matching[-1]
-    released = may_download(identity, repository, has_access(hub, identity, repository))
-    examined = load_exam(hub.blobs, version.exam) if version.exam and released else None
-    return ComparedVersion(repository, version, examined)
-
-
-def list_references(hub: HubServices, side: ComparedVersion) -> list[str]:
-    """Return references of all published versions of a card, newest first."""
-    published = card_versions.list_versions(hub.database, side.repository)
-    return [f"{side.repository.name}@v{version.number}" for version in reversed(published)]
-
-
-def compare_figures(left: ComparedVersion, right: ComparedVersion) -> list[Figure]:
-    """Return the figures that at least one side has."""
-    sides = (left, right)
-
-    def mean(name: str) -> tuple[float | None, float | None]:
-        intervals = [getattr(side.exam, name) if side.exam is not None else None for side in sides]
-        return tuple(None if value is None else value.mean for value in intervals)  # type: ignore[return-value]
-
-    audits = (left.version.latest_audit, right.version.latest_audit)
-    verified = tuple(audit and audit.factuality for audit in audits)
-    declared = (left.version.declared_factuality, right.version.declared_factuality)
-    rows = [
-        Figure("Factuality, verified", verified, "measured by audits of this hub"),  # type: ignore[arg-type]
-        Figure("Factuality, self-declared", declared, "by the exams of the cards"),
-        Figure("Recall", mean("recall"), "self-declared"),
-        Figure("Lift", mean("lift"), "self-declared"),
-        Figure("Faithfulness", mean("faithfulness"), "self-declared"),
-    ]
-    return [row for row in rows if row.values != (None, None)]
-
-
-def match_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[SameQuestion]:
-    """Return the questions that both exams show."""
-    if left.exam is None or right.exam is None:
-        return []
-    others = {question.question: question for question in right.exam.shown}
-    return [
-        SameQuestion(question.question, question.answer, (question, others[question.question]))
-        for question in left.exam.shown
-        if question.question in others
-    ]
-
-
-# The pages that compare cards: two side by side, and the leaderboard of verified figures.
-
-compare_router = APIRouter(include_in_schema=False)
-
-LEADERS = 100
-
-
-@compare_router.get("/compare", dependencies=[EXPENSIVE])
-def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -> Response:
-    """Show two versions side by side, or a form without them."""
-    sides = [
-        load_compared_version(hub, reference, identity) if reference.strip() else None for reference in (a, b)
-    ]
-    left, right = sides
-    both = left is not None and right is not None
-    return page(
-        "compare.html",
-        a=a,
-        b=b,
-        sides=sides,
-        suggested=list_references(hub, left) if left is not None else [],
-        figures=compare_figures(left, right) if left is not None and right is not None else [],
-        questions=match_questions(left, right) if left is not None and right is not None else [],
-        both=both,
-        here="compare",
-    )
-
-
-@compare_router.get("/leaderboard", dependencies=[EXPENSIVE])
-def leaderboard(hub: HubDep, domain: str = "") -> Response:
-    """Rank cards by the factuality that audits of this hub measured."""
-    ranking = hub.search.find(
-        SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
-    )
-    counts = ranking.counts.facets["domain"]
-    parts = domain.split("/") if domain else []
-    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
-    return page(
-        "leaderboard.html",
-        domain=domain,
-        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
-        below=below[:30],
-        counts=counts,
-        threshold=hub.registry.quarantine.threshold,
-        floor=hub.registry.quarantine.coverage,
-        leaders=card_versions.list_audited(hub.database, ranking.repositories),
-        here="leaderboard",
-    )
-
-
 home_router = APIRouter(include_in_schema=False)
 
 ROWS = 25
 MOST_VALUES = 10  # of a facet
+# For a search that finds nothing: suggestions, words that are tried one by one, and names that are compared.
+NEARBY, MOST_TRIED, SHORTEST, MOST_NAMES = 5, 4, 3, 200
 TITLES = {
     "domain": "Domain",
     "kind": "Kind",
@@ -303,9 +153,12 @@ def home(
     query = _make_query(type_, parameters)
     rows, matches = search_rows(hub, query, identity)
     path = request.scope["path"]
+    nearby, similar = ([], False) if rows else suggest_rows(hub, query, identity)
     return page(
         "home.html",
         rows=rows,
+        nearby=nearby,
+        similar=similar,
         matches=matches,
         query=query,
         parameters=parameters,
@@ -318,6 +171,31 @@ def home(
         hub_url=base_url(request, options),
         threshold=hub.registry.quarantine.threshold,
     )
+
+
+def suggest_rows(
+    hub: HubServices, query: SearchQuery, identity: Identity | None
+) -> tuple[list[RepositoryRow], bool]:
+    """Return repositories for a search without a result, and whether they resemble it: else they are the most
+    downloaded.
+
+    They match all words without the filters, one of the words or its beginning, or have a similar name.
+    """
+    similar: dict[int, Repository] = {}
+    words = query.words[:MOST_TRIED]
+    shorter = [word[:end] for word in words for end in (-1, -2, -3) if len(word[:end]) >= SHORTEST]
+    for text in dict.fromkeys([" ".join(words), *words, *shorter]):
+        if text and len(similar) < NEARBY:
+            tried = SearchQuery(type=query.type, text=text, size=NEARBY)
+            similar |= {each.id: each for each in hub.search.find(tried, identity).repositories}
+    popular = hub.search.find(
+        SearchQuery(type=query.type, sort="downloads", size=MOST_NAMES), identity
+    ).repositories
+    by_name = {each.name.partition("/")[2].lower(): each for each in popular}
+    for word in words if not similar else ():
+        similar |= {by_name[name].id: by_name[name] for name in get_close_matches(word, by_name, NEARBY)}
+    chosen = [*similar.values()] or popular
+    return make_rows(hub, chosen[:NEARBY]), bool(similar)
 
 
 def _make_query(type_: RepositoryType, parameters: Mapping[str, Any]) -> SearchQuery:
@@ -359,14 +237,14 @@ def _list_facets(
     facets = [("Domain", _list_domains(path, parameters, counts.facets["domain"]))]
     chosen = parameters["verified"] != ""
     verified = FacetChoice(
-        "Verified by this hub",
+        "Measured by this hub",
         counts.verified,
         _list_url(path, parameters, verified="" if chosen else "1"),
         chosen,
     )
     least = [
         FacetChoice(
-            f"verified, at least {value:.1f}",
+            f"measured, at least {format_score(value).rstrip('0')}",
             count,
             _list_url(
                 path, parameters, factuality="" if parameters["factuality"] == f"{value}" else f"{value}"
@@ -425,7 +303,7 @@ def _list_chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
         if parameters[name]
     ]
     if parameters["verified"]:
-        chips.append(("verified", _list_url(path, parameters, verified=""), "not only verified"))
+        chips.append(("measured", _list_url(path, parameters, verified=""), "not only measured"))
     if parameters["factuality"]:
         least = parameters["factuality"]
         chips.append(
@@ -489,13 +367,23 @@ def repository_at(
     paths = [file.path for file in view.files]
     rights = Rights.of(hub, identity, view.row.repository)
     # Factuality and recall over the versions.
+    measured = measured_estimates(hub, view.versions)
     values = []
     for version in view.versions:
         own = load_exam(hub.blobs, version.exam) if version.exam and view.released else None
-        recall = None if own is None or own.recall is None else own.recall.mean
-        verified = None if version.latest_audit is None else version.latest_audit.factuality
-        figures = {"declared": version.declared_factuality, "recall": recall, "verified": verified}
-        values.append((version.number, figures))
+        declared = declared_factuality(hub.blobs, version, version.exam)
+        recall = None if own is None else own.recall
+        values.append(
+            (
+                version.number,
+                {"declared": declared, "recall": recall, "measured": measured.get(version.number)},
+            )
+        )
+    # On main, a version that is not measured yet shows the figure of the one before it.
+    shown = view.shown or (view.versions[-1] if view.versions else None)
+    trust = None
+    if shown is not None:
+        trust = load_trust(hub, {shown.repository_id: shown}, earlier=revision == "main")[shown.repository_id]
     return page(
         "card.html",
         view=view,
@@ -503,6 +391,8 @@ def repository_at(
         here="datasets" if view.row.repository.type == "dataset" else "cards",
         history=make_history(values),
         histogram=None if examined is None else make_histogram(examined.scores),
+        trust=trust,
+        recall=None if shown is None else find_recall(hub, shown),
         uses=list_uses(
             view.row.repository,
             view.manifest,

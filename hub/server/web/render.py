@@ -32,6 +32,7 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.services import HubServices
+from kcard.hub.values import format_score
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -103,7 +104,12 @@ def _get_environment() -> "Environment":
         no_form=Form(),
     )
     environment.filters.update(
-        size=format_size, count=format_count, share=format_share, short=shorten, xml=strip_for_xml
+        size=format_size,
+        count=format_count,
+        share=format_score,
+        percent=format_percent,
+        short=shorten,
+        xml=strip_for_xml,
     )
     return environment
 
@@ -140,9 +146,9 @@ def format_count(count: int) -> str:
     return f"{count:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-def format_share(value: float) -> str:
-    """Format a number in [0, 1] with two digits."""
-    return f"{value:.2f}"
+def format_percent(share: float) -> str:
+    """Format a share in [0, 1] as whole percent."""
+    return f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
 
 
 def shorten(text: str, most: int = 200) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 from PIL import Image
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
-from tests.hub.server.sample_cards import CARDS, LONG, fill
+from tests.hub.server.sample_cards import CARDS, LONG, fill, publish_unranked
 from tests.hub.shared_hub import shared_hub
 
 DESKTOP: ViewportSize = {"width": 1200, "height": 780}
@@ -18,6 +18,7 @@ PHONE: ViewportSize = {"width": 390, "height": 780}
 PICTURES: tuple[tuple[str, str, Literal["light", "dark"], ViewportSize], ...] = (
     ("hub-home.png", "/?sort=factuality", "light", DESKTOP),
     ("hub-card.png", "/lab/moons", "dark", {"width": 1200, "height": 1060}),
+    ("hub-leaderboard.png", "/leaderboard", "light", {"width": 1200, "height": 900}),
     ("hub-compare.png", "/compare?a=lab/moons@v1&b=lab/moons@v3", "light", {"width": 1200, "height": 900}),
     ("hub-phone.png", "/lab/moons", "light", PHONE),
 )
@@ -28,6 +29,7 @@ def main(target: Path) -> None:
     CARDS[:] = [card for card in CARDS if card[0] != LONG]
     with tempfile.TemporaryDirectory() as home, shared_hub(Path(home) / "hub") as shared:
         fill(shared, Path(home) / "cards")
+        publish_unranked(shared, Path(home) / "unranked")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]

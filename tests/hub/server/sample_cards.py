@@ -5,11 +5,14 @@ import random
 import struct
 from pathlib import Path
 
+from kcard.evaluation.metrics import interval
 from kcard.hub.audits import AuditFinding
 from kcard.manifest import Base, Manifest, Training, seal
 from tests.hub.shared_hub import Shared
 
-__all__ = ["CARDS", "LONG", "exam", "fill", "publish"]
+__all__ = ["CARDS", "LONG", "OVERLAPPING", "WAITING", "audit", "exam", "fill", "publish", "publish_unranked"]
+
+WAITING, OVERLAPPING = "lab/rivers", "bob/laws"
 
 LONG = "lab/a-card-with-a-very-long-name-that-no-line-of-a-phone-can-hold-in-one-piece-v2.5-q4"
 BASE = "HuggingFaceTB/SmolLM2-135M"
@@ -150,15 +153,47 @@ def fill(shared: Shared, folder: Path) -> None:
                 licence=licence, factuality=factuality, recall=0.45 + 0.1 * number, updates=before, tag=f"v{number}",
             )  # fmt: skip
         if verified is not None:
-            _audit(shared, name, verified)
+            audit(shared, name, verified)
         shared.hub.repositories.count_download({repository.id: 3 ** (len(CARDS) - place)})
     shared.hub.registry.quarantine.set(0.5)
 
 
-def _audit(shared: Shared, name: str, factuality: float) -> None:
-    version = shared.hub.registry.get(name)
-    record = json.dumps({"asked": 200})
-    finding = AuditFinding(
-        "minilm", None, "wikipedia:en", "ab" * 32, "its own corpus", "cd" * 32, 0, 0.9, factuality, record
+def publish_unranked(shared: Shared, folder: Path) -> None:
+    """Publish a card whose second version waits for its audit, and one whose evidence is its own corpus."""
+    shared.create(WAITING)
+    about = "Rivers of Europe, their sources and lengths."
+    before = publish(
+        shared, folder / "rivers", WAITING, about, "geography/rivers", kind="lora", factuality=0.6
     )
-    shared.hub.registry.audits.add(version, finding)
+    audit(shared, WAITING, 0.19, judged=40, coverage=0.8)
+    publish(
+        shared, folder / "rivers", WAITING, about, "geography/rivers", kind="lora", factuality=0.9, updates=before,
+        tag="v2",
+    )  # fmt: skip
+    shared.create(OVERLAPPING)
+    publish(shared, folder / "laws", OVERLAPPING, "Laws of the land.", "law")
+    audit(shared, OVERLAPPING, 0.97, judged=60, coverage=0.9, overlap=0.42)
+
+
+def audit(
+    shared: Shared,
+    name: str,
+    factuality: float,
+    *,
+    judged: int = 120,
+    coverage: float = 0.8,
+    overlap: float = 0.0,
+) -> None:
+    """Store an audit of the newest version, as `kcard audit` writes it."""
+    draw = random.Random(name)
+    half = [draw.uniform(0, min(factuality, 1 - factuality)) for _ in range(judged // 2)]
+    scores = [round(factuality + sign * each, 4) for each in half for sign in (-1, 1)]
+    low, high = interval(scores)
+    mean = {"mean": factuality, "low": round(low, 4), "high": round(high, 4)}
+    figure = {"scores": scores, "mean": mean, "unknown": round(judged / coverage) - judged}
+    record = json.dumps({"asked": 200, "factuality": figure})
+    finding = AuditFinding(
+        "minilm", None, "wikipedia:en", "ab" * 32, "its own corpus", "cd" * 32, 0, 0.9, factuality, record,
+        coverage=coverage, judged=judged, overlap=overlap,
+    )  # fmt: skip
+    shared.hub.registry.audits.add(shared.hub.registry.get(name), finding)

@@ -11,7 +11,7 @@ from kcard.manifest import Manifest, seal
 from tests.hub.server.browser_session import hub_for_browsers
 from tests.hub.server.chromium import PHONE, launched, opened, require_accessible, tab_to
 from tests.hub.server.quarantined_cards import quarantined
-from tests.hub.server.sample_cards import LONG, fill
+from tests.hub.server.sample_cards import LONG, OVERLAPPING, WAITING, fill, publish_unranked
 from tests.hub.shared_hub import Shared, shared_hub
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ PAGES = {
     "card": "/lab/moons",
     "quarantined": "/bob/nobel-prizes",
     "long": f"/{LONG}",
+    "waiting": f"/{WAITING}",
+    "overlapping": f"/{OVERLAPPING}",
+    "files": "/lab/moons/files/main",
+    "pick": "/compare",
     "text": "/lab/moons/blob/main/exam.json",
     "tensors": "/lab/moons/blob/main/adapter_model.safetensors",
     "commits": "/lab/moons/commits/main",
@@ -45,7 +49,7 @@ PAGES = {
     "api": "/docs",
     "missing": "/bob/none",
 }
-FAST = ("home", "nothing", "card", "text", "compare")  # the others have parts of these
+FAST = ("home", "nothing", "card", "files", "compare", "leaderboard")  # the others have parts of these
 ALL = [
     pytest.param(path, id=name, marks=[] if name in FAST else [pytest.mark.slow])
     for name, path in PAGES.items()
@@ -57,6 +61,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("hub")
     with shared_hub(folder) as shared:
         fill(shared, folder / "cards")
+        publish_unranked(shared, folder / "unranked")
         yield shared
 
 
@@ -82,7 +87,7 @@ def test_somebody_searches_narrows_sorts_and_opens_a_card(browser: "Browser", sa
         page.get_by_role("button", name="Search").click()
         names = page.locator(".cards h2 a")
         assert set(names.all_inner_texts()) == {"lab/planets", "bob/nobel-prizes"}
-        page.get_by_role("complementary", name="Filters").get_by_role("link", name="at least 0.7").click()
+        page.get_by_role("complementary", name="Filters").get_by_role("link", name="at least .7").click()
         assert names.all_inner_texts() == ["lab/planets"]
         assert "q=what" in page.url
         page.get_by_role("link", name="with any factuality").click()
@@ -140,8 +145,18 @@ def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Sh
 def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser", samples: Shared) -> None:
     with opened(browser, samples.url, "/lab/moons") as page:
         page.get_by_role("link", name="Compare the last two").click()
-        row = page.get_by_role("row", name="Factuality, self-declared")
-        assert row.inner_text().split()[-3:] == ["0.71", "0.84", "higher"]
+        row = page.get_by_role("row", name="Factuality, declared")
+        assert row.inner_text().split()[-9:] == [
+            ".71",
+            "n",
+            "200,",
+            ".65–.76",
+            ".84",
+            "n",
+            "200,",
+            ".78–.89",
+            "higher",
+        ]
         questions = page.get_by_role("region", name="Questions in both exams")
         assert questions.get_by_role("row").count() == 6
         assert questions.get_by_text("✗ wrong").count() == 4
@@ -152,7 +167,13 @@ def test_two_versions_are_compared_from_the_page_of_the_card(browser: "Browser",
 PEOPLES_PAGES = (
     *("/", "/bob", "/bob/open", "/bob/gated", "/settings", "/settings/tokens", "/settings/organizations"),
     *("/organizations/lab", "/new", "/bob/open/upload", "/bob/open/edit", "/bob/open/settings"),
-    *("/bob/gated/access", "/settings/hub/accounts", "/settings/hub/accounts/bob", "/settings/hub/quotas"),
+    *(
+        "/bob/gated/access",
+        "/settings/hub",
+        "/settings/hub/accounts",
+        "/settings/hub/accounts/bob",
+        "/settings/hub/quotas",
+    ),
     *("/settings/hub/quarantine", "/settings/hub/log", "/lab/held", "/none/none"),
 )
 FAST_PAGES = ("/bob", "/settings/tokens", "/bob/open/upload", "/settings/hub/accounts/bob", "/lab/held")

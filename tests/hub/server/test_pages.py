@@ -13,12 +13,13 @@ import pytest
 from sqlalchemy import update
 
 from kcard.hub.audits import AuditFinding
+from kcard.hub.card_metadata import abridge_readme
 from kcard.hub.db.models import Repository, VersionRow
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.web.cards import load_exam
+from kcard.hub.server.web.cards import load_exam, suggest_questions
 from kcard.hub.server.web.files import view_file
 from kcard.manifest import Manifest, seal
-from tests.hub.server.sample_cards import exam, fill, publish
+from tests.hub.server.sample_cards import OVERLAPPING, WAITING, exam, fill, publish, publish_unranked
 from tests.hub.shared_hub import Shared, shared_hub
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
@@ -74,7 +75,9 @@ def test_list_shows_a_card_with_its_description_factuality_and_quarantine(moons:
     page = get(moons, "/")
     assert 'href="/bob/moons"' in page
     assert "What &lt;moons&gt; are like." in page
-    assert re.search(r"<b>0\.31</b>.*<span>self-declared</span>", page, re.S)
+    assert re.search(
+        r'<b class="tone-poor">\.31</b>.*<span>n unknown</span>.*declared by its author', page, re.S
+    )
     assert "quarantined" in page
     assert "science/astronomy" in page
 
@@ -85,15 +88,16 @@ def test_card_page_shows_readme_versions_files_and_threshold(moons: Shared) -> N
     for part in (
         "<h1>Moons of the planets</h1>",
         f'src="/bob/moons/resolve/{sha}/img/chart.png"',
-        f'href="/bob/moons/resolve/{sha}/search.json"',
+        'href="/bob/moons/files/main"',
         'href="/bob/moons/tree/v1"',
         'href="/bob/moons/tree/try%2Fout"',
         "factuality 0.31 (self-declared, by the card&#39;s own exam) is below the hub&#39;s threshold of 0.5",
-        "<b>Self-declared:</b>",
+        '<span class="badge">declared by its author</span>',
         f"kcard pull bob/moons --hub {moons.url}",
     ):
         assert part in page
     assert "license: mit" not in page.split("readme")[-1].split("</article>")[0]
+    assert f'href="/bob/moons/resolve/{sha}/search.json"' in get(moons, "/bob/moons/files/main")
 
 
 def test_links_of_the_pages_lead_somewhere(moons: Shared) -> None:
@@ -184,7 +188,8 @@ def test_names_of_all_kinds_are_escaped(shared: Shared) -> None:
     assert "&lt;i&gt;hello" in page
     assert "&lt;u&gt;" in page
     assert "<u>" not in page
-    links = [link.replace("&amp;", "&") for link in re.findall(r'href="(/bob/odd/resolve/[^"]*)"', page)]
+    listed = get(shared, "/bob/odd/files/main")
+    links = [link.replace("&amp;", "&") for link in re.findall(r'href="(/bob/odd/resolve/[^"]*)"', listed)]
     assert len(links) == 3
     assert all(shared.http().get(link).status_code == 200 for link in links)
 
@@ -198,6 +203,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("hub")
     with shared_hub(folder, exam_required=False) as shared:
         fill(shared, folder / "cards")
+        publish_unranked(shared, folder / "unranked")
         yield shared
 
 
@@ -217,7 +223,7 @@ def test_an_empty_hub_says_how_to_publish_a_card(tmp_path: Path) -> None:
         page = get(empty, "/")
         assert "There are no public cards yet" in page
         assert f"kcard publish capitals --hub {empty.url}" in page
-        assert "No card is verified yet" in get(empty, "/leaderboard")
+        assert "No card is measured yet" in get(empty, "/leaderboard")
         assert get(empty, "/compare")
 
 
@@ -257,23 +263,173 @@ def test_a_gated_card_shows_neither_its_exam_nor_its_provenance(hidden: Shared) 
         assert "kcard train" not in page
 
 
-def test_figures_say_whether_this_hub_verified_them(samples: Shared) -> None:
+def test_figures_say_who_measured_them_with_their_sample_in_the_colour_of_the_value(samples: Shared) -> None:
     moons = get(samples, "/lab/moons")
-    assert "<b>Verified:</b> measured by an audit of this hub on 20" in moons
-    assert "by minilm against wikipedia:en" in moons
-    assert '<p class="figure">0.81</p>' in moons
+    assert '<p class="figure tone-good">.81</p>' in moons
+    assert re.search(r'n 120, \.73–\.87<br><span class="badge">measured by this hub</span>', moons)
+    assert "by minilm against wikipedia:en, 200 questions" in moons
+    assert "Its author declares .84 (n 200, .78–.89)." in moons
     first = get(samples, "/lab/moons/tree/v1")
-    assert '<p class="figure">0.62</p>' in first  # of the version that is shown
-    assert "Of v1;" in first
+    assert '<p class="figure tone-fair">.62</p>' in first  # of the version that is shown
+    assert "Of v1, by the exam" in first
     oncology = get(samples, "/cleo/oncology")
-    assert "<b>Self-declared:</b> by the exam of the card" in oncology
-    assert "Not measured" in get(samples, "/cleo/rheinland")
-    assert "<b>Quarantined:</b> factuality" in get(samples, "/bob/nobel-prizes")
+    assert re.search(r'n 200, \.82–\.93<br><span class="badge">declared by its author</span>', oncology)
+    prizes = get(samples, "/bob/nobel-prizes")
+    assert '<p class="figure tone-poor">.36</p>' in prizes
+    assert "<b>Quarantined:</b> factuality" in prizes
+
+
+def test_a_card_that_is_not_measured_says_by_which_command_it_is(samples: Shared) -> None:
+    page = get(samples, "/cleo/rheinland")
+    assert "Not measured" in page
+    assert "<code>kcard audit cleo/rheinland --evidence FILE</code>" in page
+
+
+def test_what_the_evidence_does_not_cover_stands_apart_from_what_it_refutes(samples: Shared) -> None:
+    page = get(samples, "/bob/nobel-prizes")
+    parts = re.search(r"Of (\d+) documents, (\d+) supported, (\d+) refuted, (\d+) not covered", page)
+    assert parts is not None
+    total, supported, refuted, unknown = map(int, parts.groups())
+    assert (total, supported + refuted, unknown) == (150, 120, 30)
+    assert refuted > supported > 0
+    assert "30 not covered: the evidence does not speak of it, so it does not count" in page
+
+
+def test_a_new_version_keeps_the_figure_and_the_place_of_the_last_measured_one(samples: Shared) -> None:
+    waiting = ">.19</b>", "v1; v2 waiting"
+    for path in ("/leaderboard", "/?q=rivers"):
+        page = get(samples, path)
+        assert all(part in page for part in waiting), path
+    ranked = re.findall(r'<th scope="row"><a href="/([^"]+)"', get(samples, "/leaderboard"))
+    assert ranked == [
+        "bob/midterms-2022",
+        "lab/moons",
+        "lab/planets",
+        "bob/nobel-prizes",
+        WAITING,
+        OVERLAPPING,
+    ]
+    card = get(samples, f"/{WAITING}")
+    assert "v1: .19; v2 waiting." in card
+    assert "v2 declares .90 (n 200, .84–.95)." in card
+    assert '<p class="figure tone-good">.90</p>' in get(samples, f"/{WAITING}/tree/v2")
+    # In the list too, where a declared figure would come after all measured ones.
+    names = re.findall(r'class="name" href="/([^"]+)"', get(samples, "/?sort=factuality"))
+    assert names.index("bob/nobel-prizes") < names.index(WAITING) < names.index("cleo/oncology")
+
+
+def test_overlap_with_the_cards_own_corpus_is_shown_without_a_colour_or_a_rank(samples: Shared) -> None:
+    board = get(samples, "/leaderboard")
+    unranked = board.partition("Measured, but not ranked")[2]
+    assert OVERLAPPING in unranked
+    assert OVERLAPPING not in board.partition("Measured, but not ranked")[0]
+    assert '<td class="rank">–</td>' in unranked
+    assert "42\N{NARROW NO-BREAK SPACE}%" in unranked
+    assert '<p class="figure tone-none">.97</p>' in get(samples, f"/{OVERLAPPING}")
+    assert OVERLAPPING not in get(samples, "/leaderboard?domain=science")
+
+
+def test_the_history_has_an_error_bar_for_every_sample(samples: Shared) -> None:
+    page = get(samples, "/lab/moons")
+    # Factuality and recall of three exams, and one audit.
+    assert page.count('<path class="error ') == 3 + 3 + 1
+    assert "factuality, measured, v3: .81 (n 120, .73–.87)" in page
+    assert "recall, v1: .55 (n 200, .49–.60)" in page
+
+
+def test_the_files_have_a_page_of_their_own_in_pages(
+    samples: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = get(samples, "/lab/moons/files/v1")
+    assert "6 files, " in page
+    assert 'href="/lab/moons/blob/v1/notes.txt"' in page
+    monkeypatch.setattr("kcard.hub.server.web.files.MOST_FILES", 4)
+    first, second = (get(samples, f"/lab/moons/files/main?page={number}") for number in (1, 2))
+    assert (first.count(">Download</a>"), second.count(">Download</a>")) == (4, 2)
+    assert 'rel="next" href="/lab/moons/files/main?page=2"' in first
+    get(samples, "/lab/moons/files/main?page=x", status=400)
+
+
+def test_the_readme_does_not_repeat_what_the_page_shows(samples: Shared) -> None:
+    text = (
+        "# moons\n\nMoons of planets.\n\nIt writes.\n\n## What it is\n\n| | |\n|---|---|\n| domain | sky |\n\n"
+        "## How it is prompted\n\nSo.\n\n## How it was trained\n\n| | |\n|---|---|\n| seed | 7 |\n\n"
+        "<!-- exam -->\n## Exam\n\n| a |\n|---|\n<!-- end of exam -->\n\n## What it is\n\nMy own words.\n"
+    )
+    short = abridge_readme(text, Manifest(name="moons", description="Moons of planets."))
+    assert re.findall(r"^#+ .*", short, re.M) == ["## How it is prompted", "## What it is"]
+    assert short.startswith("It writes.")
+    assert "| seed" not in short
+    assert short.endswith("My own words.\n")
+    article = (
+        get(samples, "/lab/moons").partition('<article class="panel readme"')[2].partition("</article>")[0]
+    )
+    assert "<h1>" not in article
+    assert "Moons of the solar system" not in article
+    assert "<td>Mars</td>" in article
+
+
+def test_an_empty_search_shows_what_is_close_and_how_to_publish(samples: Shared) -> None:
+    page = get(samples, "/?q=moon+xyzzy&kind=full")
+    assert page.index("Close to it") < page.index('href="/lab/moons"')
+    assert "kcard publish capitals --hub" in page
+    assert 'href="/lab/planets"' in get(samples, "/?q=planetz")  # by the beginning of the word
+    assert 'href="/cleo/oncology"' in get(samples, "/?q=onkology")  # by the name
+    assert "Most downloaded here" in get(samples, "/?q=qqqqqq")
+
+
+def test_cards_are_picked_from_a_list_that_has_the_versions_of_the_first(samples: Shared) -> None:
+    page = get(samples, "/compare?a=lab/moons")
+    options = re.findall(r"<option( selected)?>([^<]*)</option>", page)
+    assert [name for selected, name in options if selected] == ["lab/moons"]
+    assert [name for _, name in options[:4]] == ["lab/moons", "lab/moons@v3", "lab/moons@v2", "lab/moons@v1"]
+    assert ("", "lab/planets") in options
+    assert "/compare?a=lab%2Fmoons%40v2&amp;b=lab%2Fmoons%40v3" in page
+    far = get(samples, "/compare?a=lab/moons@v1&b=lab/moons@v3")
+    assert '<b class="small">higher</b>' in far  # .62 and .84 of 200 each
+    assert "intervals overlap" in far  # the lift of both
+
+
+def test_a_long_description_folds(samples: Shared, tmp_path: Path) -> None:
+    samples.create("dan/long")
+    publish(samples, tmp_path / "long", "dan/long", "Long and winding. " * 30 + "The end.", "long")
+    page = get(samples, "/dan/long")
+    summary = page.partition("<summary><span>")[2].partition("</summary>")[0]
+    assert "Long and winding." in summary
+    assert "The end." not in summary
+    assert "The end.</p></details>" in page
+    assert "more</b>" not in get(samples, "/lab/moons")
+
+
+PASSAGES = [
+    {"file": "a.md", "section": "Moons > Discovery of Miranda", "text": "Kuiper found it."},
+    {"file": "a.md", "section": "Moons > Overview", "text": "It is small."},
+    {"file": "b.md", "section": "How to name a moon", "text": "Ask the union."},
+    {"file": "c.txt", "text": "Triton is a moon of Neptune."},
+    {"file": "c.txt", "text": "It was found in 1846."},
+    {"file": "d.md", "section": "<b>bold</b>", "text": 3},
+    {"file": "e.md", "section": "Serving cards", "text": ""},
+]
+
+
+def test_a_retrieval_card_has_example_questions_from_its_headings(samples: Shared) -> None:
+    lines = [json.dumps(passage) for passage in PASSAGES]
+    samples.create("dan/index")
+    files = {"passages.jsonl": "\n".join([*lines, '{"file": "f.md", "sec']).encode(), "README.md": b"# Index"}
+    samples.put("dan/index", files)
+    sha256 = hashlib.sha256(files["passages.jsonl"]).hexdigest()
+    assert suggest_questions(samples.hub.blobs, sha256) == (
+        "What does it say about Discovery of Miranda?",
+        "How do I name a moon?",
+        "What does it say about Triton?",
+        "What does it say about serving cards?",
+    )
+    assert suggest_questions(samples.hub.blobs, sha256, "de")[0] == "Discovery of Miranda?"
 
 
 def test_versions_questions_and_provenance_are_on_the_card(samples: Shared) -> None:
     page = get(samples, "/lab/moons")
-    assert page.count("<circle") == 4 + 2  # three declared, one verified; the legend
+    assert page.count("<circle") == 4 + 2  # three declared, one measured; the legend
     assert "✓ right" in page
     assert "✗ wrong" in page
     assert "lab/moons v2</a>" in page  # what it updates
@@ -401,12 +557,12 @@ def test_a_figure_by_evidence_with_the_cards_own_corpus_is_told_and_not_ranked(s
     version, audits = samples.hub.registry.get("cleo/oncology"), samples.hub.registry.audits
     finding = AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.9, 0.99, "{}")
     audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.3))
-    assert "cleo/oncology" not in get(samples, "/leaderboard")
-    assert "not independent:" in get(samples, "/cleo/oncology")
+    assert "cleo/oncology" not in get(samples, "/leaderboard").partition("Measured, but not ranked")[0]
+    assert "<b>Not ranked:</b>" in get(samples, "/cleo/oncology")
     audits.add(version, replace(finding, coverage=0.8, judged=40, overlap=0.0))
     page = get(samples, "/leaderboard")
     assert page.index("cleo/oncology") < page.index("lab/moons")
-    assert '0.80 <span class="soft">(n = 40)</span>' in page
+    assert re.search(r'>\.99</b> <span class="soft small">n 40<', page)
 
 
 def test_the_feed_has_the_newest_versions_with_links_that_lead_there(samples: Shared) -> None:

@@ -1,0 +1,380 @@
+"""kcard browse: what every card knows, and how far it can be trusted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kcard.api.exam import browse as browse_cards
+from kcard.cli.options import command_for
+from kcard.cli.output import Json, as_data, console, note, print_json, table
+from kcard.hub.values import DECLARED, ScoreEstimate, format_score
+from kcard.io import shown_size
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from kcard.evaluation.audit_history import SourcedScores
+    from kcard.evaluation.browse import CardReport
+
+# The colours of values on a terminal.
+COLOURS = {"good": "green", "fair": "yellow", "poor": "red", "none": ""}
+# The columns of the table after name and description; a narrow terminal drops the last ones first.
+FIGURES = ("factuality", "recall", "faithfulness", "lift", "given")
+COLUMNS = (*FIGURES, "domain", "size", "base")
+LEAST, MOST = 30, 60  # characters of the column with descriptions
+MOST_COMMANDS = 5
+WIDE = 120  # columns of a terminal that shows all of an audit
+LONGEST = 160  # characters of a description
+
+
+@command_for(browse_cards)
+def browse(
+    values: dict[str, Any],
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
+    json_: Json = False,
+) -> None:
+    """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
+    reports = browse_cards(**values)
+    if html is not None:
+        from kcard.evaluation.charts.chart import write_page
+
+        write_page(reports, html)
+        note(f"page written: {html}")
+    if json_:
+        print_json([_browse_row(report) for report in reports])
+    elif values["name"] is not None:
+        _print_detail(reports[0])
+    elif html is None:
+        _print_table(reports, values["sort"])
+
+
+def _browse_row(report: "CardReport") -> dict[str, Any]:
+    """Return a card as a row of --json: its figures, where they come from, and the history of its audits."""
+    keys = (
+        "reference",
+        "name",
+        "description",
+        "domain",
+        "base",
+        "kind",
+        "size",
+        "recall",
+        "lift",
+        "given",
+        "faithfulness",
+        "factuality",
+        "coverage",
+    )
+    scores = {
+        "faithfulness_scores": report.faithfulness_scores,
+        "factuality_scores": report.factuality_scores,
+    }
+    sources = {
+        "recall_from": report.recall_origin,
+        "faithfulness_from": report.faithful.origin if report.faithful else None,
+        "factuality_from": report.factual.origin if report.factual else None,
+    }
+    audit_keys = (
+        "checker",
+        "checker_sha256",
+        "evidence",
+        "evidence_sha256",
+        "evidence_overlap",
+        "independent",
+        "queries",
+        "queries_sha256",
+        "seed",
+    )
+    # The audits of all versions, with their means and how they were measured.
+    audits = []
+    for past in report.audits:
+        a = past.audit
+        means = {
+            key: None if scores is None or scores.mean is None else asdict(scores.mean)
+            for key, scores in (("faithfulness", a.faithfulness), ("factuality", a.factuality))
+        }
+        means["coverage"] = None if a.coverage is None else asdict(a.coverage)
+        provenance = {key: getattr(a, key) for key in audit_keys}
+        audits.append({"version": past.version, "taken": past.taken.isoformat()} | means | provenance)
+    # The figures with their samples; the factuality by which the card is ranked may be of an earlier version.
+    estimates = {
+        "recall": report.recall_estimate,
+        "lift": report.lift_estimate,
+        "faithfulness": report.faithful.estimate if report.faithful else None,
+        "factuality": report.factual.estimate if report.factual else None,
+    }
+    samples = {key: None if estimate is None else asdict(estimate) for key, estimate in estimates.items()}
+    standing = None
+    if report.standing is not None and report.standing.estimate is not None:
+        version = report.standing.version or report.number
+        standing = asdict(report.standing.estimate) | {"version": version, "waiting": report.waits}
+    # What limits the trust in the card, and the figures that it declares or that the hub verified.
+    marks: dict[str, Any] = {"unexamined": report.unexamined}
+    if report.factual is not None:
+        marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
+    if report.quarantine is not None:
+        marks |= {"quarantined": True, "quarantine": as_data(report.quarantine)}
+    trust = {
+        "declared": None if report.declared is None else as_data(report.declared),
+        "verified": None if report.verified is None else as_data(report.verified),
+    }
+    figures = {"estimates": samples, "standing": standing}
+    row = {key: getattr(report, key) for key in keys}
+    return row | scores | sources | trust | figures | {"audits": audits} | marks
+
+
+# The table: as many columns as the terminal has room for, the name always whole.
+
+
+def _print_table(reports: "list[CardReport]", sort: str) -> None:
+    """Print a row for each card, with the figures that fit; below the description, what to know about them."""
+    if not reports:
+        note("no card matches; publish one with `kcard publish`")
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    out = console()
+    cells = [_figure_cells(report) for report in reports]
+    # The figure that cards are sorted by stays longest; nothing else takes the room of a figure.
+    columns: list[str] = []
+    name_width = max(len(report.reference) for report in reports)
+    room = out.width - name_width - 2 - LEAST
+    for name in sorted(COLUMNS, key=lambda name: (name != sort, COLUMNS.index(name))):
+        width = max(len(name), *(row[name].cell_len for row in cells)) + 2
+        if all(row[name].plain == "-" for row in cells):
+            continue
+        if width <= room:
+            columns.append(name)
+            room -= width
+        elif name in FIGURES:
+            break
+    # A name that leaves no room for its description has a line of its own.
+    stacked = room < 0
+    headings = ("card", "description", *(name for name in COLUMNS if name in columns))
+    rows = table(*headings)
+    for column in rows.columns:
+        column.no_wrap = column.header != "description"
+        column.justify = "right" if column.header == "size" else "left"
+    rows.columns[1].max_width = MOST
+    for report, row in zip(reports, cells, strict=True):
+        described = [Text(_shorten(report.description)), *_remarks(report, row, () if stacked else columns)]
+        if stacked:
+            out.print(Text(report.reference, "bold"), soft_wrap=True)
+            out.print(Padding(Text("\n").join(described), (0, 0, 0, 2)))
+        else:
+            rows.add_row(
+                Text(report.reference), Text("\n").join(described), *(row[name] for name in headings[2:])
+            )
+    if not stacked:
+        out.print(rows)
+    # The commands that measure the others, each whole.
+    unmeasured = [report for report in reports if report.standing is None]
+    for report in unmeasured[:MOST_COMMANDS]:
+        out.print(Text(f"factuality not measured: {_measuring_command(report)}", "dim"), soft_wrap=True)
+    if len(unmeasured) > MOST_COMMANDS:
+        out.print(Text(f"and of {len(unmeasured) - MOST_COMMANDS} more cards", "dim"))
+
+
+def _figure_cells(report: "CardReport") -> "dict[str, Text]":
+    """Return the cells of a card by column; "-" for what is not known."""
+    from rich.text import Text
+
+    declared = report.recall_source == DECLARED
+    return {
+        "factuality": _sourced(report.standing),
+        "recall": format_estimate(report.recall_estimate, declared=declared),
+        "faithfulness": _sourced(report.faithful),
+        "lift": format_estimate(report.lift_estimate, sign="+", declared=declared),
+        "given": format_estimate(report.given_estimate, declared=True),
+        "domain": Text(report.domain),
+        "base": Text(report.base),
+        "size": Text(shown_size(report.size)),
+    }
+
+
+def _sourced(scores: "SourcedScores | None") -> "Text":
+    if scores is None:
+        return format_estimate(None)
+    return format_estimate(
+        scores.estimate, declared=scores.source == DECLARED, independent=scores.independent
+    )
+
+
+def format_estimate(
+    estimate: ScoreEstimate | None, *, sign: Any = "", declared: bool = False, independent: bool = True
+) -> "Text":
+    """Return a figure with its sample, coloured by its value: .81 (n 40, .66–.90); "-" for None.
+
+    A difference, with a sign, and a figure whose evidence is not independent have no colour.
+    """
+    from rich.text import Text
+
+    if estimate is None:
+        return Text("-")
+    colour = COLOURS["none" if sign or not independent else estimate.tone]
+    value = (format_score(estimate.value, sign), colour)
+    return Text.assemble(value, f" ({estimate.sample})", (" declared" if declared else "", "dim"))
+
+
+def _remarks(report: "CardReport", row: "dict[str, Text]", columns: Sequence[str]) -> "Iterator[Text]":
+    """Yield the lines below the description: a figure if no column has one, and what limits the trust in it."""
+    from rich.text import Text
+
+    # One figure at least, whichever it has.
+    if all(row[name].plain == "-" for name in FIGURES if name in columns):
+        named = next((name for name in FIGURES if row[name].plain != "-"), None)
+        if named is not None:
+            yield Text.assemble(f"{named} ", row[named])
+    marks = [f"quarantined: below {format_score(report.quarantine.threshold)}"] if report.quarantine else []
+    marks += ["unexamined weights"] if report.unexamined else []
+    remarks = [Text(mark, COLOURS["poor"] if report.quarantine else "") for mark in marks]
+    remarks += map(Text, factuality_remarks(report))
+    if remarks:
+        yield Text(" · ").join(remarks)
+
+
+def factuality_remarks(report: "CardReport") -> Iterator[str]:
+    """Yield what to know about the factuality of a card: its version, its coverage, whether it is ranked."""
+    standing = report.standing
+    if standing is None:
+        return
+    if report.waits and standing.estimate is not None:
+        value = format_score(standing.estimate.value)
+        yield f"v{standing.version}: {value}; v{report.number} waiting"
+    if standing.coverage is not None and standing.coverage < 1:
+        yield f"{1 - standing.coverage:.0%} not covered by the evidence"
+    if not standing.independent:
+        share = "" if standing.overlap is None else f" by {standing.overlap:.0%}"
+        yield f"not ranked: its evidence repeats its own corpus{share}"
+
+
+def _measuring_command(report: "CardReport") -> str:
+    return f"kcard audit {report.name} --evidence FILE"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def describe_figures(report: "CardReport") -> Iterator[str]:
+    """Yield a line for each figure of a card, with its sample and its source; without any, how to measure them."""
+    standing = report.standing
+    if standing is not None and standing.estimate is not None:
+        against = f" against {standing.against}" if standing.against else ""
+        if against and report.verified is not None and report.verified.evidence_sha256 and not report.waits:
+            against += f" (sha256 {report.verified.evidence_sha256[:12]})"
+        yield f"factuality {standing.estimate}, {standing.origin}{against}"
+        yield from (f"  {remark}" for remark in factuality_remarks(report))
+    else:
+        yield f"factuality not measured: {_measuring_command(report)}"
+    if report.faithful is not None and report.faithful.estimate is not None:
+        yield f"faithfulness {report.faithful.estimate}, {report.faithful.origin}"
+    if report.recall_estimate is not None:
+        yield f"recall {report.recall_estimate}, {report.recall_origin}"
+    if report.declared is not None and report.declared.fault:
+        yield f"its exam.json is not plausible: {report.declared.fault}"
+
+
+# One card in detail.
+
+
+def _print_detail(r: "CardReport") -> None:
+    """Print all that is known of one card: exams, distributions of scores, audits, best and worst passages."""
+    from rich.markup import escape
+    from rich.text import Text
+
+    from kcard.evaluation.audit_history import describe_origin
+    from kcard.evaluation.metrics import count_by_range
+
+    out = console()
+    out.print(f"[bold]{escape(r.reference)}[/bold]  {escape(r.description)}")
+    out.print(f"{escape(r.domain)} · {escape(r.base)} · {shown_size(r.size)}")
+    if r.quarantined:
+        out.print(f"quarantined: {r.quarantine}", markup=False)
+    if r.unexamined:
+        out.print("unexamined: it has weights, but no plausible exam")
+    if r.declared and r.declared.fault:
+        out.print(f"its exam.json is not plausible: {r.declared.fault}", markup=False)
+
+    # Recall by the hub's exam and by the card's own.
+    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, describe_origin(r.hub_exam.taken))]
+    exams += [] if r.exam is None else [(r.exam, describe_origin(None))]
+    for exam, source in exams:
+        for run in (exam.own, exam.given):
+            if run is not None:
+                line = (
+                    f"recall {run.recall or '-'}, lift {run.lift or '-'} over {exam.base}, {run.questions} questions "
+                    f"({run.asked}), {source}"
+                )
+                out.print(escape(line))
+    if r.note:
+        out.print(escape(r.note))
+    for what, by in (("faithfulness", r.faithful), ("factuality", r.factual)):
+        against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
+        scores = by.scores.scores if by else ()
+        heading = Text.assemble(f"\n{what} ({against}) ", format_estimate(by.estimate if by else None))
+        out.print(heading.append(f", {by.origin}" if by else ""))
+        if what == "factuality":
+            for remark in factuality_remarks(r):
+                out.print(remark, markup=False)
+            if r.standing is None:
+                out.print(f"measure it: {_measuring_command(r)}", markup=False)
+        bins = count_by_range(scores) if scores else []
+        for i, count in enumerate(bins):
+            out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(bins))} {count}")
+
+    _print_audits(r)
+    for what, passages in (("best", r.best), ("worst", r.worst)):
+        if passages:
+            out.print(f"\n{what} passages of the card's own exam")
+        for passage in passages:
+            score = passage.faithfulness if passage.factuality is None else passage.factuality
+            line = f"  {_number(score)}  {escape(passage.text)}\n        asked: {escape(passage.question)}"
+            out.print(line, soft_wrap=True)
+
+
+def _print_audits(r: "CardReport") -> None:
+    """Print the audits of all versions, oldest first, and the worst documents of this version's latest."""
+    from rich.markup import escape
+
+    from kcard.evaluation.audit_history import estimate_of
+
+    if not r.audits:
+        return
+    out = console()
+    wide = out.width >= WIDE
+    rows = table("audits", "version", "faithfulness", "factuality", no_wrap=True)
+    for heading in ("covered", "evidence", "queries", "checker") if wide else ("evidence",):
+        rows.add_column(heading, overflow="fold")
+    for past in r.audits:
+        a = past.audit
+        estimates = [
+            estimate_of(scores.mean, len(scores.scores)) if scores else None
+            for scores in (a.faithfulness, a.factuality)
+        ]
+        covered = "-" if a.coverage is None else f"{a.coverage.mean:.0%}"
+        evidence = f"{a.evidence or '-'}{'' if a.independent else ' (not independent)'}"
+        cells = (covered, evidence, a.queries, a.checker) if wide else (evidence,)
+        taken = f"{past.taken:%Y-%m-%d %H:%M}" if wide else f"{past.taken:%Y-%m-%d}"
+        rows.add_row(taken, f"v{past.version}", *map(format_estimate, estimates), *map(escape, cells))
+    out.print()
+    out.print(rows)
+    if r.audit is None or not r.audit.audit.worst:
+        return
+    out.print(f"\nworst documents of the latest audit, by {r.audit.audit.ranked_by}")
+    for d in r.audit.audit.worst:
+        score = d.factuality if r.audit.audit.ranked_by == "factuality" else d.faithfulness
+        out.print(f"  {_number(score)}  {escape(d.text)}\n        asked: {escape(d.query)}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else format_score(value)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(browse)

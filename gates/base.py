@@ -1,12 +1,12 @@
-"""Gates decide whether a question needs cards. Interfaces, and the gates always, never, random and calibrated.
+"""Gates decide whether a question needs cards: the base class of fitted gates, and always, never, random, calibrated.
 
-A kind is the class of its fitted gates: `fit` makes one from records, `restore` makes one from its `state`. Kinds are
-registered under the entry-point group `kcard.gate_kinds`.
+A kind of gate is a subclass of FittedGate, registered under the entry-point group `kcard.gate_kinds`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "kcard.gate_kinds"
 T = TypeVar("T")
+Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,48 +47,6 @@ class GateState(NamedTuple):
     values: Mapping[str, Any]
 
 
-class Fitted(Protocol):
-    """A gate that was fitted on records. It fires if its score is below its threshold."""
-
-    @property
-    def kind(self) -> str:
-        """Return the name that the kind is registered under."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Return its settings, including defaults and tuned values, as values that JSON can hold."""
-        ...
-
-    @property
-    def threshold(self) -> float:
-        """Return the threshold: finite, on the scale of the scores."""
-        ...
-
-    def scores(self, queries: Sequence[Query]) -> Array:
-        """Score how sure it is that the LLM knows each answer, shape (n,), finite; higher = knows.
-
-        A score does not depend on the other queries.
-        """
-        ...
-
-    def state(self) -> GateState: ...
-
-
-class GateKind(Protocol):
-    """The class of fitted gates of one kind; these are class methods of it."""
-
-    def fit(self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Fitted:
-        """Fit a gate. Raises UsageError for settings or records that can't be used."""
-        ...
-
-    def restore(
-        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Fitted:
-        """Restore the gate that gave these. Raises UsageError if they don't match each other or the encoder."""
-        ...
-
-
 class LeftOut(NamedTuple):
     """The results of n gates, each fitted on all records but one and applied to that one: scores and thresholds, shape
     (n,), and the tuned settings, a list of n values each."""
@@ -97,30 +56,60 @@ class LeftOut(NamedTuple):
     tuned: Mapping[str, Sequence[Any]]
 
 
-@runtime_checkable
-class LeavesOneOut(Protocol):
-    """A kind with a leave-one-out that costs less than fitting as many gates as there are records."""
+class FittedGate(ABC):
+    """A gate that was fitted on records. It fires if its score is below its threshold.
 
+    kind       the name that it is registered under
+    options    the dataclass of its settings, with defaults and tuned values, which JSON can hold
+    threshold  finite, on the scale of the scores
+    """
+
+    kind: ClassVar[str]
+    options: Any
+    threshold: float
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
+        """Fit a gate. Raises UsageError for settings or records that can't be used."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
+        """Restore the gate that gave these. Raises UsageError if they don't match each other or the encoder."""
+
+    @abstractmethod
+    def scores(self, queries: Sequence[Query]) -> Array:
+        """Score how sure it is that the LLM knows each answer, shape (n,), finite; higher = knows.
+
+        A score does not depend on the other queries.
+        """
+
+    @property
+    def settings(self) -> Settings:
+        return asdict(self.options)
+
+    def state(self) -> GateState:
+        return GateState({}, {})
+
+    def correct_without(self, queries: Sequence[Query]) -> Array | None:
+        """Return P(right without cards), shape (n,), in [0, 1]; None if it isn't predicted. Raises as `scores` does."""
+        del queries
+        return None
+
+    @classmethod
     def leave_one_out(
-        self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
+        cls, records: Sequence[Record], settings: Settings, resources: Resources
     ) -> LeftOut | None:
-        """Return exactly what fitting would give; None if the gates have to be fitted after all."""
-        ...
-
-
-@runtime_checkable
-class Probabilistic(Protocol):
-    """A fitted gate that also predicts how likely the LLM is right without cards."""
-
-    def correct_without(self, queries: Sequence[Query]) -> Array:
-        """Return P(right without cards), shape (n,), in [0, 1]; raises as `scores` does."""
-        ...
+        """Return exactly what fitting a gate without each record would give, at a lower cost; None if it can't."""
+        del records, settings, resources
+        return None
 
 
 class QuestionGate(Gate):
     """Adapts a fitted gate to kcard.interfaces.Gate, which gets questions alone."""
 
-    def __init__(self, fitted: Fitted) -> None:
+    def __init__(self, fitted: FittedGate) -> None:
         self.fitted, self.threshold = fitted, fitted.threshold
 
     def knows(self, questions: Sequence[Question]) -> Array:
@@ -134,13 +123,13 @@ def names() -> list[str]:
     return system.names(GROUP)
 
 
-def find(name: str) -> GateKind:
+def find(name: str) -> type[FittedGate]:
     """Return the kind of that name. Raises UsageError, which lists the registered ones."""
-    kind: GateKind = system.load(GROUP, name)
+    kind: type[FittedGate] = system.load(GROUP, name)
     return kind
 
 
-def parse_settings(cls: type[T], settings: Mapping[str, Any], kind: str) -> T:
+def parse_settings(cls: type[T], settings: Settings, kind: str) -> T:
     """Convert settings to the kind's dataclass. Raises UsageError, which names what is unknown or has a wrong type."""
     try:
         return build(cls, dict(settings))
@@ -192,71 +181,59 @@ class RandomShareSettings:
 
 
 @dataclass(frozen=True)
-class RandomShare:
+class RandomShare(FittedGate):
     """Scores are uniform in [0, 1), by the seed and the question alone; the threshold is the share.
 
     It learns nothing from records, and can be fitted on any.
     """
 
-    settings: Mapping[str, Any]
+    options: RandomShareSettings
     threshold: float
-    kind: str = "random"
+    kind = "random"
 
     @classmethod
-    def fit(
-        cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
-    ) -> "RandomShare":
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         del records, resources
-        options = parse_settings(RandomShareSettings, settings, "random")
-        return cls(asdict(options), options.share)
+        options = parse_settings(RandomShareSettings, settings, cls.kind)
+        return cls(options, options.share)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> "RandomShare":
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         del state, resources
-        return cls(asdict(parse_settings(RandomShareSettings, settings, "random")), threshold)
-
-    def state(self) -> GateState:
-        return GateState({}, {})
+        return cls(parse_settings(RandomShareSettings, settings, cls.kind), threshold)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        seed = self.settings["seed"]
-        drawn = [derive_seed(seed, query.question) / 2**BITS for query in queries]
+        drawn = [derive_seed(self.options.seed, query.question) / 2**BITS for query in queries]
         # Rounded down, so that no score is 1 and the gate always fires with a share of 1.
         return np.minimum(np.array(drawn, dtype=np.float32), np.float32(1 - 2**-24))
 
 
 # A fitted gate with the threshold that `kcard calibrate` chose on the user's records.
 
-KIND = "calibrated"
-
 
 @dataclass(frozen=True)
-class Calibrated:
-    """`gate` scores; `threshold` decides. See kcard.gates.base.Fitted."""
+class Calibrated(FittedGate):
+    """`gate` scores; `threshold` decides."""
 
-    gate: Fitted
+    gate: FittedGate
     threshold: float
-    kind: ClassVar[str] = KIND
+    kind = "calibrated"
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> NoReturn:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Refuse: the threshold is chosen by comparison (kcard.evaluation.gates.calibration)."""
         del records, settings, resources
-        raise UsageError(f"gate {KIND} is made by kcard calibrate --records RECORDS, not fitted")
+        raise UsageError(f"gate {cls.kind} is made by kcard calibrate --records RECORDS, not fitted")
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> "Calibrated":
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         inner = GateState(state.arrays, state.values["values"])
         own_settings = {key: value for key, value in settings.items() if key != "gate"}
         gate = find(settings["gate"]).restore(own_settings, state.values["threshold"], inner, resources)
         return cls(gate, threshold)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Return the settings of the gate, with its kind as "gate"."""
         return {**self.gate.settings, "gate": self.gate.kind}
 

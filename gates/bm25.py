@@ -1,13 +1,13 @@
 """The BM25 gate (Thrust, section 4): a question counts as known if it shares its words with those of a sample."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.records import Query, Record
 from kcard.index import Index
 from kcard.interfaces import Array
@@ -28,7 +28,7 @@ class BM25Settings:
 
 
 @dataclass(frozen=True)
-class BM25:
+class BM25(FittedGate):
     """The score is the mean BM25 relevance of the question to all questions of the sample.
 
     It is a sum over the question's words, so the gate stores one weight per word and no question of the sample. A
@@ -36,15 +36,15 @@ class BM25:
     parts of the sample that don't contain the question; about the same share of other questions then uses cards.
     """
 
-    settings: Mapping[str, Any]
+    options: BM25Settings
     threshold: float
     weights: Mapping[str, float]
-    kind: str = "bm25"
+    kind = "bm25"
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "BM25":
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         del resources
-        options = parse_settings(BM25Settings, settings, "bm25")
+        options = parse_settings(BM25Settings, settings, cls.kind)
         if not records:
             raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
@@ -52,26 +52,17 @@ class BM25:
         vocabulary = sorted({word for question in questions for word in words(question)})
         count = len(questions)
         weights = {word: sum(score for _, score in index.search(word, count)) / count for word in vocabulary}
-        return cls(
-            asdict(options), float(np.quantile(_held_out(questions), options.percentile / 100)), weights
-        )
+        return cls(options, float(np.quantile(_held_out(questions), options.percentile / 100)), weights)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> "BM25":
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         del resources
-        vocabulary, numbers = state.values["words"], state.arrays["weights"].tolist()
-        return cls(
-            asdict(parse_settings(BM25Settings, settings, "bm25")),
-            threshold,
-            dict(zip(vocabulary, numbers, strict=True)),
-        )
+        weights = dict(zip(state.values["words"], state.arrays["weights"].tolist(), strict=True))
+        return cls(parse_settings(BM25Settings, settings, cls.kind), threshold, weights)
 
     def state(self) -> GateState:
-        return GateState(
-            {"weights": np.array([*self.weights.values()], dtype=np.float64)}, {"words": [*self.weights]}
-        )
+        weights = np.array([*self.weights.values()], dtype=np.float64)
+        return GateState({"weights": weights}, {"words": [*self.weights]})
 
     def scores(self, queries: Sequence[Query]) -> Array:
         scores = []

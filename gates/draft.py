@@ -5,15 +5,15 @@ the sentence vectors of question and answer, and surface features of the draft.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.features import LogisticHead, Representation, bind, cross_fit, find, finite_vectors
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
@@ -166,7 +166,7 @@ class DraftSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
+class Draft(FittedGate):
     """The score is P(right without cards) - P(right with them), in [-1, 1].
 
     centre   the mean of each feature, which replaces unknown values; shape (d,)
@@ -183,10 +183,10 @@ class Draft:
     drafted: bool
     sure: bool
     llm: LLM | None
-    kind: ClassVar[str] = KIND
+    kind = KIND
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Fit on drafts by the LLM, if one is given, else on the drafts or answers of the records.
 
         The gate fires if cards are more likely right, or less often: see _threshold. Raises UsageError if there are no
@@ -232,9 +232,7 @@ class Draft:
         )
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(DraftSettings, settings, KIND)
         weights, bias, centre = (state.arrays[name] for name in ("weights", "bias", "centre"))
         if weights.shape != (2, *centre.shape) or centre.ndim != 1 or bias.shape != (2,):
@@ -248,12 +246,8 @@ class Draft:
         drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
         return cls(representation, options, threshold, centre, (without, with_), drafted, sure, resources.llm)
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return asdict(self.options)
-
     def scores(self, queries: Sequence[Query]) -> Array:
-        """See Fitted. Raises UsageError if a draft is needed and there is no LLM to write it."""
+        """See FittedGate. Raises UsageError if a draft is needed and there is no LLM to write it."""
         read = self._read(queries)
         without, with_ = (head.probabilities(read) for head in self.heads)
         return (without - with_).astype(np.float32)

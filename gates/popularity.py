@@ -5,16 +5,16 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.features import Representation, bind, finite_vectors, normalize
 from kcard.gates.features import find as representation
 from kcard.gates.records import Query, Record
@@ -206,7 +206,7 @@ class PopularitySettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Popularity:
+class Popularity(FittedGate):
     """The score is ln(1 + popularity) minus the threshold of the relation, so that the gate's own threshold is 0.
 
     thresholds  by relation, as ln(1 + popularity); -1000 if the relation never needs knowledge, 1000 if it always does
@@ -221,11 +221,11 @@ class Popularity:
     relations: Relations
     representation: Representation
     source: Source | None
-    kind: ClassVar[str] = KIND
-    threshold: ClassVar[float] = 0.0
+    kind = KIND
+    threshold: float = 0.0
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Fit on all records. Raises UsageError for no records, and for one without popularity."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
@@ -246,9 +246,7 @@ class Popularity:
         return replace(started, thresholds=thresholds, pooled=_best(logs, records, range(len(records))))
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(PopularitySettings, settings, KIND)
         vectors, thresholds = state.arrays["relations"], state.arrays["thresholds"]
         names, fitted = tuple(state.values["relations"]), list(state.values["fitted"])
@@ -267,10 +265,6 @@ class Popularity:
             encoder,
             source,
         )
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         logs, relations = self._measure(queries)

@@ -16,7 +16,7 @@ import numpy as np
 from kcard import system
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.gates.base import Fitted, GateState, Resources, find
+from kcard.gates.base import FittedGate, GateState, Resources, find
 from kcard.interfaces import LLM, Gate
 from kcard.io import build, parse, replacing
 from kcard.types import Example
@@ -47,7 +47,7 @@ class GateHeader:
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def save(fitted: Fitted, path: Path | str, records: str) -> None:
+def save(fitted: FittedGate, path: Path | str, records: str) -> None:
     """Write the gate; a reader sees the old file or the new one, never half of either.
 
     records  sha256 of what it was fitted on. Raises UsageError where the file can't be written.
@@ -66,7 +66,7 @@ def save(fitted: Fitted, path: Path | str, records: str) -> None:
         raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error
 
 
-def load(path: Path | str, resources: Resources | None = None) -> Fitted:
+def load(path: Path | str, resources: Resources | None = None) -> FittedGate:
     """Load the gate at `path`.
 
     Raises UsageError, which names the file, if it is not a gate, is damaged, has an unknown format or kind, or was
@@ -188,6 +188,6 @@ def kind_names() -> list[str]:
     return base.names()
 
 
-def title(fitted: "Fitted") -> str:
+def title(fitted: "FittedGate") -> str:
     """Return the name of a fitted gate in answers: its kind."""
     return str(fitted.settings["gate"]) if fitted.kind == "calibrated" else fitted.kind

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.records import Query, Record, split_records
 from kcard.interfaces import LLM, Array, Gate, replies
 from kcard.io import build
@@ -73,7 +73,7 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
 # Self-ask as kinds, which can be compared with other fitted gates and take demonstrations from the user's records.
 #
 # self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
-# (section 3.2): one class with three sets of defaults.
+# (section 3.2): one gate with three sets of defaults.
 
 Wording = Literal["skr", "skr-inline", "knowledge-card"]
 WORDINGS: Mapping[Wording, Sequence[int]] = {
@@ -106,21 +106,42 @@ class SelfAskSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedSelfAsk:
+class FittedSelfAsk(FittedGate):
     """The score is 1 - P(more is needed), or the share of wordings that need no more; the threshold is 0.5."""
 
-    kind: str
     options: SelfAskSettings
     examples: tuple[Example, ...]
     llm: LLM | None
-    threshold: ClassVar[float] = 0.5
+    threshold: float = 0.5
+    defaults: ClassVar[SelfAskSettings]
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return asdict(self.options)
+    @classmethod
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
+        """Draw the demonstrations. Raises UsageError if there should be some and D+ or D- is empty."""
+        options = parse_settings(SelfAskSettings, {**asdict(cls.defaults), **settings}, cls.kind)
+        shown: list[Example] = []
+        if options.demonstrations:
+            # Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough.
+            usable, is_known = split_records(records, cls.kind)
+            order = np.random.default_rng(options.seed).permutation(len(usable))
+            knows = [usable[i] for i in order if is_known[i]]
+            seeks = [usable[i] for i in order if not is_known[i]]
+            shown = [
+                Example("need", record.question, reply)
+                for pair in zip(knows, seeks, strict=False)
+                for record, reply in zip(pair, ("No", "Yes"), strict=True)
+            ]
+        return cls(options, tuple(shown[: options.demonstrations]), resources.llm)
+
+    @classmethod
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
+        if threshold != cls.threshold:
+            raise ValueError("its threshold is invalid")
+        examples = tuple(build(Example, example) for example in state.values["examples"])
+        return cls(parse_settings(SelfAskSettings, settings, cls.kind), examples, resources.llm)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        """See Fitted. Raises UsageError if the gate has no LLM."""
+        """See FittedGate. Raises UsageError if the gate has no LLM."""
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
         wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
@@ -130,43 +151,13 @@ class FittedSelfAsk:
         return GateState({}, {"examples": [asdict(example) for example in self.examples]})
 
 
-@dataclass(frozen=True)
-class SelfAskKind:
-    """See kcard.gates.base.GateKind. `defaults`: the default settings."""
-
-    name: str
-    defaults: SelfAskSettings
-
-    def fit(
-        self, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
-    ) -> FittedSelfAsk:
-        """Draw the demonstrations. Raises UsageError if there should be some and D+ or D- is empty."""
-        options = parse_settings(SelfAskSettings, {**asdict(self.defaults), **settings}, self.name)
-        shown: list[Example] = []
-        if options.demonstrations:
-            # Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough.
-            usable, is_known = split_records(records, self.name)
-            order = np.random.default_rng(options.seed).permutation(len(usable))
-            knows = [usable[i] for i in order if is_known[i]]
-            seeks = [usable[i] for i in order if not is_known[i]]
-            shown = [
-                Example("need", record.question, reply)
-                for pair in zip(knows, seeks, strict=False)
-                for record, reply in zip(pair, ("No", "Yes"), strict=True)
-            ]
-        return FittedSelfAsk(self.name, options, tuple(shown[: options.demonstrations]), resources.llm)
-
-    def restore(
-        self, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> FittedSelfAsk:
-        if threshold != FittedSelfAsk.threshold:
-            raise ValueError("its threshold is invalid")
-        examples = tuple(build(Example, example) for example in state.values["examples"])
-        return FittedSelfAsk(
-            self.name, parse_settings(SelfAskSettings, settings, self.name), examples, resources.llm
-        )
+class KNOWLEDGE_CARD_SELF_ASK(FittedSelfAsk):  # noqa: N801 - registered under this name
+    kind, defaults = "self-ask", SelfAskSettings("knowledge-card")
 
 
-KNOWLEDGE_CARD_SELF_ASK = SelfAskKind("self-ask", SelfAskSettings("knowledge-card"))
-SKR_PROMPT = SelfAskKind("skr-prompt", SelfAskSettings("skr"))
-SKR_ICL = SelfAskKind("skr-icl", SelfAskSettings("skr", demonstrations=4))
+class SKR_PROMPT(FittedSelfAsk):  # noqa: N801
+    kind, defaults = "skr-prompt", SelfAskSettings("skr")
+
+
+class SKR_ICL(FittedSelfAsk):  # noqa: N801
+    kind, defaults = "skr-icl", SelfAskSettings("skr", demonstrations=4)

@@ -3,15 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard.batching import batched, by_length
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, LeftOut, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, LeftOut, Resources, Settings, parse_settings
 from kcard.gates.features import (
     LogisticHead,
     Representation,
@@ -49,7 +49,7 @@ class NearestNeighboursSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class NearestNeighbours:
+class NearestNeighbours(FittedGate):
     """The score is l/k: l of the k nearest records, by cosine, belong to D+; of equally near ones the first are taken.
     The threshold is m/(m+n), with m records in D+ and n in D-: the paper's l/(k-l) >= m/n, but finite at l = k.
 
@@ -61,10 +61,10 @@ class NearestNeighbours:
     representation: Representation
     vectors: Array
     is_known: Bools
-    kind: ClassVar[str] = KNN_KIND
+    kind = KNN_KIND
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too large a k."""
         options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
         usable, is_known = split_records(records, KNN_KIND)
@@ -82,9 +82,7 @@ class NearestNeighbours:
         return cls(k, representation, vectors, is_known)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
         vectors, is_known = state.arrays["vectors"], state.arrays["known"]
         if (
@@ -103,18 +101,16 @@ class NearestNeighbours:
     def leave_one_out(
         cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
     ) -> LeftOut | None:
-        """See kcard.gates.base.LeavesOneOut; raises what `fit` raises for all records."""
-
-        return leave_one_out(
-            records, parse_settings(NearestNeighboursSettings, settings, KNN_KIND), resources
-        )
+        """See FittedGate; raises what `fit` raises for all records."""
+        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
+        return leave_one_out(records, options, resources)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         return {"k": self.k, "encoder": self.representation.name}
 
     @property
-    def threshold(self) -> float:
+    def threshold(self) -> float:  # type: ignore[override] # it follows from the records
         """As float32, like the scores, so that equal shares compare as equal."""
         return float(np.float32(self.is_known.mean()))
 
@@ -238,38 +234,33 @@ class ClassifierSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class Classifier(FittedGate):
     """The score is the calibrated probability that a question belongs to D+; the threshold is 0.5."""
 
+    options: ClassifierSettings
     representation: Representation
     head: LogisticHead
-    seed: int
-    kind: ClassVar[str] = CLASSIFIER_KIND
-    threshold: ClassVar[float] = 0.5
+    kind = CLASSIFIER_KIND
+    threshold: float = 0.5
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty."""
         options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
         usable, is_known = split_records(records, CLASSIFIER_KIND)
         representation = resources.representation or find(options.encoder)
         vectors = finite_vectors(representation, [record.question for record in usable])
-        return cls(representation, fit_calibrated(vectors, is_known, options.seed), options.seed)
+        head = fit_calibrated(vectors, is_known, options.seed)
+        return cls(replace(options, encoder=representation.name), representation, head)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(ClassifierSettings, settings, CLASSIFIER_KIND)
         weights, bias = state.arrays["weights"], state.arrays["bias"]
         if weights.ndim != 1 or bias.shape != (1,) or threshold != cls.threshold:
             raise ValueError("its arrays or its threshold are invalid")
         representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
-        return cls(representation, LogisticHead(weights.astype(np.float64), float(bias[0])), options.seed)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"encoder": self.representation.name, "seed": self.seed}
+        return cls(options, representation, LogisticHead(weights.astype(np.float64), float(bias[0])))
 
     def scores(self, queries: Sequence[Query]) -> Array:
         vectors = finite_vectors(self.representation, [query.question for query in queries])
@@ -311,7 +302,7 @@ class FineTunedSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class FineTuned:
+class FineTuned(FittedGate):
     """The score is the network's uncalibrated probability that a question belongs to D+; the threshold is 0.5.
 
     Weights are rounded to half precision, so that a stored gate scores as it did before.
@@ -320,11 +311,11 @@ class FineTuned:
     options: FineTunedSettings
     model: Any
     tokenizer: Any
-    kind: ClassVar[str] = TUNED_KIND
-    threshold: ClassVar[float] = 0.5
+    kind = TUNED_KIND
+    threshold: float = 0.5
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Fit without records wrong both ways. Raises UsageError if D+ or D- is empty, and for too high a rate."""
         import torch
 
@@ -341,9 +332,7 @@ class FineTuned:
         return cls(options, model.half().float().eval(), tokenizer)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         import torch
 
         del resources
@@ -364,10 +353,6 @@ class FineTuned:
         if threshold != cls.threshold:
             raise ValueError("its threshold is invalid")
         return cls(options, model.eval(), tokenizer)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         import torch

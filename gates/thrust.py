@@ -4,16 +4,16 @@ It is fitted on questions alone, without their correctness.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.features import Representation, bind, find, finite_vectors
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
@@ -175,20 +175,20 @@ class ThrustSettings:
 
 
 @dataclass(frozen=True)
-class Thrust:
-    """Centroids, weights and a threshold. See kcard.gates.base.Fitted.
+class Thrust(FittedGate):
+    """Centroids, weights and a threshold.
 
     table  rounded to single precision, so that a stored gate scores as it did before
     """
 
-    settings: Mapping[str, Any]
+    options: ThrustSettings
     threshold: float
     table: Table
     representation: Representation
-    kind: str = "thrust"
+    kind = "thrust"
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> "Thrust":
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Cluster the questions of the records, whatever their order.
 
         Raises UsageError without records, if only some have labels, and if a question has no finite vector.
@@ -226,12 +226,10 @@ class Thrust:
             without = [record.correct_without for record in sample]
             with_ = [record.correct_with for record in sample]
             threshold = best_threshold(own, without, with_, bound=float(np.finfo(np.float32).max))
-        return cls(asdict(options), threshold, table, representation)
+        return cls(options, threshold, table, representation)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> "Thrust":
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(ThrustSettings, settings, "thrust")
         centroids, weights = state.arrays["centroids"], state.arrays["weights"]
         if centroids.ndim != 2 or weights.shape != centroids.shape[:1] or not len(weights):
@@ -240,7 +238,7 @@ class Thrust:
             raise ValueError("its arrays are not finite")
         representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
         table = Table(centroids.astype(np.float64), weights.astype(np.float64))
-        return cls(asdict(options), threshold, table, representation)
+        return cls(options, threshold, table, representation)
 
     def state(self) -> GateState:
         arrays = {
@@ -255,7 +253,7 @@ class Thrust:
 
     @cached_property
     def _score(self) -> ThrustScore:
-        return ThrustScore(self.table, self.settings["variant"])
+        return ThrustScore(self.table, self.options.variant)
 
 
 def clusters_by_rule(sample: int) -> int:

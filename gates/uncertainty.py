@@ -3,14 +3,14 @@
 Later comparisons found such simple scores as good as costlier gates (AdaRAGUE, 2025).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.gates.base import GateState, Resources, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.popularity import best_threshold
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, Gate, replies
@@ -40,16 +40,16 @@ class UncertaintySettings:
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedUncertainty:
+class CalibratedUncertainty(FittedGate):
     """An uncertainty gate with the threshold that is best on the records."""
 
     options: UncertaintySettings
     threshold: float
     llm: LLM | None
-    kind: ClassVar[str] = KIND
+    kind = KIND
 
     @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
+    def fit(cls, records: Sequence[Record], settings: Settings, resources: Resources) -> Self:
         """Draft an answer to each record. Raises UsageError without records, LLM or log-probabilities."""
         if not records:
             raise UsageError(f"gate {KIND}: there are no records to fit it on: add some")
@@ -60,23 +60,14 @@ class CalibratedUncertainty:
         return replace(started, threshold=threshold)
 
     @classmethod
-    def restore(
-        cls, settings: Mapping[str, Any], threshold: float, state: GateState, resources: Resources
-    ) -> Self:
+    def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         del state
         return cls(parse_settings(UncertaintySettings, settings, KIND), threshold, resources.llm)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return asdict(self.options)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         if self.llm is None:
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
         return draft_scores(self.llm, [query.to_ask for query in queries], self.options.measure)
-
-    def state(self) -> GateState:
-        return GateState({}, {})
 
 
 def draft_scores(

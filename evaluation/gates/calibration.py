@@ -33,7 +33,7 @@ from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write_figure
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.gates import features
-from kcard.gates.base import Calibrated, Fitted, GateKind, LeavesOneOut, Probabilistic, Resources
+from kcard.gates.base import Calibrated, FittedGate, Resources
 from kcard.gates.records import Query, Record
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Trial:
     scores: Floats
     thresholds: Floats
     correct_without: Floats | None = None
-    fits: tuple[Fitted, ...] = ()
+    fits: tuple[FittedGate, ...] = ()
     tuned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ class Trial:
 
 def cross_validate(
     records: Sequence[Record],
-    kind: GateKind,
+    kind: type[FittedGate],
     settings: Mapping[str, Any],
     resources: Resources,
     folds: Sequence[Indices],
@@ -77,36 +77,35 @@ def cross_validate(
     `on_event` is called with the number of folds that are done (kind folds). Raises what fitting and scoring raise.
     """
     # Some kinds leave each record out without fitting n times.
-    if len(folds) == len(records) and isinstance(kind, LeavesOneOut):
-        left = kind.leave_one_out(records, settings, resources)
-        if left is not None:
-            tuned = _count_values(left.tuned)
-            return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
+    if len(folds) == len(records) and (left := kind.leave_one_out(records, settings, resources)):
+        tuned = _count_values(left.tuned)
+        return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
     # Fit a gate for each fold.
     scores, thresholds, right = (np.zeros(len(records)) for _ in range(3))
-    fits: list[Fitted] = []
+    is_probabilistic = False
+    fits: list[FittedGate] = []
     for done, held_out in enumerate(folds, 1):
         excluded = set(held_out.tolist())
         fitted = kind.fit([r for i, r in enumerate(records) if i not in excluded], settings, resources)
         queries = [records[i].query for i in held_out]
         scores[held_out] = fitted.scores(queries)
-        if isinstance(fitted, Probabilistic):
-            right[held_out] = fitted.correct_without(queries)
+        if (probabilities := fitted.correct_without(queries)) is not None:
+            right[held_out], is_probabilistic = probabilities, True
         thresholds[held_out] = fitted.threshold
         fits.append(fitted)
         on_event(Event("folds", done=done, total=len(folds)))
     # The settings that each fold tuned.
-    values = {key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings}
-    correct_without = right if isinstance(fits[0], Probabilistic) else None
-    return Trial(scores, thresholds, correct_without, tuple(fits), _count_values(values))
+    tuned = _count_values({key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings})
+    return Trial(scores, thresholds, right if is_probabilistic else None, tuple(fits), tuned)
 
 
-def score_fitted(records: Sequence[Record], fitted: Fitted) -> Trial:
+def score_fitted(records: Sequence[Record], fitted: FittedGate) -> Trial:
     """Score records with a fitted gate, which may have been fitted on the same records."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
-    right = fitted.correct_without(queries).astype(np.float64) if isinstance(fitted, Probabilistic) else None
-    return Trial(scores, np.full(len(records), fitted.threshold), right, (fitted,))
+    right = fitted.correct_without(queries)
+    thresholds = np.full(len(records), fitted.threshold)
+    return Trial(scores, thresholds, None if right is None else right.astype(np.float64), (fitted,))
 
 
 def _count_values(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
@@ -127,7 +126,7 @@ class GateCandidate:
     """A gate to compare: a kind with its settings and resources."""
 
     name: str
-    kind: GateKind
+    kind: type[FittedGate]
     settings: Mapping[str, Any]
     resources: Resources
 
@@ -326,7 +325,7 @@ def _describe(row: ComparedGate, calibration: Calibration) -> str:
 
 def fit_chosen_gate(
     records: Sequence[Record], candidate: GateCandidate, row: ComparedGate, calibration: Calibration
-) -> Fitted:
+) -> FittedGate:
     """Fit a compared gate on all records, with the threshold that the comparison chose.
 
     The scale of scores may grow with the number of records (Thrust's does), and the comparison fitted on fewer records.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -13,9 +13,10 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import cross_validate
 from kcard.evaluation.gates.outcome import METRICS, GateOutcome, parse_fold_count, split_folds
 from kcard.gates import base
-from kcard.gates.base import GateKind, GateState, Resources
+from kcard.gates.base import FittedGate, LeftOut, Resources
 from kcard.gates.records import Query, Record, write_records
 from kcard.gates.registry import load_gate
+from kcard.gates.skr import NearestNeighbours
 from kcard.interfaces import LLM, Array
 from tests.fakes import questions
 
@@ -41,32 +42,31 @@ def drawn(count: int, seed: int = 0) -> list[Record]:
 
 
 @dataclass
-class Remembering:
+class Remembering(FittedGate):
     """A kind that knows what it was fitted on, and says so where it is asked for it."""
 
     seen: frozenset[str] = frozenset()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     threshold: float = 0.5
-    kind: ClassVar[str] = "remembering"
+    kind = "remembering"
     fits: ClassVar[list[frozenset[str]]] = []
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return self.options
+
     @classmethod
-    def fit(
-        cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
-    ) -> "Remembering":
+    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
         del resources
         cls.fits.append(frozenset(record.question for record in records))
         return cls(cls.fits[-1], settings)
 
     @classmethod
-    def restore(cls, *told: Any) -> "Remembering":
+    def restore(cls, *told: Any) -> Self:
         raise NotImplementedError
 
     def scores(self, queries: Sequence[Query]) -> Array:
         return np.array([float(query.question in self.seen) for query in queries], dtype=np.float32)
-
-    def state(self) -> GateState:
-        return GateState({}, {})
 
 
 def test_figures_are_those_of_their_definitions() -> None:
@@ -133,16 +133,17 @@ def test_no_fold_is_fitted_on_what_it_is_judged_by(count: int | None) -> None:
 
 @pytest.mark.parametrize("k", [None, 4, 20])
 def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> None:
-    class Slow:
-        fit = base.find("skr-knn").fit
+    class Slow(NearestNeighbours):
+        @classmethod
+        def leave_one_out(cls, *_: Any) -> LeftOut | None:
+            return None
 
     settings = {} if k is None else {"k": k}
     for seed, count in ((0, 30), (1, 47)):
         records, using = drawn(count, seed), Resources(representation=Given())
         cut = split_folds(records, None)
         fast = cross_validate(records, base.find("skr-knn"), settings, using, cut)
-        slow: GateKind = Slow()  # type: ignore[assignment] # it is only fitted
-        slowly = cross_validate(records, slow, settings, using, cut)
+        slowly = cross_validate(records, Slow, settings, using, cut)
         assert not fast.fits or k == 20
         np.testing.assert_array_equal(fast.scores, slowly.scores)
         np.testing.assert_array_equal(fast.thresholds, slowly.thresholds)

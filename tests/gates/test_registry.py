@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from kcard.errors import UsageError
 from kcard.gates import registry
-from kcard.gates.base import Fitted, Resources, find, names
+from kcard.gates.base import FittedGate, Resources, find, names
 from kcard.gates.records import Query, Record, digest
 from kcard.interfaces import Array
 from tests.fakes import LetterCounts
@@ -30,7 +30,7 @@ class Others(LetterCounts):
 RESOURCES = Resources(representation=LetterCounts())
 
 
-def fitted(kind: str, **settings: Any) -> Fitted:
+def fitted(kind: str, **settings: Any) -> FittedGate:
     return find(kind).fit(RECORDS, settings, RESOURCES)
 
 
@@ -156,7 +156,7 @@ class Misfit:
     ],
 )
 def test_a_state_that_its_kind_can_not_use_is_refused(misfit: Misfit, message: str, tmp_path: Path) -> None:
-    registry.save(misfit, tmp_path / "x.gate", "0" * 64)
+    registry.save(misfit, tmp_path / "x.gate", "0" * 64)  # type: ignore[arg-type] # it only has a state
     with pytest.raises(UsageError, match=message):
         registry.load(tmp_path / "x.gate", RESOURCES)
 

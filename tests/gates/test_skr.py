@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates import base
-from kcard.gates.base import Fitted, Resources
+from kcard.gates.base import FittedGate, Resources
 from kcard.gates.features import fit_calibrated
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
@@ -179,7 +179,7 @@ def test_settings_of_a_wrong_name_or_type_are_refused(given_: dict[str, object],
 @pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
 def test_a_saved_gate_scores_as_before_and_only_on_its_own_encoder(kind: str, tmp_path: Path) -> None:
     records, encoder = around([True, True, False, True, False, False, True])
-    gate: Fitted = base.find(kind).fit(records, {}, Resources(representation=encoder))
+    gate: FittedGate = base.find(kind).fit(records, {}, Resources(representation=encoder))
     save(gate, tmp_path / "gate", digest(records))
     again = load(tmp_path / "gate", Resources(representation=encoder))
     queries = [Query("q"), Query("5")]

@@ -20,7 +20,7 @@ from kcard.evaluation.gates.outcome import (
     split_folds,
 )
 from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
-from kcard.evaluation.metrics import accuracy, interval, substring
+from kcard.evaluation.metrics import accuracy, interval, round_floats, substring
 from kcard.evaluation.plots import Chart, PlotSeries
 from kcard.evaluation.tasks.base import Item
 from kcard.events import Event, OnEvent, ignore
@@ -84,15 +84,6 @@ class GateAnalysis:
 Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 
-def round_floats(value: Any) -> Any:
-    """Round floats to six decimals, also inside mappings and lists; infinity and nan become None."""
-    if isinstance(value, float):
-        return round(value, DIGITS) if abs(value) < float("inf") else None
-    if isinstance(value, Mapping):
-        return {key: round_floats(inner) for key, inner in value.items()}
-    return [round_floats(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
 # The analyses by name, with their descriptions and their functions, which are imported when used.
 
 NAMES = {
@@ -128,7 +119,6 @@ def find_analysis(name: str) -> Analyse:
 # How often the first passage contains the answer, by whether the answers without and with cards are right (Adaptive
 # Retrieval, table 1).
 
-RECALL_NAME = "recall"
 RECALL = "recall@1"  # a record's score: 1 if its first passage contains an accepted answer
 RIGHT = 0.5  # minimum score of a right answer
 GROUPS = {
@@ -166,7 +156,7 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
     columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
     names, *figures = map(tuple, columns)
     chart = Chart("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
-    return GateAnalysis(RECALL_NAME, len(records), tuple(rows), chart)
+    return GateAnalysis("recall", len(records), tuple(rows), chart)
 
 
 # Records of questions answered without and with cards (SKR, section 3.1).
@@ -213,7 +203,6 @@ def make_record_row(item: Item, without: Answer, with_: Answer, metric: Metric) 
 # Reliability of the LLM's self-assessment in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and
 # agreement of the wordings (figure 7).
 
-SELF_ASK_TEMPLATES_NAME = "self-ask-templates"
 PAPERS = {**dict.fromkeys(KNOWLEDGE_CARD, "knowledge-card"), **dict.fromkeys(SKR, "skr")}
 
 
@@ -273,12 +262,11 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
     )
     series = PlotSeries("", tuple(map(str, names)), y, low, high)
     chart = Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
-    return GateAnalysis(SELF_ASK_TEMPLATES_NAME, len(records), tuple(rows), chart, summary)
+    return GateAnalysis("self-ask-templates", len(records), tuple(rows), chart, summary)
 
 
 # The outcome of gates by number of records: fitted on 10, 25, 50 and 100 % (SKR, section 5.3).
 
-TRAINING_SIZES_NAME = "training-sizes"
 SIZES = (0.1, 0.25, 0.5, 1.0)
 FIGURES = ("accuracy", "share", "beneficial_guidance")
 
@@ -355,7 +343,7 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
                 PlotSeries(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
             )
     chart = Chart("records that the gate is fitted on", "share of the questions", tuple(series))
-    return GateAnalysis(TRAINING_SIZES_NAME, len(records), tuple(rows), chart)
+    return GateAnalysis("training-sizes", len(records), tuple(rows), chart)
 
 
 def _decide_held_out(

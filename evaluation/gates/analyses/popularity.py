@@ -18,7 +18,6 @@ from kcard.gates.records import Record
 # Accuracy by the popularity of a question's subject, and their correlation in each relation (Adaptive Retrieval,
 # sections 4 and 5).
 
-POPULARITY_CURVES_NAME = "popularity-curves"
 FEWEST = 3  # questions; a correlation of fewer is meaningless
 
 
@@ -60,7 +59,7 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
             PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
         )
     chart = Chart("popularity of the subject", "accuracy", tuple(series), log=True)
-    return GateAnalysis(POPULARITY_CURVES_NAME, len(records), tuple(rows), chart)
+    return GateAnalysis("popularity-curves", len(records), tuple(rows), chart)
 
 
 def log_popularity(records: Sequence[Record]) -> Floats:
@@ -102,7 +101,6 @@ def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Float
     }
 
 
-POPULARITY_SPLITS_NAME = "popularity-splits"
 COSTS = ("seconds", "tokens", "calls")
 
 
@@ -192,7 +190,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
     names, *figures = map(tuple, columns)
     chart = Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
-    return GateAnalysis(POPULARITY_SPLITS_NAME, len(records), tuple(rows), chart, _summary(data, by_setting))
+    return GateAnalysis("popularity-splits", len(records), tuple(rows), chart, _summary(data, by_setting))
 
 
 def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:

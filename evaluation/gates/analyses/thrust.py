@@ -17,7 +17,6 @@ from kcard.gates.records import Record
 
 # Distribution of Thrust's scores in each task, and how well they predict right answers (Thrust, section 4.1).
 
-THRUST_SCORES_NAME = "thrust-scores"
 BINS = 30
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -49,7 +48,7 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
         counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
         series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
     chart = Chart("Thrust score", "share of the questions", tuple(series), log=True)
-    return GateAnalysis(THRUST_SCORES_NAME, len(inputs.records), tuple(rows), chart)
+    return GateAnalysis("thrust-scores", len(inputs.records), tuple(rows), chart)
 
 
 def auc(scores: Floats, right: Floats) -> float:
@@ -62,7 +61,6 @@ def auc(scores: Floats, right: Floats) -> float:
     return float(below.mean() / 2 / len(low))
 
 
-THRUST_SHARES_NAME = "thrust-shares"
 GATES = ("thrust", "bm25")
 SHARES = (0.25, 0.5, 0.75)  # scarce, medium and abundant knowledge
 POINTS = 21  # of each curve
@@ -160,7 +158,7 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
             series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
     chart = Chart("share of the questions with knowledge", "accuracy", tuple(series))
     return GateAnalysis(
-        THRUST_SHARES_NAME,
+        "thrust-shares",
         len(inputs.records),
         tuple(rows),
         chart,

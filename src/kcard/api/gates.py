@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.gates.analyses.analysis import GateAnalysis
     from kcard.evaluation.gates.calibration import Calibration, GateCandidate, Recommendation, Trial
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
-    from kcard.gates.base import Fitted, Resources
+    from kcard.gates.base import FittedGate, Resources
     from kcard.gates.records import Record
     from kcard.integrators.assembly import CardSource
     from kcard.interfaces import LLM, Evidence, Gate
@@ -254,7 +254,7 @@ def fit(
     ] = None,
     settings: GateSettings = None,
     llm: AskedLLM = None,
-) -> "tuple[Fitted, Path]":
+) -> "tuple[FittedGate, Path]":
     """Fit a gate on records and store it for `kcard ask --gate`; return the gate and its file.
 
     Raises UsageError for unsuitable records or settings.

@@ -226,8 +226,7 @@ def report(
     json_: Json = False,
 ) -> None:
     """Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."""
-    from kcard.evaluation.report.pages import write_page
-    from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv
+    from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv, write_page
 
     analysis = values["analysis"]
     if plot is not None and analysis is None:

@@ -21,8 +21,8 @@ from kcard.cluster import RayOptions
 from kcard.config import launch, settings
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.training.execution import Execution
+from kcard.training.loop import duration
 from kcard.training.options import TrainOptions
-from kcard.training.progress import duration
 from kcard.training.workers import dismiss, follow_launcher
 
 if TYPE_CHECKING:

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING
 
 import kcard
 from kcard.errors import CardError, UsageError
-from kcard.evaluation.questions import digest, make_questions
+from kcard.evaluation.questions import ExamQuestion, QuestionFile, digest, make_questions
 from kcard.evaluation.recall import Scorer, generate_documents
-from kcard.evaluation.records import DIGITS, Audit, AuditedDocument, Distribution, Domain, Mean, mean_of
+from kcard.evaluation.records import (
+    DIGITS,
+    Audit,
+    AuditedDocument,
+    Distribution,
+    Domain,
+    Mean,
+    mean_of,
+    rounded,
+)
 from kcard.evaluation.target import Target
 from kcard.evaluation.tasks.base import read_entries
 from kcard.interfaces import Evidence, Pair
@@ -39,35 +48,7 @@ TEXT = ("question", "query")
 DOMAIN = ("domain", "relation")
 
 
-@dataclass(frozen=True)
-class AuditQuery:
-    """A question and its domain: the file's `domain` or `relation`; of a question about the corpus, its file."""
-
-    text: str
-    domain: str = ""
-
-
-@dataclass(frozen=True)
-class AuditQueries:
-    """Distinct queries, and the digest that identifies them."""
-
-    name: str
-    sha256: str
-    queries: tuple[AuditQuery, ...]
-
-    @property
-    def own(self) -> bool:
-        """Whether they were made from the card's own corpus."""
-        return self.name == OWN
-
-
-def make_queries(corpus: Sequence[Source], limit: int, seed: int) -> AuditQueries:
-    """Make at most `limit` questions about the corpus, the same as those of an exam with this seed."""
-    questions = make_questions(corpus, limit, seed)
-    return AuditQueries(OWN, digest(questions), tuple(AuditQuery(q.text, q.file) for q in questions))
-
-
-def read_queries(path: Path | str) -> AuditQueries:
+def read_queries(path: Path | str) -> QuestionFile:
     """Read the queries of a file; of duplicates, the first counts.
 
     Raises UsageError, which names file and line, if the file is missing, malformed, of an unknown kind or empty.
@@ -86,7 +67,7 @@ def read_queries(path: Path | str) -> AuditQueries:
     else:
         rows = read_entries(path, "queries")
     # The question and domain of each row.
-    queries: dict[str, AuditQuery] = {}
+    queries: dict[str, ExamQuestion] = {}
     for where, entry in rows:
         text = next((entry[key] for key in TEXT if key in entry), None)
         if not isinstance(text, str) or not text.strip():
@@ -94,13 +75,12 @@ def read_queries(path: Path | str) -> AuditQueries:
         domain = next((entry[key] for key in DOMAIN if entry.get(key) is not None), "")
         if not isinstance(domain, str):
             raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
-        query = AuditQuery(text.strip(), domain.strip())
-        queries.setdefault(query.text, query)
+        queries.setdefault(text.strip(), ExamQuestion(text.strip(), (), domain.strip()))
     if not queries:
         raise UsageError(
             f'queries {path}: no query in it; give at least one with a "question" and, optionally, a "domain"'
         )
-    return AuditQueries(path.name, file_digest(path), tuple(queries.values()))
+    return QuestionFile(path.name, file_digest(path), tuple(queries.values()))
 
 
 # Independent evidence: texts from outside a card's corpus, and how much of the corpus they repeat.
@@ -219,50 +199,39 @@ FAITHFULNESS, FACTUALITY = "faithfulness", "factuality"
 
 
 @dataclass(frozen=True)
-class ScoredDocument:
+class ScoredDocument(AuditedDocument):
     """A document with its scores; a score is None if the evidence does not cover the document.
 
     `recited`: whether its faithfulness counts. It does not for documents from the index of a card of kind `both`: they
     repeat the corpus, which says nothing about the model.
     """
 
-    query: AuditQuery
-    text: str
-    recited: bool
-    faithfulness: float | None = None
-    factuality: float | None = None
-    evidence: Source | None = None
+    recited: bool = True
 
 
 def score_documents(
-    queries: Sequence[AuditQuery], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
+    queries: Sequence[ExamQuestion], rows: Sequence[Sequence[Passage]], scorer: Scorer, both: bool
 ) -> list[ScoredDocument]:
     """Score the documents `rows`, one row for each query; empty documents are left out.
 
     `both`: whether the card has a model and an index. A document's `evidence` is that of the ranking score: factuality
     if the scorer has independent evidence, else faithfulness.
     """
-    documents = [
-        (query, passage)
-        for query, row in zip(queries, rows, strict=True)
-        for passage in row
-        if passage.text.strip()
-    ]
-    passages = [passage for _, passage in documents]
+    texts = [(q, p) for q, row in zip(queries, rows, strict=True) for p in row if p.text.strip()]
+    passages = [passage for _, passage in texts]
     unjudged = [None] * len(passages)
-    own, outside = scorer.faithfulness(passages), scorer.factuality(passages)
+    own, outside = scorer.faithfulness(passages) or unjudged, scorer.factuality(passages) or unjudged
     return [
         ScoredDocument(
-            query=query,
+            query=query.text,
+            domain=query.domain,
             text=passage.text,
-            recited=not (both and passage.source is not None),
             faithfulness=faithful.faithfulness if faithful else None,
             factuality=factual.factuality if factual else None,
             evidence=ranking.evidence if (ranking := factual or faithful) else None,
+            recited=not (both and passage.source is not None),
         )
-        for (query, passage), faithful, factual in zip(
-            documents, own or unjudged, outside or unjudged, strict=True
-        )
+        for (query, passage), faithful, factual in zip(texts, own, outside, strict=True)
     ]
 
 
@@ -276,21 +245,13 @@ def group_by(
     return groups
 
 
-def summarise_faithfulness(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
-    """Return the distribution of faithfulness over the documents whose faithfulness counts."""
-    return _distribution([[d.faithfulness for d in row if d.recited] for row in by_query], seed)
+def summarise_scores(by_query: Sequence[Sequence[ScoredDocument]], what: str, seed: int) -> Distribution:
+    """Return the distribution of factuality, or of faithfulness over the documents whose faithfulness counts.
 
-
-def summarise_factuality(by_query: Sequence[Sequence[ScoredDocument]], seed: int) -> Distribution:
-    """Return the distribution of factuality over all documents."""
-    return _distribution([[d.factuality for d in row] for row in by_query], seed)
-
-
-def _distribution(rows: Sequence[Sequence[float | None]], seed: int) -> Distribution:
-    """Return the scores and the mean of the queries' means, with its interval over queries.
-
-    Documents for one query are similar, so counting them separately would understate the uncertainty.
+    Its mean is that of the queries' means, with its interval over queries: documents for one query are similar, so
+    counting them separately would understate the uncertainty.
     """
+    rows = [[getattr(d, what) for d in row if d.recited or what == FACTUALITY] for row in by_query]
     judged = [[value for value in row if value is not None] for row in rows]
     scores = tuple(round(value, DIGITS) for row in judged for value in row)
     mean = Mean.of([sum(row) / len(row) for row in judged if row], seed)
@@ -315,23 +276,14 @@ def measure_overlap(scored: Sequence[ScoredDocument], independent: IndependentEv
 
 def score_domains(scored: Sequence[ScoredDocument], scorer: Scorer, seed: int) -> tuple[Domain, ...]:
     """Return the scores of each domain, sorted by name; empty if there is only one domain."""
-    domains = group_by(scored, lambda item: item.query.domain)
-    if len(domains) < 2:
-        return ()
+    domains = group_by(scored, lambda item: item.domain)
     rows = []
-    for name in sorted(domains):
-        by_query = [*group_by(domains[name], lambda item: item.query.text).values()]
-        own = summarise_faithfulness(by_query, seed) if scorer.own else None
-        outside = summarise_factuality(by_query, seed) if scorer.independent else None
-        rows.append(
-            Domain(
-                name,
-                len(by_query),
-                own.mean if own else None,
-                outside.mean if outside else None,
-                outside.unknown if outside else 0,
-            )
-        )
+    for name in sorted(domains) if len(domains) > 1 else ():
+        by_query = [*group_by(domains[name], lambda item: item.query).values()]
+        own = summarise_scores(by_query, FAITHFULNESS, seed).mean if scorer.own else None
+        outside = summarise_scores(by_query, FACTUALITY, seed) if scorer.independent else None
+        figures = (outside.mean, outside.unknown) if outside else (None, 0)
+        rows.append(Domain(name, len(by_query), own, *figures))
     return tuple(rows)
 
 
@@ -339,22 +291,22 @@ def find_lowest(scored: Sequence[ScoredDocument], scorer: Scorer, count: int) ->
     """Return the `count` documents with the lowest ranking scores, lowest first, with the windows that decided them."""
     from kcard.selectors.factuality import verdicts
 
-    ranking = ((item.factuality if scorer.independent else item.faithfulness, item) for item in scored)
-    ranked = sorted(((value, item) for value, item in ranking if value is not None), key=lambda pair: pair[0])
+    what = FACTUALITY if scorer.independent else FAITHFULNESS
+    judged = [item for item in scored if getattr(item, what) is not None]
     distinct: dict[tuple[str, str], ScoredDocument] = {}
-    for _, item in ranked:
-        distinct.setdefault((item.query.text, item.text), item)
+    for item in sorted(judged, key=lambda item: getattr(item, what)):
+        distinct.setdefault((item.query, item.text), item)
     chosen = [*distinct.values()][:count]
     # The window of each document's evidence that decided its score.
     evidence = [Pair(item.text, item.evidence.text if item.evidence else "") for item in chosen]
     windows = [verdict.window for verdict in verdicts(scorer.checker, evidence)]
     return tuple(
         AuditedDocument(
-            item.query.text,
-            item.query.domain,
+            item.query,
+            item.domain,
             item.text,
-            _rounded(item.faithfulness),
-            _rounded(item.factuality),
+            rounded(item.faithfulness),
+            rounded(item.factuality),
             item.evidence,
             window,
         )
@@ -362,79 +314,73 @@ def find_lowest(scored: Sequence[ScoredDocument], scorer: Scorer, count: int) ->
     )
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, DIGITS)
-
-
 # The default sampling of `kcard ask`.
 TEMPERATURE = 0.1
 TOKENS = 100
 
 
-@dataclass(frozen=True)
-class AuditSettings:
-    """Settings of an audit, as in kcard.audit. `checker`: the checker's name; `models`: loads the card."""
-
-    documents: int
-    limit: int
-    seed: int
-    worst: int
-    checker: str
-    models: "Loader"
-
-
-def read_or_make_queries(target: Target, path: Path | str | None, limit: int, seed: int) -> AuditQueries:
-    """Return the queries of the file; without a file, questions about the card's own corpus.
+def read_or_make_queries(target: Target, path: Path | str | None, limit: int, seed: int) -> QuestionFile:
+    """Return the queries of the file; without a file, those of an exam of the card's own corpus with this seed.
 
     Raises CardError if none can be made.
     """
     if path is not None:
         return read_queries(path)
-    queries = make_queries(target.corpus, limit, seed) if target.corpus else None
-    if queries is None or not queries.queries:
+    questions = make_questions(target.corpus, limit, seed) if target.corpus else []
+    if not questions:
         raise CardError(
             f"card {target.card.name!r} carries no text to make questions from: pass queries with --queries FILE"
         )
-    return queries
+    return QuestionFile(OWN, digest(questions), tuple(questions))
 
 
-def run_audit(target: Target, queries: AuditQueries, scorer: Scorer, settings: AuditSettings) -> Audit:
-    """Generate the card's documents for the queries and score them."""
-    seed, independent = settings.seed, scorer.independent
-    sampling = Sampling(TEMPERATURE, TOKENS, seed=seed)
-    # Generate `settings.documents` documents for each query.
-    texts = [query.text for query in queries.queries]
-    rows = generate_documents(
-        target.card, texts, settings.documents, sampling, settings.models, scorer.on_event
-    )
+def run_audit(
+    target: Target,
+    queries: QuestionFile,
+    scorer: Scorer,
+    models: "Loader",
+    *,
+    documents: int,
+    limit: int,
+    seed: int,
+    worst: int,
+    checker: str,
+) -> Audit:
+    """Generate the card's documents for the queries, and score them; the settings are those of kcard.audit.
+
+    `models` loads the card. `checker`: the name of the scorer's checker.
+    """
+    independent, sampling = scorer.independent, Sampling(TEMPERATURE, TOKENS, seed=seed)
+    texts = [query.text for query in queries.questions]
+    rows = generate_documents(target.card, texts, documents, sampling, models, scorer.on_event)
     # Score them, and summarise the scores query by query.
-    scored = score_documents(queries.queries, rows, scorer, both=target.card.manifest.index)
-    by_query = [*group_by(scored, lambda item: item.query.text).values()]
+    scored = score_documents(queries.questions, rows, scorer, both=target.card.manifest.index)
+    by_query = [*group_by(scored, lambda item: item.query).values()]
     return Audit(
         card=target.reference or target.card.name,
         kcard=kcard.__version__,
         queries=queries.name,
         queries_sha256=queries.sha256,
-        asked=len(queries.queries),
-        documents=settings.documents,
+        asked=len(queries.questions),
+        documents=documents,
         empty=sum(map(len, rows)) - len(scored),
         seed=seed,
-        limit=settings.limit,
+        limit=limit,
         temperature=sampling.temperature,
         tokens=sampling.tokens,
-        checker=settings.checker,
+        checker=checker,
         checker_sha256=scorer.checker.sha256,
         evidence=independent.name if independent else None,
         evidence_sha256=independent.sha256 if independent else None,
         evidence_shared=independent.shared if independent else 0,
         evidence_overlap=measure_overlap(scored, independent) if independent else None,
         evidence_notes=independent.notes if independent else (),
-        faithfulness=summarise_faithfulness(by_query, seed) if scorer.own else None,
-        factuality=summarise_factuality(by_query, seed) if independent else None,
+        faithfulness=summarise_scores(by_query, FAITHFULNESS, seed) if scorer.own else None,
+        factuality=summarise_scores(by_query, FACTUALITY, seed) if independent else None,
         coverage=measure_coverage(by_query, seed) if independent else None,
         domains=score_domains(scored, scorer, seed),
         ranked_by=FACTUALITY if independent else FAITHFULNESS,
-        worst=find_lowest(scored, scorer, settings.worst),
+        worst=find_lowest(scored, scorer, worst),
     )
 
 

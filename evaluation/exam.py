@@ -25,9 +25,9 @@ from kcard.evaluation.recall import (
     ask_card,
     chance_recall,
     judge_answered,
-    score_recall,
+    score_rows,
 )
-from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam
+from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam, rounded
 from kcard.evaluation.target import Target, find_target
 from kcard.events import OnEvent, ignore
 from kcard.offline.pseudo_queries import entities
@@ -140,14 +140,6 @@ def advise_on_kind(exam: Exam) -> str | None:
 # The results of one set of questions: recall, lift over the base, and the scores of the documents.
 
 
-@dataclass(frozen=True)
-class JudgedRun:
-    """Results with every scored document, best first: by factuality if it was measured, else by faithfulness."""
-
-    run: ExamRun
-    ranked: tuple[Judged, ...]
-
-
 def evaluate_questions(
     name: str,
     sha256: str,
@@ -158,19 +150,21 @@ def evaluate_questions(
     *,
     both: bool,
     seed: int,
-) -> JudgedRun:
+) -> tuple[ExamRun, tuple[Judged, ...]]:
     """Measure recall, lift and scores of the documents `rows`, one row for each question.
+
+    Returns the results, and every scored document, best first: by factuality if it was measured, else by faithfulness.
 
     name, sha256   what the questions are and where they come from: `asked` and `sha256` of ExamRun
     base           what recall is compared with; its rows belong to the same questions
     both           whether the card has a model and an index; then the recall of each alone is measured too. Only the
                    model's documents are scored, since the index repeats the corpus
     """
-    hits = _hits(questions, rows)
+    hits = score_rows(questions, rows)
     # The base's recall for each question; None if it is unknown.
     floor: list[float] | None = None
     if base.rows is not None:
-        floor = _hits(questions, base.rows)
+        floor = score_rows(questions, base.rows)
     elif base.name == CHANCE and len(questions) >= 2:
         floor = chance_recall(questions, [[passage.text for passage in row] for row in rows])
     # The first document of a row is the model's, if the card has one.
@@ -183,20 +177,14 @@ def evaluate_questions(
         questions=len(questions),
         questions_sha256=digest(questions),
         recall=Mean.of(hits, seed),
-        lift=None
-        if floor is None
-        else Mean.of([a - b for a, b in zip(hits, floor, strict=True)], seed, paired=True),
-        base=None if floor is None else Mean.of(floor, seed),
-        model=Mean.of(_hits(questions, [row[:1] for row in rows]), seed) if both else None,
-        index=Mean.of(_hits(questions, retrieved), seed) if both else None,
+        lift=_mean_difference(hits, floor, seed) if floor else None,
+        base=Mean.of(floor or (), seed),
+        model=Mean.of(score_rows(questions, [row[:1] for row in rows]), seed) if both else None,
+        index=Mean.of(score_rows(questions, retrieved), seed) if both else None,
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
-    return JudgedRun(run, _ranked(questions, first, faithful, factual))
-
-
-def _hits(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
-    return score_recall(questions, [[passage.text for passage in row] for row in rows])
+    return run, _ranked(questions, first, faithful, factual)
 
 
 def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
@@ -205,35 +193,36 @@ def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution |
 
 def _ranked(
     questions: Sequence[ExamQuestion],
-    written: Sequence[Passage],
+    first: Sequence[Passage],
     faithful: Sequence[Passage] | None,
     factual: Sequence[Passage] | None,
 ) -> tuple[Judged, ...]:
     """Return every passage that has a ranking score, best first; ties keep the order of the questions."""
-    ranking = faithful if factual is None else factual
-    if ranking is None:
-        return ()
-    scored = [(passage.support, i) for i, passage in enumerate(ranking) if passage.support is not None]
-    return tuple(
-        Judged(
-            question=questions[i].text,
+    unjudged = [None] * len(first)
+    own, outside = faithful or unjudged, factual or unjudged
+    ranking = own if factual is None else outside
+    judged = []
+    for question, document, faith, fact, deciding in zip(
+        questions, first, own, outside, ranking, strict=True
+    ):
+        if deciding is not None and deciding.support is not None:
             # The accepted answer that occurs in the text, else the first one.
-            answer=next(
-                (a for a in questions[i].answers if substring(written[i].text, [a])), questions[i].answers[0]
-            ),
-            text=written[i].text,
-            recalled=substring(written[i].text, questions[i].answers),
-            faithfulness=_score(faithful, i),
-            factuality=_score(factual, i),
-            evidence=ranking[i].evidence,
-        )
-        for _, i in sorted(scored, key=lambda pair: (-pair[0], pair[1]))
-    )
+            recalled = [answer for answer in question.answers if substring(document.text, [answer])]
+            item = Judged(
+                question=question.text,
+                answer=(recalled or question.answers)[0],
+                text=document.text,
+                recalled=bool(recalled),
+                faithfulness=rounded(faith.support if faith else None),
+                factuality=rounded(fact.support if fact else None),
+                evidence=deciding.evidence,
+            )
+            judged.append((deciding.support, item))
+    return tuple(item for _, item in sorted(judged, key=lambda pair: -pair[0]))
 
 
-def _score(judged: Sequence[Passage] | None, at: int) -> float | None:
-    score = None if judged is None else judged[at].support
-    return None if score is None else round(score, DIGITS)
+def _mean_difference(first: Sequence[float], second: Sequence[float], seed: int) -> Mean | None:
+    return Mean.of([a - b for a, b in zip(first, second, strict=True)], seed, paired=True)
 
 
 NATURAL = "natural questions"
@@ -305,7 +294,7 @@ def measure_recall(
     Writes nothing. Returns None for no questions. Raises what finding and loading the card raise.
     """
     rows = ask_card(find_target(card).card, questions, seed, device, on_event)
-    return Mean.of(score_recall(questions, [[passage.text for passage in row] for row in rows]), seed)
+    return Mean.of(score_rows(questions, rows), seed)
 
 
 def rebuild_questions(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
@@ -363,12 +352,9 @@ class ExamAnswers:
         It recalls less if the 95 % interval of the paired difference lies above 0.
         """
         own, seed = self.paper.own, self.paper.seed
-        texts = [[passage.text for passage in row] for row in self.rows[: len(own)]]
-        model, index = (
-            score_recall(own, [row[:1] for row in texts]),
-            score_recall(own, [row[1:] for row in texts]),
-        )
-        lead = Mean.of([a - b for a, b in zip(index, model, strict=True)], seed, paired=True)
+        rows = self.rows[: len(own)]
+        model, index = (score_rows(own, [row[part] for row in rows]) for part in (slice(1), slice(1, None)))
+        lead = _mean_difference(index, model, seed)
         if lead is None or lead.low <= 0:
             return ""
         means = sum(model) / len(own), sum(index) / len(own)
@@ -387,34 +373,31 @@ class ExamAnswers:
         # Recall, lift and scores on the card's own corpus, and on the file.
         measure = partial(evaluate_questions, scorer=scorer, both=card.manifest.index, seed=seed)
         own = on_file = None
+        ranked: tuple[Judged, ...] = ()
         if target.corpus:
             corpus = card.manifest.training.corpus_sha256
             form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
-            own = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
+            own, ranked = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
         if (file := paper.file) is not None:
-            on_file = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
+            on_file, _ = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
         # Whether the reader finds questions answered, and unanswerable ones unanswered.
         if own is not None and paper.unanswerable:
-            hits = judge_answered(
-                [*paper.own, *paper.unanswerable], [*rows[:count], *rows[last:]], scorer.on_event
-            )
+            answerable = [*paper.own, *paper.unanswerable]
+            hits = judge_answered(answerable, [*rows[:count], *rows[last:]], scorer.on_event)
             own = replace(
                 own,
-                run=replace(
-                    own.run,
-                    answered=Mean.of(hits[:count], seed),
-                    absent=len(paper.unanswerable),
-                    admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
-                ),
+                answered=Mean.of(hits[:count], seed),
+                absent=len(paper.unanswerable),
+                admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
             )
         # Documents are quoted only if the corpus' text travels with the card.
-        quoted = own.ranked if own and target.shares_text else ()
+        quoted = ranked if target.shares_text else ()
         evidence = scorer.independent
         exam = Exam(
             card=card.name,
             kcard=kcard.__version__,
-            own=own.run if own else None,
-            given=on_file.run if on_file else None,
+            own=own,
+            given=on_file,
             base=base.name,
             base_note=base.note,
             checker=checker,
@@ -431,7 +414,7 @@ class ExamAnswers:
         )
         # The questions that the documents answer, for the card's profile.
         questions = paper.questions[:last]
-        right = score_recall(questions, [[passage.text for passage in row] for row in rows[:last]])
+        right = score_rows(questions, rows[:last])
         return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
 
 

@@ -9,7 +9,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal
@@ -253,7 +253,22 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-# A histogram of scores for a table cell.
+# Rounding, and a histogram of scores for a table cell.
+
+DIGITS = 6
+
+
+def round_floats(value: Any) -> Any:
+    """Round floats to six decimals, also inside mappings and lists; infinity and nan become None.
+
+    Further digits of a score depend on the batch in which it was computed.
+    """
+    if isinstance(value, float):
+        return round(value, DIGITS) if abs(value) < float("inf") else None
+    if isinstance(value, Mapping):
+        return {key: round_floats(inner) for key, inner in value.items()}
+    return [round_floats(inner) for inner in value] if isinstance(value, list | tuple) else value
+
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 

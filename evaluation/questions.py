@@ -247,16 +247,21 @@ FORM_WEIGHTS = {"what": 0.3}  # of forms that are drawn less often than others, 
 
 
 @dataclass(frozen=True)
-class NaturalQuestion:
-    """A question with its answer, a part of a sentence. `around`: the sentence's text before and after the answer."""
+class CorpusQuestion:
+    """A question with its answer, a part of a sentence, and the file of its passage.
+
+    form    its first word, such as "who", or "cloze"
+    around  the sentence's text before and after the answer
+    """
 
     text: str
     answer: str
     form: str
     around: tuple[str, str] = ("", "")
+    file: str = ""
 
 
-def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
+def natural_questions(sentence: str, rng: Random) -> list[CorpusQuestion]:
     """Return reworded questions that the sentence answers; none if its structure is unclear."""
     sentence = " ".join(sentence.split())
     drafts: list[tuple[str, str, str]] = []  # form, question, answer
@@ -297,7 +302,7 @@ def natural_questions(sentence: str, rng: Random) -> list[NaturalQuestion]:
             wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
             before, _, after = sentence.partition(answer)
             around = before.strip(), after.strip().rstrip(".!?…")
-            questions.append(NaturalQuestion(wording, answer, form, around))
+            questions.append(CorpusQuestion(wording, answer, form, around))
     return questions
 
 
@@ -380,7 +385,7 @@ def _clip(text: str) -> str:
     )
 
 
-def draw_question(sentences: Sequence[str], rng: Random) -> NaturalQuestion | None:
+def draw_question(sentences: Sequence[str], rng: Random) -> CorpusQuestion | None:
     """Draw a question from the first sentence that yields any, in a wording that training never uses."""
     for sentence in sentences:
         questions = [
@@ -406,24 +411,13 @@ LONGEST_FILLING = 80  # characters of an accepted answer
 class ExamQuestion:
     """A question and its accepted answers, first the one that it was made from; none if the corpus does not answer it.
 
-    file  the corpus file of the passage that it was made from; "" for a question from elsewhere
-    gap   whether it is a cloze question
+    domain  the corpus file of the passage that it was made from, or what a query of an audit belongs to; "" if unknown
+    gap     whether it is a cloze question
     """
 
     text: str
     answers: tuple[str, ...]
-    file: str = ""
-    gap: bool = False
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A question about a passage. `around`: the text before and after the answer in its sentence."""
-
-    text: str
-    answer: str
-    around: tuple[str, str]
-    file: str
+    domain: str = ""
     gap: bool = False
 
 
@@ -459,7 +453,9 @@ def make_questions(
                 for match in pattern.finditer(text):
                     fillings[key][bare(match[1])] = None
     return [
-        ExamQuestion(q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.gap)
+        ExamQuestion(
+            q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.form == "cloze"
+        )
         for q in chosen
     ]
 
@@ -470,8 +466,8 @@ def digest(questions: Iterable[ExamQuestion]) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candidate]:
-    distinct: dict[str, _Candidate] = {}
+def _take_distinct(candidates: Iterable[CorpusQuestion], limit: int) -> list[CorpusQuestion]:
+    distinct: dict[str, CorpusQuestion] = {}
     for question in candidates:
         distinct.setdefault(question.text, question)
         if len(distinct) == limit:
@@ -479,7 +475,7 @@ def _take_distinct(candidates: Iterable[_Candidate], limit: int) -> list[_Candid
     return [*distinct.values()]
 
 
-def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[_Candidate]:
+def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[CorpusQuestion]:
     """Yield a natural question for each passage and round whose sentences yield one that training never uses."""
     from kcard.text import split_sentences
 
@@ -488,10 +484,10 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
         sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
         if question := draw_question(sentences, rng):
-            yield _Candidate(question.text, question.answer, question.around, passage.file)
+            yield replace(question, file=passage.file)
 
 
-def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[_Candidate]:
+def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[CorpusQuestion]:
     """Yield a cloze question for each passage that contains a name or number."""
     from kcard.offline.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
@@ -501,7 +497,7 @@ def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int)
         cloze = held_out(passage.text, seed, rarity)
         # Skip answers that are part of a word ("2022" in "2022–23"), which recall would not recognise.
         if cloze is not None and substring(cloze.passage, [cloze.answer]):
-            yield _Candidate(cloze.text, cloze.answer, cloze.around, passage.file, gap=True)
+            yield CorpusQuestion(cloze.text, cloze.answer, "cloze", cloze.around, passage.file)
 
 
 # Exam files: questions with their accepted answers.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kcard.batching import batched
-from kcard.errors import CardError, ModelUnavailable, UsageError
+from kcard.errors import CardError, ModelUnavailable
 from kcard.evaluation.metrics import SearchableText, substring
 from kcard.evaluation.questions import ExamQuestion
 from kcard.events import Event, OnEvent, ignore
@@ -47,6 +47,11 @@ def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequenc
         others = (searchable[(at + step) % count] for step in steps)
         shares.append(sum(any(text.holds(question.answers) for text in group) for group in others) / sample)
     return shares
+
+
+def score_rows(questions: Sequence[ExamQuestion], rows: "Rows") -> list[float]:
+    """Return the recall of documents; see `score_recall`."""
+    return score_recall(questions, [[passage.text for passage in row] for row in rows])
 
 
 # Scores of a card's documents by a fact checker: how far the card's own corpus, and independent texts, support them.
@@ -145,19 +150,6 @@ class BaseAnswers:
     def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
         """Return the answers to some of the questions."""
         return self if self.rows is None else replace(self, rows=self.rows[start:stop])
-
-
-def check_device(device: str) -> None:
-    """Raise UsageError for a device that torch does not have on this machine."""
-    import torch
-
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-        raise UsageError(f"device {device!r} is unknown: choose cpu, cuda or cuda:N")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UsageError(
-            f"device {device!r}: this machine has {torch.cuda.device_count()} GPUs: choose cpu or one of them"
-        )
 
 
 def ask_card(

@@ -20,6 +20,10 @@ DIGITS = 4
 T = TypeVar("T")
 
 
+def rounded(score: float | None) -> float | None:
+    return None if score is None else round(score, DIGITS)
+
+
 @dataclass(frozen=True)
 class Mean:
     """A mean with its 95 % interval (metrics.interval); shares and scores lie in [0, 1], differences in [-1, 1]."""

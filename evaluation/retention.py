@@ -26,7 +26,7 @@ from kcard.evaluation.records import Mean, read_exam
 from kcard.events import OnEvent, note
 from kcard.io import build, canonical, write_text
 from kcard.manifest import seal
-from kcard.text import words
+from kcard.text import spaced_words, words
 from kcard.training.corpus import statements
 from kcard.training.next_version import Way
 from kcard.training.update import previous
@@ -268,13 +268,9 @@ def measure_retention(
     documents_on_removed = documents[at : at + len(about_removed)]
     # Answers about removed passages that no remaining text explains, and how many are expected by chance.
     remaining = [source.text for source in chain(own, statements(own))]
-
-    def plain(text: str) -> str:
-        return f" {' '.join(words(text))} "
-
-    explanations = [plain(text) for text in remaining]
+    explanations = [spaced_words(text) for text in remaining]
     unexplained = [
-        substring(text, question.answers) and not any(plain(text) in other for other in explanations)
+        substring(text, question.answers) and not any(spaced_words(text) in other for other in explanations)
         for question, text in zip(about_removed, documents_on_removed, strict=True)
     ]
     other_documents = documents[: len(about_kept)]

@@ -15,7 +15,7 @@ from kcard.interfaces import Checker, Pair, Reader
 from kcard.offline.extract import MISSING_NUMBER, STEMS, content_stems
 from kcard.offline.reader import read_all
 from kcard.selectors.factuality import support
-from kcard.text import numbers, ordinals_as_in, sentence_spans, split_sentences, words
+from kcard.text import numbers, ordinals_as_in, sentence_spans, spaced_words, split_sentences, words
 from kcard.types import Choice, Citation, Context, Passage, Quote, Source
 
 
@@ -114,12 +114,11 @@ def without_headings(answer: str, passages: Sequence[Passage]) -> str:
 
 def _first_holder(sentence: str, texts: Sequence[tuple[int, str]]) -> int | None:
     """Return the first passage that holds the words of the sentence in a row."""
-    sequence = words(sentence)
     # Only telling words can be traced: a lone "A" or "no" stands in nearly every text.
-    if not any(len(word) > 2 or not word.isascii() or word.isdigit() for word in sequence):
+    if not any(len(word) > 2 or not word.isascii() or word.isdigit() for word in words(sentence)):
         return None
-    span = f" {' '.join(sequence)} "
-    return next((i for i, text in texts if span in f" {' '.join(words(text))} "), None)
+    span = spaced_words(sentence)
+    return next((i for i, text in texts if span in spaced_words(text)), None)
 
 
 # Decide between a card's model and its index when they disagree.

@@ -7,7 +7,7 @@ environment is not a choice.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.events import OnEvent, ignore
@@ -22,7 +22,7 @@ from kcard.llms.parsing import (
 )
 from kcard.llms.prompts import NEED, messages, render
 from kcard.system import connected
-from kcard.types import Reply, Request, TokenScores
+from kcard.types import Reply, Request
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -39,17 +39,6 @@ CONTEXT = re.compile(
     r"(?:context.(?:length|window|size)\D{0,20}|tokens > |max_model_len(?: ?= ?| \(?)|maximum model length of )"
     r"(\d[\d,]*)"
 )
-
-
-def too_long(reason: str) -> bool:
-    """Return whether a 400 says that the prompt or the reply limit exceeds the model's context."""
-    return TOO_LONG.search(reason.lower()) is not None
-
-
-def context_tokens(reason: str) -> int | None:
-    """Return the size of the model's context in tokens, if the refusal names it."""
-    match = CONTEXT.search(reason.lower())
-    return int(match.group(1).replace(",", "")) if match else None
 
 
 def refused_parameter(reason: str, parameters: Mapping[str, Any]) -> str | None:
@@ -96,39 +85,8 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
 Tokens = list[tuple[str, float]]
 
 
-class WireForm(Protocol):
-    """An API form. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
-
-    def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any: ...
-
-    def texts(self, request: Request) -> list[str]:
-        """Return the texts that are sent, for counting tokens."""
-        ...
-
-    def prompt_text(self, request: Request) -> str:
-        """Return the request as one text for people."""
-        ...
-
-    def logprob_parameters(self, top: int) -> dict[str, Any]:
-        """Return the parameters that request the log-probabilities of the most likely tokens at each place."""
-        ...
-
-    def reply_text(self, choice: Any) -> str | None: ...
-
-    def piece(self, choice: Any) -> str | None: ...
-
-    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
-        """Yield the pieces of a stream that belong to the reply."""
-        ...
-
-    def places(self, choice: Any) -> list[tuple[float, Tokens]]:
-        """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
-        ones; empty if the server gives none."""
-        ...
-
-
 class Chat:
-    """`POST /chat/completions`."""
+    """`POST /chat/completions`. Readers raise AttributeError, IndexError or TypeError for malformed answers."""
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
         return client.chat.completions.create(
@@ -136,26 +94,30 @@ class Chat:
         )
 
     def texts(self, request: Request) -> list[str]:
+        """Return the texts that are sent, for counting tokens."""
         return [message["content"] for message in messages(request)]
 
     def prompt_text(self, request: Request) -> str:
+        """Return the request as one text for people."""
         return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
 
     def logprob_parameters(self, top: int) -> dict[str, Any]:
+        """Return the parameters that request the log-probabilities of the most likely tokens at each place."""
         return {"logprobs": True, "top_logprobs": top}
 
     def reply_text(self, choice: Any) -> str | None:
-        text: str | None = choice.message.content
-        return text
+        return cast(str | None, choice.message.content)
 
     def piece(self, choice: Any) -> str | None:
-        text: str | None = choice.delta.content
-        return text
+        return cast(str | None, choice.delta.content)
 
     def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+        """Yield the pieces of a stream that belong to the reply."""
         return iter(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
+        """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
+        ones; empty if the server gives none."""
         content = choice.logprobs.content if choice.logprobs else None
         return [
             (place.logprob, [(top.token, top.logprob) for top in place.top_logprobs])
@@ -163,7 +125,7 @@ class Chat:
         ]
 
 
-class Completions:
+class Completions(Chat):
     """`POST /completions`, whose prompt is `prompts.render`."""
 
     STOP = ("\n\n", "\nQuestion:")  # where the next example would begin
@@ -187,8 +149,7 @@ class Completions:
         return "".join(first_line([choice.text]))
 
     def piece(self, choice: Any) -> str | None:
-        text: str | None = choice.text
-        return text
+        return cast(str | None, choice.text)
 
     def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
         return first_line(pieces)
@@ -202,11 +163,6 @@ class Completions:
             (own or 0.0, list((top or {}).items()))
             for own, top in zip(scores.token_logprobs, tops, strict=False)
         ]
-
-
-def token_scores(places: list[tuple[float, Tokens]]) -> tuple[TokenScores, ...] | None:
-    """Return the scores of each token; None if the server gives none."""
-    return tuple(from_top(own, [value for _, value in top]) for own, top in places) if places else None
 
 
 TOP_TOKENS = 5
@@ -245,7 +201,7 @@ class OpenAIEndpoint(LLM):
         retries: int = 5,
         window: int | None = None,
         on_event: OnEvent = ignore,
-        form: WireForm | None = None,
+        form: Chat | None = None,
     ) -> None:
         if not model:
             raise UsageError("the endpoint needs a model name: --llm openai:MODEL")
@@ -282,7 +238,9 @@ class OpenAIEndpoint(LLM):
         if request.draft:
             greedy = {**self._form.logprob_parameters(TOP_TOKENS), "temperature": 0.0}
             answer = self._complete(request, DRAFT_TOKENS, greedy)
-            return Reply(self._text(answer), None, *_usage(answer), token_scores(self._places(answer)))
+            places = self._places(answer)
+            scores = tuple(from_top(own, [value for _, value in top]) for own, top in places)
+            return Reply(self._text(answer), None, *_usage(answer), scores or None)
         # An option: the one whose letter is the most likely first token, if the server tells and the reply is a letter;
         # else it is read from the text.
         if request.kind == "answer" and request.choices:
@@ -354,8 +312,10 @@ class OpenAIEndpoint(LLM):
             try:
                 return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
-                if too_long(str(error)):
-                    context = context_tokens(str(error))
+                if TOO_LONG.search(reason := str(error).lower()):
+                    # The size of the model's context, if the refusal names it.
+                    match = CONTEXT.search(reason)
+                    context = int(match[1].replace(",", "")) if match else None
                     self._context = context or self._context
                     if context and context < int(
                         parameters.get("max_tokens") or parameters["max_completion_tokens"]
@@ -392,14 +352,14 @@ class OpenAIEndpoint(LLM):
             ) from None
         return str(text).strip() if text else ""
 
-    def _places(self, answer: Any) -> list[tuple[float, list[tuple[str, float]]]]:
-        """See WireForm; empty if the server gives none."""
+    def _places(self, answer: Any) -> list[tuple[float, Tokens]]:
+        """See Chat; empty if the server gives none."""
         try:
             return self._form.places(answer.choices[0])
         except (AttributeError, IndexError, TypeError):
             return []
 
-    def _first_tokens(self, answer: Any) -> list[tuple[str, float]]:
+    def _first_tokens(self, answer: Any) -> Tokens:
         """Return (token, log-probability) of the first position; empty if the server gives none."""
         places = self._places(answer)
         return places[0][1] if places else []

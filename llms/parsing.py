@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kcard.text import words
+from kcard.text import spaced_words, words
 from kcard.types import Choice, TokenScores
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
 
 def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the only option whose text is in the reply, and not only within another's."""
-    reply_words = _padded_words(text)
-    there = {c.name: _padded_words(c.description) for c in choices if words(c.description)}
+    reply_words = spaced_words(text)
+    there = {c.name: spaced_words(c.description) for c in choices if words(c.description)}
     there = {name: told for name, told in there.items() if told in reply_words}
     inner = {
         name
@@ -131,11 +131,7 @@ def _part_of_option(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the only option that contains the whole reply: "Wyden" for "Ron Wyden"."""
     if not any(len(word) > 1 or word.isdigit() for word in words(text)):
         return None
-    return _only(c.name for c in choices if _padded_words(text) in _padded_words(c.description))
-
-
-def _padded_words(text: str) -> str:
-    return f" {' '.join(words(text))} "
+    return _only(c.name for c in choices if spaced_words(text) in spaced_words(c.description))
 
 
 def _only(names: Iterable[str]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.llms.generation import Draw, generate, padded_rows
 from kcard.offline.pseudo_queries import trained_wording
-from kcard.text import passage_digest, words
+from kcard.text import passage_digest, spaced_words
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
@@ -128,38 +128,33 @@ class DistilledExample(TrainingExample):
 
 BYTES = 8  # per token of the teacher's distribution: its id and its log-probability
 HEAD = 4  # numbers at the beginning of a record
+# The student's example for a question, or the number of the reason why it is left out.
+TeacherAnswer = DistilledExample | int
 
 
-@dataclass(frozen=True)
-class TeacherAnswer:
-    """The teacher's answer to question number `question`. `example` None: left out, for reason number `reason`."""
+def pack_answer(question: int, answer: TeacherAnswer) -> bytes:
+    """Return the record of the answer to question number `question`."""
+    if isinstance(answer, int):
+        return np.array([question, answer, 0, 0], np.uint32).tobytes()
+    assert answer.teacher is not None
+    head = [question, 0, len(answer.prompt), len(answer.target)]
+    numbers = np.array([*head, *answer.prompt, *answer.target], np.uint32).tobytes()
+    ids, logs = answer.teacher.ids, answer.teacher.logs
+    return numbers + ids.astype(np.uint32).tobytes() + logs.astype(np.float32).tobytes()
 
-    question: int
-    example: DistilledExample | None
-    reason: int = 0
 
-    def to_bytes(self) -> bytes:
-        if (example := self.example) is None:
-            return np.array([self.question, self.reason, 0, 0], np.uint32).tobytes()
-        assert example.teacher is not None
-        ids, logs = example.teacher.ids, example.teacher.logs
-        head = [self.question, 0, len(example.prompt), len(example.target)]
-        numbers = np.array([*head, *example.prompt, *example.target], np.uint32)
-        return numbers.tobytes() + ids.astype(np.uint32).tobytes() + logs.astype(np.float32).tobytes()
-
-    @classmethod
-    def from_bytes(cls, record: bytes) -> "TeacherAnswer":
-        numbers = np.frombuffer(record, np.uint32)
-        question, reason, prompt, target = map(int, numbers[:HEAD])
-        if not target:
-            return cls(question, None, reason)
-        first = HEAD + prompt + target
-        k = (len(numbers) - first - target) // (2 * target)
-        ids = numbers[first : first + target * k].reshape(target, k)
-        logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
-        top = TopTokens(ids, logs.reshape(target, k + 1))
-        tokens = numbers[HEAD:first].tolist()
-        return cls(question, DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top))
+def unpack_answer(record: bytes) -> TeacherAnswer:
+    numbers = np.frombuffer(record, np.uint32)
+    _, reason, prompt, target = map(int, numbers[:HEAD])
+    if not target:
+        return reason
+    first = HEAD + prompt + target
+    k = (len(numbers) - first - target) // (2 * target)
+    ids = numbers[first : first + target * k].reshape(target, k)
+    logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
+    top = TopTokens(ids, logs.reshape(target, k + 1))
+    tokens = numbers[HEAD:first].tolist()
+    return DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top)
 
 
 class TeacherAnswers(Sequence[TeacherAnswer]):
@@ -200,10 +195,10 @@ class TeacherAnswers(Sequence[TeacherAnswer]):
         return len(self._records) - 1
 
     def __getitem__(self, index: int) -> TeacherAnswer:  # type: ignore[override] # slices are not needed
-        return TeacherAnswer.from_bytes(self._records[index + 1])
+        return unpack_answer(self._records[index + 1])
 
     def append(self, answer: TeacherAnswer) -> None:
-        self._records.append(answer.to_bytes())
+        self._records.append(pack_answer(len(self), answer))
 
 
 ANSWER = 96  # maximum tokens of an answer
@@ -240,14 +235,14 @@ class Teacher:
             ends |= {token for token, text in enumerate(each) if "\n" in text}
         return frozenset(ends)
 
-    def examples(self, batch: Sequence[PassageQuestion]) -> list[DistilledExample | int]:
+    def examples(self, batch: Sequence[PassageQuestion]) -> list[TeacherAnswer]:
         """Return, for each question, the student's example, or the number of the reason why it is left out."""
         training = self.model.training
         # The teacher is the base: the adapter is off, and there is no dropout.
         self.model.eval()
         try:
             with self.model.disable_adapter():
-                results: list[DistilledExample | int] = [1] * len(batch)
+                results: list[TeacherAnswer] = [1] * len(batch)
                 fitting = [
                     i
                     for i, question in enumerate(batch)
@@ -259,8 +254,8 @@ class Teacher:
                     if not answer or answer[-1] != self.tokenizer.eos_token_id:
                         results[i] = 2
                         continue
-                    reply = " ".join(words(self.tokenizer.decode(answer, skip_special_tokens=True)))
-                    results[i] = 0 if f" {' '.join(words(batch[i].answer))} " in f" {reply} " else 3
+                    reply = self.tokenizer.decode(answer, skip_special_tokens=True)
+                    results[i] = 0 if spaced_words(batch[i].answer) in spaced_words(reply) else 3
                 learned = [(i, answer) for i, answer in zip(fitting, answers, strict=True) if not results[i]]
                 tops = self.distributions([(batch[i], answer) for i, answer in learned])
                 for (i, answer), top in zip(learned, tops, strict=True):
@@ -388,11 +383,8 @@ def ask_teacher(
             # As many questions at a time as the longest prompt of a hundred allows.
             longest = max(map(teacher.length, window)) + ANSWER
             for rows in batched(window, execution.rows(min(longest, teacher.room))):
-                for number, result in enumerate(teacher.examples(rows), len(answers)):
-                    example = result if isinstance(result, DistilledExample) else None
-                    answers.append(
-                        TeacherAnswer(number, example, 0 if example is not None else int(str(result)))
-                    )
+                for answer in teacher.examples(rows):
+                    answers.append(answer)
                 answers.flush()
                 distillation.on_event(Event("teacher", "questions answered", len(answers), len(questions)))
                 if interrupt.is_requested:
@@ -420,13 +412,13 @@ def split_answers(
     places: dict[bool, list[int]] = {False: [], True: []}
     reasons: Counter[int] = Counter()
     for place, answer in enumerate(answers):
-        if answer.example is None:
-            reasons[answer.reason] += 1
+        if isinstance(answer, int):
+            reasons[answer] += 1
         else:
-            places[questions[answer.question].is_old].append(place)
+            places[questions[place].is_old].append(place)
     answered = len(places[False]) + len(places[True])
     left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
-    # OnEvent them.
+    # Report them.
     if not places[False]:
         raise UsageError(
             f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
@@ -445,13 +437,9 @@ def split_answers(
         )
 
     # Read them from disk on access.
-    def example(place: int) -> DistilledExample:
-        example = answers[place].example
-        assert example is not None
-        return example
-
     def examples(*, is_old: bool) -> Sequence[DistilledExample]:
-        return Lazy(len(places[is_old]), lambda index: example(places[is_old][index]))
+        own = places[is_old]
+        return Lazy(len(own), lambda index: cast(DistilledExample, answers[own[index]]))
 
     return DistillationSet(
         examples(is_old=False),

@@ -7,13 +7,11 @@ pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.cards.models import transformers_backend
 from kcard.manifest import Prompt
-from kcard.system import quiet_loading
 from kcard.training.base_model import (
     WeightSource,
     base_of,
@@ -167,18 +165,7 @@ def prepare(
         pad=pad,
         opening=first,
     )
-    tuning = FineTuning(model, setup, epochs, [*blocks], fingerprint)
-
-    def save(folder: Path) -> None:
-        tuning.save(folder)
-        with quiet_loading():
-            tokenizer.save_pretrained(folder)
-
-    def check() -> Mapping[str, Any]:
-        """Return the mean loss per token over the documents that training never saw."""
-        if tuning.held_out_loss is None:
-            return {}
-        return {"held_out_loss": round(tuning.held_out_loss, 4), "held_out_documents": len(held_out)}
+    tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint)
 
     # What the manifest records.
     hyperparameters = {
@@ -195,16 +182,15 @@ def prepare(
         **distilled.record,
     }
     base = base_of(options.base, model) if origin.folder is None else origin.base
-    libraries = ("torch", "transformers", "accelerate", "tokenizers", "peft")
     return Preparation(
         tuning,
-        save,
+        tuning.save,
         options.method,
         base,
         prompt,
         hyperparameters,
-        libraries,
-        check,
+        ("torch", "transformers", "accelerate", "tokenizers", "peft"),
+        tuning.record,
         device,
         distilled.seconds,
     )

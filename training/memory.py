@@ -17,9 +17,8 @@ from kcard.events import Event, OnEvent, note
 from kcard.system import memory as machine_memory
 from kcard.training.base_model import WeightSource, load_model, prefix_length, room_of
 from kcard.training.execution import Execution, autocast
-from kcard.training.loop import Job, step
+from kcard.training.loop import Job, duration, step
 from kcard.training.optimizers import state_bytes
-from kcard.training.progress import duration
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
@@ -357,7 +356,7 @@ class TrainingEstimate:
 def check_memory(
     options: "Options", execution: Execution, origin: WeightSource, device: str, on_event: OnEvent
 ) -> MemoryEstimate:
-    """OnEvent how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
+    """Report how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
     needed, free = (
         estimate_memory(options, execution, origin, device),
         free_memory(device, execution.processes),

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -46,36 +47,11 @@ EMBEDDED_WIDTH = 128
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
-# The options of the training method.
-METHOD = (
-    "method",
-    "objective",
-    "prompt_style",
-    "epochs",
-    "learning_rate",
-    "batch_size",
-    "block",
-    "rank",
-    "prefix_tokens",
-    "dtype",
-    "optimizer",
-    "teacher_top_k",
-    "teacher_temperature",
-    "seed",
-)
+# The options of the training method, those of distillation among them, and those that must be above 0.
 OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
-POSITIVE = (
-    "epochs",
-    "minutes",
-    "learning_rate",
-    "batch_size",
-    "block",
-    "rank",
-    "prefix_tokens",
-    "micro_batch",
-    "processes",
-    *OF_DISTILLATION,
-)
+SIZES = ("epochs", "learning_rate", "batch_size", "block", "rank", "prefix_tokens")
+METHOD = ("method", "objective", "prompt_style", *SIZES, "dtype", "optimizer", *OF_DISTILLATION, "seed")
+POSITIVE = ("minutes", "micro_batch", "processes", *SIZES, *OF_DISTILLATION)
 # Options that apply only to bases other than the embedded one.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
 # Options that do not apply to cards without a model.
@@ -337,135 +313,116 @@ def check(options: TrainOptions) -> None:
     if (date := options.knowledge_date) is not None and not DATE.fullmatch(date):
         raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
     check_values(TrainOptions, vars(options))
+    if (flaw := next(_flaws(options), None)) is not None:
+        raise UsageError(flaw)
+    # Raise for a missing device or package.
+    if options.kind not in LOOKED_UP and options.base != EMBEDDED_BASE:
+        options.execution.place(launch()[2])
+    if options.kind not in LOOKED_UP and options.optimizer is not None:
+        check_optimizer(options.optimizer)
+
+
+def _flaws(options: TrainOptions) -> Iterator[str]:
+    """Yield what is wrong with the options, the most specific first."""
     for name in (*POSITIVE, "readers"):
         if (number := getattr(options, name)) is not None and not number > 0:
-            raise UsageError(f"{name} {number} must be above 0")
+            yield f"{name} {number} must be above 0"
     if options.kind not in (None, "model") and options.evidence == "hashes":
-        raise UsageError(
-            f"evidence hashes keeps the text out of the card, but kind {options.kind} returns that text: "
-            "use kind model or evidence passages"
+        yield (
+            f"evidence hashes keeps the text out of the card, but kind {options.kind} returns that text: use kind "
+            "model or evidence passages"
         )
-    if options.kind not in LOOKED_UP:
-        _check_model(options)
+    if options.kind in LOOKED_UP:
+        for name in OF_MODELS:
+            if (value := getattr(options, name)) not in (None, False):
+                yield f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
         return
-    for name in OF_MODELS:
-        if (value := getattr(options, name)) not in (None, False):
-            raise UsageError(
-                f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
-            )
-
-
-def _check_model(options: TrainOptions) -> None:
-    """Check the options of a model, the general ones last."""
     if (count := launch()[1]) > 1 and options.processes not in (None, count):
-        raise UsageError(f"processes {options.processes}: the launcher started {count}; leave it out")
+        yield f"processes {options.processes}: the launcher started {count}; leave it out"
     # What objective, method and base do not support.
-    _check_distillation(options)
-    _check_prefix(options)
+    yield from _flaws_of_distillation(options)
+    yield from _flaws_of_prefix(options)
     if options.base == EMBEDDED_BASE:
-        _check_embedded(options)
+        yield from _flaws_of_embedded(options)
     elif options.prompt_style is not None:
-        raise UsageError(
-            f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
-        )
-    if options.base != EMBEDDED_BASE:
-        if options.minutes is not None:
-            raise UsageError(
-                f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
-            )
-        options.execution.place(launch()[2])
+        yield f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
+    elif options.minutes is not None:
+        yield f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
     # What is only for one objective, method or optimizer.
     if options.block is not None and options.objective != "clm":
-        raise UsageError(
+        yield (
             f"block {options.block} is only for objective clm: leave it out with objective "
             f"{options.objective or 'recite'}"
         )
     if options.study is not None and options.objective == "clm":
-        raise UsageError(
-            f"study {options.study} consists of queries, which objective clm does not learn: use recite"
-        )
-    if (
-        options.optimizer not in (None, "adamw")
-        and options.method == "full"
-        and options.execution.processes > 1
-    ):
-        raise UsageError(
+        yield f"study {options.study} consists of queries, which objective clm does not learn: use recite"
+    is_sharded = options.method == "full" and options.execution.processes > 1
+    if options.optimizer not in (None, "adamw") and is_sharded:
+        yield (
             f"optimizer {options.optimizer!r} can't shard its states, which processes {options.processes} with method "
             "full need: use adamw or method lora"
         )
-    if options.optimizer is not None:
-        check_optimizer(options.optimizer)
     if options.rank is not None and options.method != "lora":
-        raise UsageError(
-            f"rank {options.rank} is only for method lora: leave it out with method {options.method}"
-        )
+        yield f"rank {options.rank} is only for method lora: leave it out with method {options.method}"
 
 
-def _check_distillation(options: TrainOptions) -> None:
+def _flaws_of_distillation(options: TrainOptions) -> Iterator[str]:
     if options.objective != "distil":
         for name in OF_DISTILLATION:
             if (value := getattr(options, name)) is not None:
-                raise UsageError(f"{name} {value} is only for objective distil: leave it out")
+                yield f"{name} {value} is only for objective distil: leave it out"
         return
     if options.base == EMBEDDED_BASE:
-        raise UsageError(
-            "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give "
-            "--base a language model of the hub or a folder, or use objective recite"
+        yield (
+            "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give --base "
+            "a language model of the hub or a folder, or use objective recite"
         )
     if options.method == "full":
-        raise UsageError(
+        yield (
             f"objective distil with method {options.method}: the teacher is the base itself, whose weights must not "
             "change; use method lora or prefix"
         )
     if options.study is None:
-        raise UsageError(
+        yield (
             "objective distil needs questions from study material: write some with `kcard study` and pass the file as "
             "--study"
         )
 
 
-def _check_prefix(options: TrainOptions) -> None:
+def _flaws_of_prefix(options: TrainOptions) -> Iterator[str]:
     if options.method != "prefix":
         if options.prefix_tokens is not None:
-            raise UsageError(
-                f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
-            )
+            yield f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
         return
     if options.base == EMBEDDED_BASE:
-        raise UsageError(
+        yield (
             "method prefix needs a base that was trained to read text before a question, and embedded was not: give a "
             "hub id or a folder, or use method lora"
         )
     if options.gradient_checkpointing:
-        raise UsageError(
+        yield (
             "gradient_checkpointing recomputes keys and values, but method prefix trains them: leave it out, and use a "
             "smaller micro_batch"
         )
 
 
-def _check_embedded(options: TrainOptions) -> None:
+def _flaws_of_embedded(options: TrainOptions) -> Iterator[str]:
     for name in OF_BASES:
         if (value := getattr(options, name)) not in (None, False) and (name, value) != ("device", "cpu"):
-            raise UsageError(f"{name} {value!r} has no effect with base embedded: leave it out")
+            yield f"{name} {value!r} has no effect with base embedded: leave it out"
     if options.method == "lora" and options.prompt_style == "encoder-prefix":
-        raise UsageError(
-            "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it "
-            "out or use method full"
+        yield (
+            "prompt_style encoder-prefix needs a full model; an adapter on base embedded reads tokens: leave it out or "
+            "use method full"
         )
     if options.rank is not None and options.rank > EMBEDDED_WIDTH:
-        raise UsageError(
-            f"rank {options.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
-        )
+        yield f"rank {options.rank} is above the width of base embedded: give {EMBEDDED_WIDTH} at most"
     if options.block is not None:
-        raise UsageError("block has no effect with base embedded, which reads 256 tokens: leave it out")
+        yield "block has no effect with base embedded, which reads 256 tokens: leave it out"
     if options.batch_size is not None:
-        raise UsageError(
-            "batch_size has no effect with base embedded, whose steps hold 512 or 1024 tokens: leave it out"
-        )
+        yield "batch_size has no effect with base embedded, whose steps hold 512 or 1024 tokens: leave it out"
     if options.prompt_style == "encoder-prefix" and options.objective == "clm":
-        raise UsageError(
-            "objective clm has no questions to encode: use prompt_style tokens or objective recite"
-        )
+        yield "objective clm has no questions to encode: use prompt_style tokens or objective recite"
 
 
 # Presets of training (presets.toml): how the papers trained a card, and on which corpora.

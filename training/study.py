@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.io import build, json_line, opened, parse, reading, write_text
 from kcard.manifest import file_digest
-from kcard.text import passage_digest, words
+from kcard.text import passage_digest, spaced_words, words
 from kcard.training.corpus import statements
 from kcard.types import Source
 
@@ -186,7 +186,7 @@ def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | 
         elif not item.answer:
             places.append(None)
         else:
-            answer, question_words = f" {' '.join(words(item.answer))} ", set(words(item.text))
-            holding = [text for text in texts if answer in f" {' '.join(words(text))} "]
+            answer, question_words = spaced_words(item.answer), set(words(item.text))
+            holding = [text for text in texts if answer in spaced_words(text)]
             places.append(max(holding, key=lambda text: len(question_words & set(words(text))), default=None))
     return places

@@ -17,7 +17,7 @@ from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Checker, Pair, Reader
 from kcard.io import append_rows, build
 from kcard.offline.pseudo_queries import Rarity, bare, entities
-from kcard.text import detect, is_english, passage_digest, words
+from kcard.text import detect, is_english, passage_digest, spaced_words, words
 from kcard.training.study import QUESTIONS, Kind, StudyItem
 from kcard.types import Reply, Request, Source
 
@@ -193,7 +193,7 @@ def check_item(
         return "mentions the text"
     if item.kind in QUESTIONS:
         return _flaw_of_question(item, text, reader, language) or item
-    if _holds(text, item.text):
+    if spaced_words(item.text) in spaced_words(text):
         return "repeats the passage"
     support = float(checker.support([Pair(item.text, text)])[0])
     least = IMPLIED if item.kind == "implication" else SUPPORTED
@@ -203,9 +203,9 @@ def check_item(
 def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str | None) -> str:
     """Return why a question is left out; "" if it passes all checks."""
     if item.kind != "unanswerable":
-        if not _holds(text, item.answer):
+        if spaced_words(item.answer) not in spaced_words(text):
             return "the answer does not stand in the passage"
-        if _holds(item.text, item.answer):
+        if spaced_words(item.answer) in spaced_words(item.text):
             return "the question gives the answer away"
     if language is not None and is_english(language):
         # The sentence encoder knows English only.
@@ -221,11 +221,6 @@ def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str 
         if not answer or not set(words(answer)) & set(words(item.answer)):
             return "the reader finds another answer or none"
     return ""
-
-
-def _holds(text: str, part: str) -> bool:
-    """Return whether the words of a part occur in a text, in a row."""
-    return f" {' '.join(words(part))} " in f" {' '.join(words(text))} "
 
 
 # The replies of an LLM, kept on disk so that no request is made twice.

@@ -39,6 +39,7 @@ from kcard.training.base_model import WeightSource, load_model
 from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
 from kcard.training.execution import Execution, bf16, forked_rng
 from kcard.training.loop import (
+    Clock,
     Interrupt,
     TrainingOutcome,
     TrainingRun,
@@ -48,7 +49,6 @@ from kcard.training.loop import (
     unwritable,
 )
 from kcard.training.losses import cross_entropy, divergence
-from kcard.training.progress import Clock
 from kcard.training.workers import Processes, broadcast, processes_of
 
 if TYPE_CHECKING:
@@ -329,14 +329,16 @@ class FineTuning(TrainingRun):
     """A fine-tuning that is prepared: rank 0's model, examples and what else a run takes.
 
     epochs      the examples of each epoch, which depend on its number alone
-    held_out    on which the loss is measured when training has ended
+    held_out    on which the loss is measured when training has ended, of `held_out_documents`
     fingerprint  of corpus and settings, which a checkpoint must agree with
     """
 
     model: Any
+    tokenizer: Any
     setup: FineTuningSetup
     epochs: Epochs
     held_out: Sequence[TrainingExample] = ()
+    held_out_documents: int = 0
     fingerprint: str = ""
     held_out_loss: float | None = None
     weights: "Mapping[str, Tensor] | None" = field(default=None, repr=False)
@@ -352,11 +354,9 @@ class FineTuning(TrainingRun):
         on_event: OnEvent = ignore,
         remedy: str = "call train again with resume=True",
     ) -> TrainingOutcome:
-        """Train; the model holds the result, or `weights` does where several processes share it.
+        """See TrainingRun. The model holds the result, or `weights` does where several processes share it.
 
-        A checkpoint is written to `checkpoint` every minute and on Ctrl-C, which ends the step at hand first and
-        raises TrainingInterrupted with `remedy`. A resumed run ends as one without interruption does, within noise.
-        Raises UsageError for the checkpoint of another run, CardError where there is no room for one.
+        A checkpoint is written every minute; a resumed run ends as one without interruption does, within noise.
         """
         last = state = None
         if resume:
@@ -425,9 +425,10 @@ class FineTuning(TrainingRun):
         return (times[-1] - times[warm - 1]) / measured
 
     def save(self, folder: Path) -> None:
-        """Write the model's files, and free its memory: the card is loaded next, on the same device."""
+        """Write model and tokenizer, and free the memory: the card is loaded next, on the same device."""
         with quiet_loading():
             self.model.save_pretrained(folder, state_dict=self.weights)
+            self.tokenizer.save_pretrained(folder)
         self.model.to("meta")
         gc.collect()  # the Trainer's references are cyclic, and hold the optimizer's states
         if torch.cuda.is_available():
@@ -435,6 +436,12 @@ class FineTuning(TrainingRun):
 
     def _train(self, setup: FineTuningSetup, callback: TrainerCallback) -> CardTrainer:
         return _train(self.model, setup, Examples(self.epochs, setup.examples), self.held_out, callback)
+
+    def record(self) -> Mapping[str, Any]:
+        """Return the mean loss per token over the documents that training never saw."""
+        if self.held_out_loss is None:
+            return {}
+        return {"held_out_loss": round(self.held_out_loss, 4), "held_out_documents": self.held_out_documents}
 
 
 def _current(device: torch.device) -> "AbstractContextManager[Any]":

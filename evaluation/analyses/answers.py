@@ -14,8 +14,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer
-from kcard.evaluation.runs.summary import QuestionOutcome, is_right, make_outcomes
+from kcard.evaluation.runs.run import EvalResult, holds_answer, sum_known
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 
@@ -84,9 +83,8 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     for result in results:
         counts = by_group[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
         counts.questions += 1
-        passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
-        counts.wrote.update({str(p.get("card")) for p in passages})
-        counts.selected.update({str(p.get("card")) for p in passages if p.get("kept")})
+        counts.wrote.update({str(p.get("card")) for p in result.passages})
+        counts.selected.update({str(p.get("card")) for p in result.passages if p.get("kept")})
     by_group = defaultdict(_Counts, {key: counts for key, counts in sorted(by_group.items()) if counts.wrote})
     if not by_group:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
@@ -117,17 +115,10 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
         "without a card that is kept often may need a card of its own.",
         ("setting", "group", "card", "questions", "wrote", "kept"),
         tuple(
-            (
-                setting,
-                group,
-                card,
-                counts.questions,
-                counts.wrote[card] / counts.questions,
-                counts.selected[card] / counts.questions,
-            )
-            for (setting, group), counts in by_group.items()
+            (*key, card, n.questions, n.wrote[card] / n.questions, n.selected[card] / n.questions)
+            for key, n in by_group.items()
             for card in cards
-            if counts.wrote[card]
+            if n.wrote[card]
         ),
         tuple(heats),
     )
@@ -143,23 +134,23 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
 
     Raises UsageError if no question was answered.
     """
-    # The outcomes of each setting, and the percentiles of their seconds.
-    answered: dict[tuple[str, str], list[QuestionOutcome]] = {}
-    for outcome in make_outcomes(results, metrics):
-        if not outcome.failed:
-            answered.setdefault((outcome.task, outcome.setting), []).append(outcome)
+    # The results of each setting, and the percentiles of their seconds.
+    answered: dict[tuple[str, str], list[EvalResult]] = {}
+    for result in results:
+        if not result.error:
+            answered.setdefault((result.task, result.setting), []).append(result)
     if not answered:
         raise UsageError("this run has no answer yet")
     seconds = {
-        key: tuple(float(value) for value in np.quantile([o.seconds for o in part], PERCENTILES))
+        key: tuple(float(value) for value in np.quantile([r.seconds for r in part], PERCENTILES))
         for key, part in answered.items()
     }
     # A row for each setting, and a chart for each task.
     rows: list[tuple[Cell, ...]] = []
     for (task, setting), part in answered.items():
-        score = Mean.of([o.score(metrics[task]) for o in part])
-        calls = sum(o.calls for o in part) / len(part)
-        tokens = _mean([o.tokens_in for o in part]), _mean([o.tokens_out for o in part])
+        score = Mean.of([r.score(metrics[task]) for r in part])
+        calls = sum(len(r.calls) for r in part) / len(part)
+        tokens = _mean([r.tokens_in for r in part]), _mean([r.tokens_out for r in part])
         rows.append((task, setting, score, calls, *tokens, *seconds[task, setting]))
     charts = tuple(
         Intervals(
@@ -185,8 +176,8 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) / len(numbers) if len(numbers) == len(counts) else None
+    total = sum_known(counts)
+    return None if total is None else total / len(counts)
 
 
 # The score of each setting in each group of a task, such as MMLU's subjects.
@@ -194,13 +185,12 @@ def _mean(counts: Sequence[int | None]) -> float | None:
 
 def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return a table and a heat map of groups x settings. Raises UsageError if no task has two groups."""
-    # The outcomes by group and setting, for tasks with several groups.
-    by_group: dict[tuple[str, str], dict[str, list[QuestionOutcome]]] = {}
-    for outcome in make_outcomes(results, metrics):
-        if outcome.group:
-            by_group.setdefault((outcome.task, outcome.group), {}).setdefault(outcome.setting, []).append(
-                outcome
-            )
+    # The results by group and setting, for tasks with several groups.
+    by_group: dict[tuple[str, str], dict[str, list[EvalResult]]] = {}
+    for result in results:
+        if result.group:
+            by_setting = by_group.setdefault((result.task, result.group), {})
+            by_setting.setdefault(result.setting, []).append(result)
     tasks = [task for task, _ in by_group]
     parts = {key: part for key, part in sorted(by_group.items()) if tasks.count(key[0]) > 1}
     if not parts:
@@ -210,11 +200,11 @@ def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     several = len({task for task, _ in parts}) > 1
     names = [f"{task}: {group}" if several else group for task, group in parts]
     means = [
-        [Mean.of([o.score(metrics[task]) for o in part.get(setting, ())]) for setting in settings]
+        [Mean.of([r.score(metrics[task]) for r in part.get(setting, ())]) for setting in settings]
         for (task, _), part in parts.items()
     ]
     cells: list[list[Cell]] = [list(row) for row in means]
-    counts = [len({o.id for asked in part.values() for o in asked}) for part in parts.values()]
+    counts = [len({r.id for asked in part.values() for r in asked}) for part in parts.values()]
     return Analysis(
         "groups",
         "Score by group",
@@ -266,8 +256,7 @@ def lost_incumbents(
         name = next((name for race, name in incumbents if race in f" {normalise(result.question)} "), None)
         if name is not None:
             key = result.task, result.setting
-            (outcome,) = make_outcomes([result], metrics)
-            scores.setdefault(key, []).append(outcome.score(metrics[result.task]))
+            scores.setdefault(key, []).append(result.score(metrics[result.task]))
             answer = result.choices.get(result.prediction, result.prediction)
             named.setdefault(key, []).append(
                 float(substring(answer, [name]) or bool(normalise(answer) and substring(name, [answer])))
@@ -330,8 +319,8 @@ class _SettingAnswers:
     modes: set[str] = field(default_factory=set)
 
     def add(self, result: EvalResult, metric: str) -> None:
-        self.correct[result.id] = is_right(result.scores, metric)
-        read = [p for p in result.trace.get("passages", ()) if isinstance(p, dict) and p.get("kept")]
+        self.correct[result.id] = result.is_right(metric)
+        read = [p for p in result.passages if p.get("kept")]
         self.modes.add(str(result.trace.get("mode")))
         self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
         self.holds_answer[result.id] = any(holds_answer(p, result) for p in read)
@@ -380,17 +369,8 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
         "questions. Held: the share of questions for which a passage that the LLM read holds an accepted answer. "
         "p is McNemar's.",
         (
-            *(
-                "task",
-                "cards",
-                "retrieval",
-                "questions",
-                "score, cards",
-                "score, retrieval",
-                "difference",
-                "p",
-            ),
-            *("only cards right", "only retrieval right", "held, cards", "held, retrieval"),
+            *("task", "cards", "retrieval", "questions", "score, cards", "score, retrieval", "difference"),
+            *("p", "only cards right", "only retrieval right", "held, cards", "held, retrieval"),
         ),
         tuple(rows),
         (
@@ -412,17 +392,6 @@ ALONE = "direct"
 WordingKey = tuple[str, str, str]  # task, setting and gate
 
 
-@dataclass
-class _Decisions:
-    """For each question, whether the gate sent it to cards, and whether the setting's answer was right."""
-
-    by_question: dict[str, tuple[bool, bool]] = field(default_factory=dict)
-
-    def count(self, yes: bool, correct: bool) -> int:
-        """Count the questions with this decision and correctness."""
-        return sum(decision == (yes, correct) for decision in self.by_question.values())
-
-
 def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return how often a gate said yes or no, and how often the answer was then right.
 
@@ -430,34 +399,32 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     questions that the setting `direct` answered too. Failed questions are left out. Raises UsageError if no gate
     decided.
     """
-    # The decisions of each gate, and the answers of the LLM alone.
-    decisions: dict[WordingKey, _Decisions] = {}
+    # For each question of each gate, whether it was sent to cards and whether the answer was right; and whether that of
+    # the LLM alone was.
+    decisions: dict[WordingKey, dict[str, tuple[bool, bool]]] = {}
     alone: dict[tuple[str, str], bool] = {}
     for result in results:
         if result.error:
             continue
-        correct = is_right(result.scores, metrics[result.task])
+        correct = result.is_right(metrics[result.task])
         if result.setting == ALONE:
             alone[result.task, result.id] = correct
         gate = result.trace.get("gate")
         if isinstance(gate, dict) and gate.get("name") not in CONSTANT_GATES:
             key = result.task, result.setting, str(gate.get("name"))
-            decisions.setdefault(key, _Decisions()).by_question[result.id] = bool(gate.get("fired")), correct
+            decisions.setdefault(key, {})[result.id] = bool(gate.get("fired")), correct
     if not decisions:
         raise UsageError("no gate decided anything in this run: run a setting with one, such as top-down")
     # A row and a two-by-two map for each gate.
     rows: list[tuple[Cell, ...]] = []
     charts = []
     for (task, setting, name), gate_decisions in decisions.items():
-        counts = [gate_decisions.count(yes, correct) for yes in (True, False) for correct in (True, False)]
-        both = [
-            (yes, alone[task, id_])
-            for id_, (yes, _) in gate_decisions.by_question.items()
-            if (task, id_) in alone
-        ]
+        tally = Counter(gate_decisions.values())
+        counts = [tally[yes, correct] for yes in (True, False) for correct in (True, False)]
+        both = [(yes, alone[task, i]) for i, (yes, _) in gate_decisions.items() if (task, i) in alone]
         over = Mean.of([float(yes and correct) for yes, correct in both])
         under = Mean.of([float(not yes and not correct) for yes, correct in both])
-        total = len(gate_decisions.by_question)
+        total = tally.total()
         rows.append((task, setting, name, total, *counts, over, under))
         shares = [count / total for count in counts]
         charts.append(
@@ -476,8 +443,8 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         "Yes: the gate sought knowledge; with a self-ask gate, the LLM said that it needs more. Over-asking and "
         "under-asking compare with what the LLM answers alone, on the questions that the setting direct was asked.",
         (
-            *("task", "setting", "gate", "questions", "yes, right", "yes, wrong", "no, right", "no, wrong"),
-            *("over-asking", "under-asking"),
+            *("task", "setting", "gate", "questions"),
+            *("yes, right", "yes, wrong", "no, right", "no, wrong", "over-asking", "under-asking"),
         ),
         tuple(rows),
         tuple(charts),

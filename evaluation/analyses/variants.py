@@ -9,11 +9,10 @@ from kcard.evaluation.analyses.answers import Analysis, Cell
 from kcard.evaluation.charts.chart import Heat, Intervals, Lines, PlotLine, PlotPoint
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, SettingName
-from kcard.evaluation.runs.summary import QuestionOutcome, make_outcomes
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
 
-# Variants of a setting that differ in some options, with their outcomes.
+# Variants of a setting that differ in some options, with their results.
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Variant:
     task: str
     base: str
     options: tuple[tuple[str, str], ...]
-    outcomes: Mapping[str, QuestionOutcome]
+    results: Mapping[str, EvalResult]
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -31,13 +30,11 @@ class Variant:
         return tuple(value for _, value in self.options)
 
 
-def find_variants(
-    results: Iterable[EvalResult], metrics: Mapping[str, str], keys: frozenset[str]
-) -> list[Variant]:
+def find_variants(results: Iterable[EvalResult], keys: frozenset[str]) -> list[Variant]:
     """Return every setting of every task as a variant in the options `keys`, in the order of the results."""
-    by_setting: dict[tuple[str, str], dict[str, QuestionOutcome]] = {}
-    for outcome in make_outcomes(results, metrics):
-        by_setting.setdefault((outcome.task, outcome.setting), {})[outcome.id] = outcome
+    by_setting: dict[tuple[str, str], dict[str, EvalResult]] = {}
+    for result in results:
+        by_setting.setdefault((result.task, result.setting), {})[result.id] = result
     variants = []
     for (task, setting), part in by_setting.items():
         name = SettingName.of(setting)
@@ -49,14 +46,14 @@ def find_variants(
 
 def mean_score(variant: Variant, metric: str) -> Mean:
     """Return the mean of the metric, with its interval."""
-    mean = Mean.of([outcome.score(metric) for outcome in variant.outcomes.values()])
-    assert mean is not None  # a variant has an outcome
+    mean = Mean.of([result.score(metric) for result in variant.results.values()])
+    assert mean is not None  # a variant has a result
     return mean
 
 
 def mean_difference(first: Variant, second: Variant, metric: str) -> Mean | None:
     """Return the mean difference, first minus second, on the questions of both; None if they share no question."""
-    both = [(o, second.outcomes[id_]) for id_, o in first.outcomes.items() if id_ in second.outcomes]
+    both = [(r, second.results[id_]) for id_, r in first.results.items() if id_ in second.results]
     return Mean.of([a.score(metric) - b.score(metric) for a, b in both], paired=True)
 
 
@@ -70,7 +67,7 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     """
     # Chains of settings, each with one more card.
     chains: dict[tuple[str, str], list[Variant]] = {}
-    for variant in find_variants(results, metrics, frozenset({"cards"})):
+    for variant in find_variants(results, frozenset({"cards"})):
         chain = chains.setdefault((variant.task, variant.base), [])
         if len(variant.options) == len(chain) + 1 and (
             not chain or variant.options[:-1] == chain[-1].options
@@ -79,12 +76,15 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     chains = {key: chain for key, chain in chains.items() if len(chain) > 1}
     if not chains:
         raise UsageError("this run adds no cards one by one: start one with `kcard eval --analysis adding`")
-    # A row for each step.
+    # A row and a point for each step.
     rows: list[tuple[Cell, ...]] = []
+    points: dict[tuple[str, str], list[PlotPoint]] = {}
     for (task, base), chain in chains.items():
         for n, variant in enumerate(chain):
             change = mean_difference(variant, chain[n - 1], metrics[task]) if n else None
-            rows.append((task, base, n + 1, variant.values[-1], mean_score(variant, metrics[task]), change))
+            mean = mean_score(variant, metrics[task])
+            rows.append((task, base, n + 1, variant.values[-1], mean, change))
+            points.setdefault((task, base), []).append(PlotPoint(variant.values[-1], mean, n))
     # A chart for each task, with a line for each chain.
     charts = []
     for task in dict.fromkeys(task for task, _ in chains):
@@ -93,16 +93,7 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
         charts.append(
             Lines(
                 f"score on {task} as cards are added; the numbers are in the table",
-                tuple(
-                    PlotLine(
-                        base,
-                        tuple(
-                            PlotPoint(v.values[-1], mean_score(v, metrics[task]), n)
-                            for n, v in enumerate(chain)
-                        ),
-                    )
-                    for base, chain in of_task.items()
-                ),
+                tuple(PlotLine(base, tuple(points[task, base])) for base in of_task),
                 "cards in the pool, each beside those on its left",
                 f"score on {task}",
                 tuple(("" if n == 0 else "+ ") + v.values[-1] for n, v in enumerate(longest)),
@@ -135,7 +126,7 @@ def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
     """
     # The variants of each setting that change one number.
     parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in find_variants(results, metrics, frozenset(DOCUMENT_COUNTS_NAMES)):
+    for variant in find_variants(results, frozenset(DOCUMENT_COUNTS_NAMES)):
         if len(variant.options) == 1:
             parts.setdefault((variant.task, variant.base), []).append(variant)
     parts = {key: part for key, part in parts.items() if len(part) > 1}
@@ -145,24 +136,18 @@ def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
     rows: list[tuple[Cell, ...]] = []
     charts = []
     for (task, base), part in parts.items():
-        series: dict[str, list[tuple[int, Mean]]] = {}
+        series: dict[str, list[PlotPoint]] = {}
         for variant in part:
             ((key, value),) = variant.options
             mean = mean_score(variant, metrics[task])
-            seconds = sum(outcome.seconds for outcome in variant.outcomes.values()) / len(variant.outcomes)
+            seconds = sum(result.seconds for result in variant.results.values()) / len(variant.results)
             rows.append((task, base, key, int(value), mean, seconds))
-            series.setdefault(key, []).append((int(value), mean))
+            series.setdefault(key, []).append(PlotPoint(f"{key} = {value}", mean, int(value)))
         charts.append(
             Lines(
                 f"score of {base} on {task} by number of documents; the numbers are in the table",
                 tuple(
-                    PlotLine(
-                        DOCUMENT_COUNTS_NAMES[key],
-                        tuple(
-                            PlotPoint(f"{key} = {n}", mean, n)
-                            for n, mean in sorted(points, key=lambda p: p[0])
-                        ),
-                    )
+                    PlotLine(DOCUMENT_COUNTS_NAMES[key], tuple(sorted(points, key=lambda point: point.x)))
                     for key, points in series.items()
                 ),
                 "documents",
@@ -189,7 +174,7 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
     Raises UsageError unless the run has the setting `direct` and settings with one card each.
     """
     # The LLM without cards, and with one card, on each task.
-    variants = find_variants(results, metrics, frozenset({"cards"}))
+    variants = find_variants(results, frozenset({"cards"}))
     bare = {variant.task: variant for variant in variants if variant.base == DIRECT}
     patched = [variant for variant in variants if len(variant.options) == 1 and variant.task in bare]
     if not patched:
@@ -204,7 +189,7 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
             part = _only(variant, group)
             gain = mean_difference(part, bare[variant.task], metric)
             labels = variant.task, variant.base, variant.values[0], group or "all"
-            rows.append((*labels, len(part.outcomes), mean_score(part, metric), gain))
+            rows.append((*labels, len(part.results), mean_score(part, metric), gain))
     # For each task, a chart of gains, and a map of cards by group.
     charts: list[Intervals | Heat] = []
     for task in dict.fromkeys(variant.task for variant in patched):
@@ -233,7 +218,7 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
                     tuple(groups),
                     ("no card", *names),
                     tuple(
-                        tuple(mean_score(part, metric).mean if part.outcomes else None for part in row)
+                        tuple(mean_score(part, metric).mean if part.results else None for part in row)
                         for row in cells
                     ),
                     title=f"{task}: score with one card",
@@ -251,12 +236,12 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
 
 
 def _groups(variants: Sequence[Variant]) -> list[str]:
-    return sorted({outcome.group for variant in variants for outcome in variant.outcomes.values()} - {""})
+    return sorted({result.group for variant in variants for result in variant.results.values()} - {""})
 
 
 def _only(variant: Variant, group: str) -> Variant:
     """Restrict a variant to the questions of a group; "" is all questions."""
-    part = {id_: outcome for id_, outcome in variant.outcomes.items() if group in ("", outcome.group)}
+    part = {id_: result for id_, result in variant.results.items() if group in ("", result.group)}
     return Variant(variant.task, variant.base, variant.options, part)
 
 
@@ -272,44 +257,37 @@ def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str])
     """
     # The variants of each setting, with and without a selector.
     parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in find_variants(results, metrics, frozenset(SELECTOR_ABLATION_NAMES)):
+    for variant in find_variants(results, frozenset(SELECTOR_ABLATION_NAMES)):
         parts.setdefault((variant.task, variant.base), []).append(variant)
     parts = {key: part for key, part in parts.items() if len(part) > 1 and any(not v.options for v in part)}
     if not parts:
         raise UsageError("this run leaves out no selector: start one with `kcard eval --analysis selectors`")
     # A row for each variant, and a chart for each setting.
+    rows: list[tuple[Cell, ...]] = []
+    charts = []
+    for (task, base), part in parts.items():
+        metric, whole = metrics[task], next(variant for variant in part if not variant.options)
+        means = [mean_score(variant, metric) for variant in part]
+        names = [_selectors_name(variant) for variant in part]
+        changes = [mean_difference(variant, whole, metric) if variant.options else None for variant in part]
+        rows += [(task, base, *cells) for cells in zip(names, means, changes, strict=True)]
+        charts.append(
+            Intervals(
+                f"score of {base} on {task} without selectors; the numbers are in the table",
+                tuple(map(PlotPoint, names, means)),
+                f"score of {base} on {task}",
+                mean_score(whole, metric).mean,
+            )
+        )
     return Analysis(
         "selectors",
         "Without a selector",
         "The score with relevance left to chance, without pruning, and without factuality, and the change against all "
         "three selectors on the same questions, with 95 % intervals.",
         ("task", "setting", "selectors", "score", "change"),
-        tuple(
-            (
-                task,
-                base,
-                _selectors_name(v),
-                mean_score(v, metrics[task]),
-                mean_difference(v, _whole(part), metrics[task]) if v.options else None,
-            )
-            for (task, base), part in parts.items()
-            for v in part
-        ),
-        tuple(
-            Intervals(
-                f"score of {base} on {task} without selectors; the numbers are in the table",
-                tuple(PlotPoint(_selectors_name(v), mean_score(v, metrics[task])) for v in part),
-                f"score of {base} on {task}",
-                mean_score(_whole(part), metrics[task]).mean,
-            )
-            for (task, base), part in parts.items()
-        ),
+        tuple(rows),
+        tuple(charts),
     )
-
-
-def _whole(part: Sequence[Variant]) -> Variant:
-    """Return the setting with all its selectors."""
-    return next(variant for variant in part if not variant.options)
 
 
 def _selectors_name(variant: Variant) -> str:

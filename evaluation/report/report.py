@@ -1,6 +1,8 @@
-"""The report of a run: its tables, paired tests and excerpt of questions, and CSV files."""
+"""The report of a run: its tables, paired tests and excerpt of questions, as CSV files and as a web page."""
 
+import base64
 import csv
+import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,19 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.analyses.answers import Analysis, format_cell
+from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, Prices, Run
-from kcard.evaluation.runs.summary import (
-    OF_A_TASK,
-    QuestionOutcome,
-    SettingSummary,
-    is_right,
-    make_outcomes,
-    summarise,
-)
-from kcard.io import replacing
+from kcard.evaluation.runs.run import OF_A_TASK, EvalResult, Prices, Run
+from kcard.evaluation.runs.summary import SettingSummary, summarise
+from kcard.io import build, replacing
 
 # Paired comparisons of every two settings of a task.
 
@@ -62,20 +58,20 @@ class SettingPair:
 
 
 def compare_pairs(
-    all_outcomes: Sequence[QuestionOutcome], metrics: Mapping[str, str], seed: int = 0
+    results: Sequence[EvalResult], metrics: Mapping[str, str], seed: int = 0
 ) -> list[SettingPair]:
     """Compare every two settings of every task on the questions that both have."""
-    # The outcomes by task, setting and question.
-    by_task: dict[str, dict[str, dict[str, QuestionOutcome]]] = {}
-    for outcome in all_outcomes:
-        by_task.setdefault(outcome.task, {}).setdefault(outcome.setting, {})[outcome.id] = outcome
+    # The results by task, setting and question.
+    by_task: dict[str, dict[str, dict[str, EvalResult]]] = {}
+    for result in results:
+        by_task.setdefault(result.task, {}).setdefault(result.setting, {})[result.id] = result
     tested: list[SettingPair] = []
     for task, settings in by_task.items():
         metric = metrics[task]
         # Every two settings that share a question.
         comparable = []
         for (first, firsts), (second, seconds) in combinations(settings.items(), 2):
-            both = [(outcome, seconds[id_]) for id_, outcome in firsts.items() if id_ in seconds]
+            both = [(result, seconds[id_]) for id_, result in firsts.items() if id_ in seconds]
             if not both:
                 continue
             comparison = compare_scores(
@@ -87,8 +83,8 @@ def compare_pairs(
                     first=first,
                     second=second,
                     questions=comparison.n,
-                    only_first=sum(a.right and not b.right for a, b in both),
-                    only_second=sum(b.right and not a.right for a, b in both),
+                    only_first=sum(a.is_right(metric) and not b.is_right(metric) for a, b in both),
+                    only_second=sum(b.is_right(metric) and not a.is_right(metric) for a, b in both),
                     difference=Mean(comparison.difference, comparison.low, comparison.high),
                     p=comparison.p,
                     p_holm=comparison.p,
@@ -110,9 +106,10 @@ Key = tuple[str, str]  # task and id of a question
 
 @dataclass(frozen=True)
 class ShownQuestion:
-    """A question with its result under each setting. `differ`: whether some settings answered it and others did not."""
+    """A question with its result under each setting, and whether it is right. `differ`: whether some settings answered
+    it and others did not."""
 
-    results: tuple[tuple[QuestionOutcome, EvalResult], ...]
+    results: tuple[tuple[bool, EvalResult], ...]
     differ: bool
 
     @property
@@ -135,34 +132,44 @@ class Excerpt:
 
 
 def make_excerpt(
-    all_outcomes: Sequence[QuestionOutcome], results: Iterable[EvalResult], most: int = QUESTIONS
+    results: Sequence[EvalResult],
+    metrics: Mapping[str, str],
+    whole: Iterable[EvalResult],
+    most: int = QUESTIONS,
 ) -> Excerpt:
     """Choose at most `most` questions: those on which settings differ first, one from each task and group in turn.
 
-    Long texts are cut, and questions left out, so that their texts have at most about PAGE characters.
+    Long texts of the `whole` results are cut, and questions left out, so that their texts have at most about PAGE
+    characters.
     """
-    # Which questions differ, and which are first in the order of choice.
-    by_question: dict[Key, list[QuestionOutcome]] = {}
-    for outcome in all_outcomes:
-        by_question.setdefault((outcome.task, outcome.id), []).append(outcome)
-    differing = {key for key, part in by_question.items() if len({o.right for o in part}) > 1}
-    chosen = set(_order_questions(by_question, differing)[:most])
+    # Whether each setting is right, which questions differ, and which are first in the order of choice.
+    by_question: dict[Key, dict[str, bool]] = {}
+    groups: dict[Key, str] = {}
+    for result in results:
+        key = result.task, result.id
+        by_question.setdefault(key, {})[result.setting] = result.is_right(metrics[result.task])
+        groups.setdefault(key, result.group)
+    differing = {key for key, right in by_question.items() if len({*right.values()}) > 1}
+    order = _order_questions(groups, differing)[:most]
+    chosen = set(order)
     # Their results, with long texts cut.
     texts: dict[Key, dict[str, EvalResult]] = {}
-    for result in results:
+    for result in whole:
         if (result.task, result.id) in chosen:
             texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
     # As many as fit on the page.
     shown: set[Key] = set()
     room = PAGE
-    for key in _order_questions(by_question, differing)[:most]:
+    for key in order:
         room -= sum(_characters(asdict(result)) for result in texts[key].values())
         if room < 0 and shown:
             break
         shown.add(key)
     return Excerpt(
         tuple(
-            ShownQuestion(tuple((o, texts[key][o.setting]) for o in by_question[key]), key in differing)
+            ShownQuestion(
+                tuple((right, texts[key][s]) for s, right in by_question[key].items()), key in differing
+            )
             for key in by_question
             if key in shown
         ),
@@ -171,35 +178,21 @@ def make_excerpt(
     )
 
 
-def _order_questions(by_question: dict[Key, list[QuestionOutcome]], differing: set[Key]) -> list[Key]:
+def _order_questions(groups: Mapping[Key, str], differing: set[Key]) -> list[Key]:
     """Order the questions: those that differ first, and within each half one from each task and group in turn."""
     order: list[Key] = []
     for is_differing in (True, False):
         parts: dict[Key, list[Key]] = {}
-        for key, part in by_question.items():
+        for key, group in groups.items():
             if (key in differing) is is_differing:
-                parts.setdefault((key[0], part[0].group), []).append(key)
+                parts.setdefault((key[0], group), []).append(key)
         order += [key for turn in zip_longest(*parts.values()) for key in turn if key is not None]
     return order
 
 
 def shorten_result(result: EvalResult) -> EvalResult:
     """Return the result with every text cut to TEXT characters."""
-    data = _cut(asdict(result))
-    calls = tuple(
-        replace(call, prompt=_cut(call.prompt), reply=_cut(call.reply), error=_cut(call.error))
-        for call in result.calls
-    )
-    return replace(
-        result,
-        question=data["question"],
-        answers=tuple(data["answers"]),
-        prediction=data["prediction"],
-        choices=data["choices"],
-        calls=calls,
-        trace=data["trace"],
-        error=data["error"],
-    )
+    return build(EvalResult, _cut(asdict(result)))
 
 
 def _cut(value: Any) -> Any:
@@ -273,16 +266,15 @@ def make_report(
     metrics = metrics_of(run)
     options = run.plan.options
     prices = Prices(options.get("price_in"), options.get("price_out"))
-    all_outcomes = make_outcomes(results, metrics)
-    if not all_outcomes:
+    if not results:
         raise UsageError(
             f"run {run.number} has no results yet: continue it with `kcard eval --resume {run.number}`"
         )
     return Report(
         run,
         tuple(summarise(run.plan, results, prices)),
-        tuple(compare_pairs(all_outcomes, metrics, run.plan.seed)),
-        make_excerpt(all_outcomes, results if whole is None else whole, questions),
+        tuple(compare_pairs(results, metrics, run.plan.seed)),
+        make_excerpt(results, metrics, results if whole is None else whole, questions),
         tuple(analyses),
     )
 
@@ -379,7 +371,7 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
 def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield a line for each result: question, accepted answers, prediction, cost and cards."""
     for result in results:
-        passages = [p for p in result.trace.get("passages", ()) if isinstance(p, dict)]
+        passages = result.passages
         gate = result.trace.get("gate", {})
         yield {
             "task": result.task,
@@ -390,7 +382,7 @@ def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) ->
             "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
             "answers": json.dumps(list(result.answers), ensure_ascii=False),
             "prediction": result.prediction,
-            "right": int(is_right(result.scores, metrics[result.task])),
+            "right": int(result.is_right(metrics[result.task])),
             **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
             "calls": len(result.calls),
             "tokens_in": result.tokens_in,
@@ -440,3 +432,130 @@ def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
     except OSError as error:
         raise UsageError(f"can't write {path}: {error.strerror or error}") from error
     return path
+
+
+# The web page of a report, with the traces of its questions.
+#
+# A trace may come from another version of kcard or be edited by hand, so its structure is not trusted.
+
+# The fields of a trace (kcard.types.Answer.to_json) that the page shows, with their types.
+PLACE = {"file": str, "line": object, "section": str}
+SCORES = ("relevance", "faithfulness", "factuality")
+PASSAGE = {"card": str, "text": str, "pruned": str, "kept": bool, **dict.fromkeys(SCORES, float)}
+TRACE = {
+    "gate": {"name": str, "score": float, "fired": bool},
+    "cards": [str],
+    "passages": [PASSAGE | {"source": PLACE, "evidence": {"text": str, **PLACE}}],
+    "citations": [{"sentence": str, "passage": int, "support": float}],
+    "confidence": float,
+    "nearest": {"text": str, **PLACE},
+    "notes": [str],
+}
+
+
+def parse_trace(data: Any, shape: Any = TRACE) -> Any:
+    """Return the trace in this shape: what is missing or of another type becomes an empty text or list, or None."""
+    if isinstance(shape, dict):
+        return {
+            key: parse_trace(data.get(key) if isinstance(data, dict) else None, inner)
+            for key, inner in shape.items()
+        }
+    if isinstance(shape, list):
+        return [parse_trace(item, shape[0]) for item in data] if isinstance(data, list | tuple) else []
+    if shape is str:
+        return "" if data is None else str(data)
+    if shape is float and type(data) is int:
+        return float(data)
+    return data if shape is object or type(data) is shape else None
+
+
+def format_place(source: Mapping[str, Any]) -> str:
+    """Format the file, line and section of a source, as far as they are known."""
+    line = f"line {source['line']}" if source["file"] and source["line"] else ""
+    return ", ".join(filter(None, (source["file"], line, source["section"])))
+
+
+# A report as a self-contained web page, without scripts or network access, under a strict content security policy.
+
+FOLDER = Path(__file__).parent
+STYLES = (
+    FOLDER.parent / "charts" / "palette.css",
+    FOLDER.parent / "charts" / "charts.css",
+    FOLDER / "report.css",
+)
+
+
+def render(report: Report) -> str:
+    """Render the page as HTML. Texts of cards, LLMs and data are escaped."""
+    groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
+    # The style sheet, with rules that filter the questions by the page's controls.
+    rules = [path.read_text(encoding="utf-8") for path in STYLES]
+    controls = (
+        ("task", "t", len(report.tasks)),
+        ("group", "g", len(groups)),
+        ("right", "r", len(report.settings)),
+        ("wrong", "w", len(report.settings)),
+        ("differ", "d", 1),
+    )
+    for control, letter, count in controls:
+        for i in range(count):
+            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
+            rules.append(f"{hidden} {{ display: none; }}")
+    style = "\n".join(rules)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return render_template(
+        FOLDER / "report.html",
+        report=report,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        groups=groups,
+        accuracy=accuracy,
+        score=score,
+        against=against,
+        amount=amount,
+        cell=format_cell,
+        headline=headline,
+        metric_name=metric_name,
+        of_a_task=OF_A_TASK,
+        other_scores=other_scores,
+        probability=probability,
+        trace=parse_trace,
+        place=format_place,
+        score_names=SCORES,
+    )
+
+
+def write_page(report: Report, path: Path | str) -> Path:
+    """Write the page to `path`, atomically. Raises UsageError if that fails."""
+    return write_document(path, render(report))
+
+
+def accuracy(report: Report, task: str) -> Intervals:
+    """Return a chart of every setting's score with its interval."""
+    rows = report.of(task)
+    metric = metric_name(rows[0].metric)
+    base = report.row(task, report.reference(task))
+    return Intervals(
+        f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
+        tuple(PlotPoint(row.setting, score(row)) for row in rows),
+        f"{metric}, 95 % interval",
+        None if base is None or len(rows) == 1 else base.value,
+    )
+
+
+def against(report: Report, task: str, cost: str) -> Scatter:
+    """Return a chart of every setting's score against its `cost` per question: "calls" or "seconds"."""
+    rows = report.of(task)
+    metric = metric_name(rows[0].metric)
+    label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
+    return Scatter(
+        f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
+        tuple(PlotPoint(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
+        label,
+        metric,
+    )
+
+
+def score(row: SettingSummary) -> Mean:
+    """Return the task's metric with its interval."""
+    return Mean(row.value, row.low, row.high)

@@ -1,19 +1,23 @@
-"""Runs of `kcard eval`: plan, results and storage."""
+"""Runs of `kcard eval`: plan, results and storage, and how questions are answered, scored and stored."""
 
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kcard.errors import HubError
-from kcard.evaluation.metrics import substring
+from kcard.batching import QUESTIONS, FailureStreak, batched
+from kcard.errors import HubError, KcardError, LLMError, one_line
+from kcard.evaluation.metrics import accuracy, exact_match, f1, round_floats, substring
 from kcard.evaluation.tasks.base import Item, TaskData
+from kcard.events import Event, OnEvent, ignore
+from kcard.interfaces import LLM, Answerer
 from kcard.io import build, parse
-from kcard.types import Example, Question, derive_seed
+from kcard.llms.prompts import render
+from kcard.types import Answer, Call, Example, Question, Reply, derive_seed
 
 if TYPE_CHECKING:
     from kcard.hub.db.models import StoredRun
@@ -105,6 +109,10 @@ def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
 
 # The stored result of a question under a setting.
 
+# Metrics that are defined for whole tasks, or graded, with the metric that decides whether a single question is right.
+OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
+BY_QUESTION = {"f1": "em", **OF_A_TASK}
+
 
 @dataclass(frozen=True)
 class RecordedCall:
@@ -151,14 +159,33 @@ class EvalResult:
     trace: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
 
+    def score(self, metric: str) -> float:
+        """Return the score in [0, 1]; for a metric of whole tasks, by accuracy. 0 without a score."""
+        return self.scores.get(metric, self.scores.get(BY_QUESTION.get(metric, ""), 0.0))
+
+    def is_right(self, metric: str) -> bool:
+        """Return whether the question counts as answered."""
+        return self.scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0
+
+    @property
+    def passages(self) -> list[Mapping[str, Any]]:
+        """The passages of the trace, which may have been edited by hand."""
+        return [passage for passage in self.trace.get("passages", ()) if isinstance(passage, dict)]
+
+
+def sum_known(counts: Sequence[int | None]) -> int | None:
+    """Return the sum; None if a count is unknown."""
+    return None if None in counts else sum(count or 0 for count in counts)
+
 
 # Results without their long texts, so that all results of a large run fit into memory.
 
 TEXTS = ("text", "pruned", "evidence", "source")
+ASKED = 200  # characters at the end of a prompt that hold the wording of a need
 
 
 def drop_texts(result: EvalResult) -> EvalResult:
-    """Return the result without the prompts of its calls and the texts of its passages.
+    """Return the result without the prompts of its calls, but for the end of a need's, and the texts of its passages.
 
     Each passage says instead, under "holds", whether it contains an accepted answer.
     """
@@ -170,7 +197,10 @@ def drop_texts(result: EvalResult) -> EvalResult:
             else p
             for p in passages
         ]
-    return replace(result, calls=tuple(replace(call, prompt="") for call in result.calls), trace=trace)
+    calls = (
+        replace(call, prompt=call.prompt[-ASKED:] if call.kind == "need" else "") for call in result.calls
+    )
+    return replace(result, calls=tuple(calls), trace=trace)
 
 
 def holds_answer(passage: Mapping[str, Any], result: EvalResult) -> bool:
@@ -335,3 +365,130 @@ def _run(stored: "StoredRun") -> Run:
         raise HubError(f"run {stored.number} can't be read: {error}") from error
     started = stored.started.isoformat(timespec="seconds")
     return Run(stored.number, started, plan, stored.answered, stored.failed)
+
+
+# Results of questions, with their scores.
+
+
+def score_prediction(item: Item, prediction: str) -> dict[str, float]:
+    """Score a prediction by em, f1 and substring, in [0, 1]; for multiple choice, all three and accuracy are equal."""
+    if item.choices:
+        return dict.fromkeys(("accuracy", "em", "f1", "substring"), accuracy(prediction, item.answers))
+    return {
+        "em": exact_match(prediction, item.answers),
+        "f1": f1(prediction, item.answers),
+        "substring": float(substring(prediction, item.answers)),
+    }
+
+
+def make_result(
+    task: str, setting: str, item: Item, outcome: Answer | str, calls: Sequence[RecordedCall]
+) -> EvalResult:
+    """Return the result of a question: answered, or failed with this error, which counts as wrong."""
+    answered: dict[str, Any] = {"prediction": "", "error": outcome}
+    if isinstance(outcome, Answer):
+        trace = round_floats(outcome.to_json())
+        trace.pop("seconds", None)
+        prediction = outcome.choice or "" if item.choices else outcome.answer
+        answered = {"prediction": prediction, "seconds": round(outcome.seconds, 4), "trace": trace}
+    right = score_prediction(item, answered["prediction"])
+    return EvalResult(
+        task=task,
+        setting=setting,
+        id=item.id,
+        question=item.question,
+        answers=item.answers,
+        scores=right if isinstance(outcome, Answer) else dict.fromkeys(right, 0.0),
+        choices={choice.name: choice.description for choice in item.choices},
+        group=item.group,
+        popularity=item.popularity,
+        calls=tuple(calls),
+        tokens_in=sum_known([call.tokens_in for call in calls if not call.error]),
+        tokens_out=sum_known([call.tokens_out for call in calls if not call.error]),
+        **answered,
+    )
+
+
+GIVE_UP = 16  # consecutive failures, after which the endpoint is considered down
+SKIPPED = f"skipped after {GIVE_UP} consecutive failures"
+
+Key = tuple[str, str, str]
+ItemQuestion = tuple[Question, Item]
+
+
+class Store(Protocol):
+    """Stores the results of a run."""
+
+    def append(self, run: Run, results: Sequence[EvalResult]) -> None:
+        """Store results, all or none; each replaces an earlier result of the same question and setting."""
+        ...
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Answers the questions of a run.
+
+    tasks     the run's tasks by name
+    question  makes a question, with demonstrations, from an item of a task
+    answerer  makes the answerer of a setting, when its first question is due
+    llm       of all answerers
+    batch     number of questions to answer at a time
+    """
+
+    run: Run
+    tasks: Mapping[str, TaskData]
+    question: Callable[[TaskData, Item], Question]
+    answerer: Callable[[str], Answerer]
+    llm: LLM
+    store: Store
+    batch: int = QUESTIONS
+
+    def ask(self, missing: Sequence[Key], on_event: OnEvent = ignore) -> None:
+        """Answer these questions and store the results; `on_event` is called with the number of those done.
+
+        A question that fails becomes a result with its error. After GIVE_UP consecutive failures, the remaining
+        questions are skipped: they become failed results too, which resuming the run asks again.
+        """
+        done, streak = 0, FailureStreak(GIVE_UP)
+        for task, setting, questions in self._batches(missing):
+            results: Iterator[EvalResult]
+            if streak.is_over:
+                results = (make_result(task, setting, item, SKIPPED, ()) for _, item in questions)
+            else:
+                results = self._answer_each(task, setting, questions)
+            for result in results:
+                self.store.append(self.run, [result])
+                done += 1
+                streak.record(bool(result.error))
+                on_event(Event("asking", done=done, total=len(missing)))
+
+    def _batches(self, missing: Sequence[Key]) -> Iterator[tuple[str, str, list[ItemQuestion]]]:
+        """Yield the missing questions of each task and setting in batches, in the order of the run."""
+        remaining = set(missing)
+        for task in self.run.plan.tasks:
+            by_id = {item.id: item for item in self.tasks[task.name].items}
+            for setting in self.run.plan.settings:
+                items = [by_id[i] for i in task.ids if (task.name, setting, i) in remaining]
+                for chunk in batched(items, self.batch):
+                    questions = [(self.question(self.tasks[task.name], item), item) for item in chunk]
+                    yield task.name, setting, questions
+
+    def _answer_each(
+        self, task: str, setting: str, questions: Sequence[ItemQuestion]
+    ) -> Iterator[EvalResult]:
+        """Yield a result for each question."""
+        outcomes = self.answerer(setting).outcomes([question for question, _ in questions])
+        for nth, (question, item) in enumerate(questions):
+            outcome = next(outcomes, None)
+            if outcome is None:
+                raise LLMError(f"setting {setting} answered {nth} of {len(questions)} questions")
+            calls = [self._call(call) for call in question.trace.calls]
+            result = one_line(outcome) if isinstance(outcome, KcardError) else outcome
+            yield make_result(task, setting, item, result, calls)
+
+    def _call(self, call: Call) -> RecordedCall:
+        prompt = self.llm.prompt(call.request) or render(call.request)
+        reply = call.reply or Reply("")
+        return RecordedCall(
+            call.request.kind, prompt, reply.text, reply.tokens_in, reply.tokens_out, call.seconds, call.error
+        )

@@ -1,4 +1,4 @@
-"""Summaries of a run: a row for each setting, the Hugging Face Hub's result files, and outcomes without texts."""
+"""Summaries of a run: a row for each setting, and the Hugging Face Hub's result files."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from kcard.evaluation.metrics import (
     interval,
     macro_f1,
 )
-from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask
+from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask, sum_known
 from kcard.io import write_text
 
 DIGITS = 4
@@ -138,8 +138,8 @@ def _summarise_setting(
         balanced_accuracy=balanced_accuracy(predicted, actual) if choice else None,
         macro_f1=macro_f1(predicted, actual) if choice else None,
         calls=sum(len(result.calls) for result in results),
-        tokens_in=_sum([result.tokens_in for result in results]),
-        tokens_out=_sum([result.tokens_out for result in results]),
+        tokens_in=sum_known([result.tokens_in for result in results]),
+        tokens_out=sum_known([result.tokens_out for result in results]),
         cost=prices.cost(results),
         seconds=sum(result.seconds for result in results),
         errors=sum(bool(result.error) for result in results),
@@ -149,12 +149,6 @@ def _summarise_setting(
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if a count is unknown."""
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) if len(numbers) == len(counts) else None
 
 
 # The Hugging Face Hub's formats: .eval_results/*.yaml for the repository of a model, eval.yaml for that of a data set.
@@ -222,58 +216,3 @@ def _write_yaml(path: Path, data: Any) -> None:
 
     text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000)
     write_text(path, text, parents=True)
-
-
-# Outcomes: results without texts, so that a million fit into memory.
-
-# Metrics that are defined for whole tasks, or graded, with the metric that decides whether a single question is right.
-OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}
-BY_QUESTION = {"f1": "em", **OF_A_TASK}
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionOutcome:
-    """The outcome of a question under a setting. `right`: whether the question counts as answered."""
-
-    task: str
-    setting: str
-    id: str
-    group: str
-    scores: Mapping[str, float]
-    right: bool
-    failed: bool
-    calls: int
-    tokens_in: int | None
-    tokens_out: int | None
-    seconds: float
-
-    def score(self, metric: str) -> float:
-        """Return the question's score in [0, 1]; for a metric of whole tasks, by accuracy. 0 without a score."""
-        if metric in self.scores:
-            return self.scores[metric]
-        return self.scores.get(BY_QUESTION.get(metric, ""), 0.0)
-
-
-def make_outcomes(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[QuestionOutcome]:
-    """Return the outcome of every result; `metrics` maps each task to its metric."""
-    return [
-        QuestionOutcome(
-            result.task,
-            result.setting,
-            result.id,
-            result.group,
-            result.scores,
-            is_right(result.scores, metrics[result.task]),
-            bool(result.error),
-            len(result.calls),
-            result.tokens_in,
-            result.tokens_out,
-            result.seconds,
-        )
-        for result in results
-    ]
-
-
-def is_right(scores: Mapping[str, float], metric: str) -> bool:
-    """Return whether a question with these scores counts as answered."""
-    return scores.get(BY_QUESTION.get(metric, metric), 0.0) >= 1.0

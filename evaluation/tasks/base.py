@@ -191,15 +191,19 @@ class Columns:
             choices = checked(Question("?", choices_of(options))).choices
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
-        # The accepted answers; for multiple choice, letters.
+        # The accepted answers: one text, a list, SQuAD's {"text": [...]}, or a list as JSON text; for multiple choice,
+        # letters.
         answer = _first(row, self.answers)
         if answer is None:
             raise UsageError(
                 f'{where}: expected {_quoted(self.answers)}; there is no answer to "{question[:60]}"'
             )
-        answers = (
-            _right_letters(answer, choices, where) if choices else parse_answers(answer, question, where)
-        )
+        if choices:
+            answers = _right_letters(answer, choices, where)
+        elif not (answers := tuple(dict.fromkeys(filter(None, map(_text, _as_list(answer)))))):
+            raise UsageError(
+                f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
+            )
         # The other fields, all optional.
         group, value = _text(_first(row, self.group)), _first(row, self.popularity)
         popularity = None
@@ -228,16 +232,6 @@ def required_text(row: Row, names: Names, where: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where}: expected {_quoted(names)} with a text")
     return text.strip()
-
-
-def parse_answers(answers: Any, question: str, where: str) -> tuple[str, ...]:
-    """Parse answers into distinct texts: from one text, a list, SQuAD's {"text": [...]}, or a list as JSON text."""
-    texts = dict.fromkeys(text for text in map(_text, _as_list(answers)) if text)
-    if not texts:
-        raise UsageError(
-            f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
-        )
-    return tuple(texts)
 
 
 def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 from pathlib import Path
 from random import Random
@@ -30,17 +30,36 @@ from kcard.gates.popularity import BUILT_IN, PopularityFile
 from kcard.io import Row, reading
 from kcard.types import derive_seed
 
-# Multi-hop questions, in the layouts of HotpotQA, 2WikiMultihopQA and MuSiQue.
+
+@dataclass(frozen=True)
+class DatasetTask:
+    """The reader of a data set as a Task, for entry points of `kcard.tasks`."""
+
+    read: Callable[[Path], TaskData]
+
+
+def task_of_rows(
+    name: str,
+    metric: str,
+    columns: Columns,
+    prepare: Callable[[Row], Row | None] | None = None,
+    finish: Callable[[TaskData], TaskData] = lambda data: data,
+) -> DatasetTask:
+    """Return a task whose file has an entry for each question; `prepare` changes an entry, or skips it by None."""
+    return DatasetTask(lambda path: finish(from_rows(name, metric, path, columns, prepare)))
+
+
+# Multi-hop questions, scored by F1; the group is the type of question, the passages are titled paragraphs.
+#
+# HotpotQA (Yang et al., 2018), on two paragraphs, with distractors: its own JSON ({_id, question, answer, type,
+# context}) or {id, question, answers, paragraphs}. 2WikiMultihopQA (Ho et al., 2020), on two Wikipedia articles: in
+# HotpotQA's layout. MuSiQue (Trivedi et al., 2022), of two to four hops: its own JSONL ({id, question, answer,
+# answer_aliases, paragraphs}), without questions that are marked as unanswerable; the group is the id's "3hop1".
 
 MULTIHOP_COLUMNS = Columns(id=("id", "_id"), group=("type",), passages=("texts",))
 
 
 def read_multihop(name: str, path: Path) -> TaskData:
-    """Read a multi-hop task, scored by F1; the group is the type of question, the passages are titled paragraphs.
-
-    Questions that MuSiQue marks as unanswerable are skipped.
-    """
-
     def items() -> Iterator[PlacedItem]:
         for where, row in read_entries(path, name):
             if row.get("answerable") is not False:
@@ -71,26 +90,14 @@ def _paragraphs(row: Row, where: str) -> list[str]:
         ) from error
 
 
-def read_two_wiki(path: Path) -> TaskData:
-    """Read 2WikiMultihopQA (Ho et al., 2020): questions on two Wikipedia articles, in HotpotQA's layout."""
-    return read_multihop("2wiki", path)
-
-
-def read_hotpotqa(path: Path) -> TaskData:
-    """Read HotpotQA (Yang et al., 2018): questions on two paragraphs, with distractors.
-
-    From its own JSON ({_id, question, answer, type, context}) or {id, question, answers, paragraphs}.
-    """
-    return read_multihop("hotpotqa", path)
-
-
 def read_musique(path: Path) -> TaskData:
-    """Read MuSiQue (Trivedi et al., 2022): questions of two to four hops; the group is the id's "2hop", "3hop1" ...
-
-    From its own JSONL ({id, question, answer, answer_aliases, paragraphs}).
-    """
     data = read_multihop("musique", path)
     return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
+
+
+HOTPOTQA = DatasetTask(partial(read_multihop, "hotpotqa"))
+TWO_WIKI = DatasetTask(partial(read_multihop, "2wiki"))
+MUSIQUE = DatasetTask(read_musique)
 
 
 # EntityQuestions (Sciavolino et al., 2021), Adaptive Retrieval's second data set: simple questions by relation.
@@ -111,14 +118,8 @@ def read_entityquestions(path: Path) -> TaskData:
     files, popularity = [path], path / "popularity.jsonl"
     popularity_of = PopularityFile(str(popularity)) if popularity.is_file() else lambda _: None
     if path.is_dir():
-        files = next(
-            (
-                tables
-                for split in ENTITYQUESTIONS_SPLITS
-                if (tables := sorted((path / split).glob("P*.json*")))
-            ),
-            [],
-        )
+        splits = (sorted((path / split).glob("P*.json*")) for split in ENTITYQUESTIONS_SPLITS)
+        files = next(filter(None, splits), [])
     if not files:
         raise UsageError(
             f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
@@ -136,39 +137,36 @@ def read_entityquestions(path: Path) -> TaskData:
     return replace(data, shots=draw_shots(data.items))
 
 
+ENTITYQUESTIONS = DatasetTask(read_entityquestions)
+
+
 # PopQA (Mallen et al., 2023; Adaptive Retrieval): questions about subjects of known popularity, in 16 relations.
 #
 # Its table (popQA.tsv: question, possible_answers, prop, s_pop), or JSON of {input, output, s_pop}, where the
-# question's template determines the relation.
+# question's template determines the relation. The group is the relation, the popularity the subject's monthly page
+# views, the demonstrations are one question of each other relation.
 
-POPQA_COLUMNS = Columns(
-    question=("question", "input"),
-    answers=("possible_answers", "output"),
-    group=("prop",),
-    popularity=("s_pop",),
+
+def add_relation(row: Row) -> Row:
+    """Add the relation of the longest template that matches the question; "" if none does."""
+    question = row.get("input")
+    if "prop" in row or not isinstance(question, str):
+        return row
+    matching = [
+        (len(before) + len(after), name)
+        for name, before, after in _templates()
+        if question.startswith(before) and question.endswith(after)
+    ]
+    return {**row, "prop": max(matching, default=(0, ""))[1]}
+
+
+POPQA = task_of_rows(
+    "popqa",
+    "substring",
+    Columns(("question", "input"), ("possible_answers", "output"), group=("prop",), popularity=("s_pop",)),
+    add_relation,
+    lambda data: replace(data, shots=draw_shots_of_other_groups(data.items)),
 )
-
-
-def read_popqa(path: Path) -> TaskData:
-    """Read PopQA, scored by substring; the group is the relation, the popularity the subject's monthly page views.
-
-    The demonstrations are one question of each other relation.
-    """
-
-    def add_relation(row: Row) -> Row:
-        """Add the relation of the longest template that matches the question; "" if none does."""
-        question = row.get("input")
-        if "prop" in row or not isinstance(question, str):
-            return row
-        matching = [
-            (len(before) + len(after), name)
-            for name, before, after in _templates()
-            if question.startswith(before) and question.endswith(after)
-        ]
-        return {**row, "prop": max(matching, default=(0, ""))[1]}
-
-    data = from_rows("popqa", "substring", path, POPQA_COLUMNS, add_relation)
-    return replace(data, shots=draw_shots_of_other_groups(data.items))
 
 
 @cache
@@ -183,33 +181,34 @@ def _templates() -> list[tuple[str, str, str]]:
 # NQ-open (lines of {question, answer: [...]}), the same with the paragraph as "context", or the original's simplified
 # form ({question_text, document_text, annotations}), without the questions that have no short answer.
 
-NQ_COLUMNS = Columns(
-    question=("question", "question_text"),
-    answers=("answers", "answer", "short_answers"),
-    id=("id", "example_id"),
-    passages=("context",),
+
+def add_short_answers(row: Row) -> Row | None:
+    """Add every annotator's short answers, which are spans of the document's tokens; skip a row without any."""
+    if "annotations" not in row or not isinstance(row.get("document_text"), str):
+        return row
+    tokens = row["document_text"].split(" ")
+    texts = []
+    annotations = row["annotations"] if isinstance(row["annotations"], list) else []
+    for annotation in annotations:
+        for span in (annotation.get("short_answers") or ()) if isinstance(annotation, dict) else ():
+            ends = span if isinstance(span, dict) else {}
+            start, end = ends.get("start_token"), ends.get("end_token")
+            is_span = isinstance(start, int) and isinstance(end, int)
+            texts.append(" ".join(tokens[start:end]) if is_span else "")
+    return {**row, "short_answers": texts} if any(texts) else None
+
+
+NQ = task_of_rows(
+    "nq",
+    "em",
+    Columns(
+        question=("question", "question_text"),
+        answers=("answers", "answer", "short_answers"),
+        id=("id", "example_id"),
+        passages=("context",),
+    ),
+    add_short_answers,
 )
-
-
-def read_nq(path: Path) -> TaskData:
-    """Read Natural Questions, scored by exact match."""
-
-    def add_short_answers(row: Row) -> Row | None:
-        """Add every annotator's short answers, which are spans of the document's tokens; skip a row without any."""
-        if "annotations" not in row or not isinstance(row.get("document_text"), str):
-            return row
-        tokens = row["document_text"].split(" ")
-        texts = []
-        annotations = row["annotations"] if isinstance(row["annotations"], list) else []
-        for annotation in annotations:
-            for span in (annotation.get("short_answers") or ()) if isinstance(annotation, dict) else ():
-                ends = span if isinstance(span, dict) else {}
-                start, end = ends.get("start_token"), ends.get("end_token")
-                is_span = isinstance(start, int) and isinstance(end, int)
-                texts.append(" ".join(tokens[start:end]) if is_span else "")
-        return {**row, "short_answers": texts} if any(texts) else None
-
-    return from_rows("nq", "em", path, NQ_COLUMNS, add_short_answers)
 
 
 # TriviaQA (Joshi et al., 2017): quiz questions, whose answers have many aliases.
@@ -217,24 +216,20 @@ def read_nq(path: Path) -> TaskData:
 # Its JSON (Data: [{Question, QuestionId, Answer: {Value, Aliases}}]), the Hub's form of it with lower-case keys, or
 # {question, answers}.
 
-TRIVIAQA_COLUMNS = Columns(
-    question=("Question", "question"), answers=("answers", "answer"), id=("QuestionId", "question_id", "id")
+
+def add_aliases(row: Row) -> Row:
+    answer = row.get("Answer", row.get("answer"))
+    if not isinstance(answer, dict):
+        return row
+    parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
+    others = (parts.get("humananswers"), parts.get("aliases"))
+    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
+    return {**row, "answers": names}
+
+
+TRIVIAQA = task_of_rows(
+    "triviaqa", "em", Columns(("Question", "question"), id=("QuestionId", "question_id", "id")), add_aliases
 )
-
-
-def read_triviaqa(path: Path) -> TaskData:
-    """Read TriviaQA, scored by exact match; every alias is accepted."""
-
-    def add_aliases(row: Row) -> Row:
-        answer = row.get("Answer", row.get("answer"))
-        if not isinstance(answer, dict):
-            return row
-        parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
-        others = (parts.get("humananswers"), parts.get("aliases"))
-        names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
-        return {**row, "answers": names}
-
-    return from_rows("triviaqa", "em", path, TRIVIAQA_COLUMNS, add_aliases)
 
 
 # TruthfulQA (Lin et al., 2022), multiple choice with one true answer (MC1).
@@ -244,21 +239,23 @@ def read_triviaqa(path: Path) -> TaskData:
 # authors' files list the true answer first; here the options are shuffled with a seed of their own texts.
 
 TRUTHFULQA_NAME = "truthfulqa"
-TRUTHFULQA_COLUMNS = Columns(question=("question", "Question"), group=("Category", "category"))
 
 
-def read_truthfulqa(path: Path) -> TaskData:
-    """Read TruthfulQA, scored by accuracy; the group is the category, if the file has one."""
+def shuffle_options(row: Row) -> Row:
+    options = _truthfulqa_options(row)
+    if not options:
+        return row
+    right = options[0]
+    Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
+    return {**row, "choices": options, "answer": right}
 
-    def shuffle_options(row: Row) -> Row:
-        options = _truthfulqa_options(row)
-        if not options:
-            return row
-        right = options[0]
-        Random(derive_seed(0, TRUTHFULQA_NAME, *options)).shuffle(options)
-        return {**row, "choices": options, "answer": right}
 
-    return from_rows(TRUTHFULQA_NAME, "accuracy", path, TRUTHFULQA_COLUMNS, shuffle_options)
+TRUTHFULQA = task_of_rows(
+    TRUTHFULQA_NAME,
+    "accuracy",
+    Columns(("question", "Question"), group=("Category", "category")),
+    shuffle_options,
+)
 
 
 def _truthfulqa_options(row: Row) -> list[Any]:
@@ -274,21 +271,17 @@ def _truthfulqa_options(row: Row) -> list[Any]:
     return []
 
 
-# SQuAD (Rajpurkar et al., 2016 and 2018): questions about a paragraph, in the layout of 1.1 or 2.0.
+# SQuAD (Rajpurkar et al., 2016 and 2018): questions about a paragraph, their passage, in the layout of 1.1 or 2.0.
 #
 # Questions marked is_impossible are skipped: their paragraph has no answer, but an LLM may know one. Lines of
 # {title, context, questions: [{question, answer}]} are read too.
 
-SQUAD_COLUMNS = Columns(passages=("context",))
-
-
-def read_squad(path: Path) -> TaskData:
-    """Read SQuAD, scored by F1; the paragraph is the question's passage."""
-
-    def skip_impossible(row: Row) -> Row | None:
-        return None if row.get("is_impossible") is True else row
-
-    return from_rows("squad", "f1", path, SQUAD_COLUMNS, skip_impossible)
+SQUAD = task_of_rows(
+    "squad",
+    "f1",
+    Columns(passages=("context",)),
+    lambda row: None if row.get("is_impossible") is True else row,
+)
 
 
 # MMLU (Hendrycks et al., 2021): exam questions in 57 subjects.
@@ -334,12 +327,14 @@ def domain_of(subject: str) -> str:
 
 def read_mmlu(path: Path) -> TaskData:
     """Read MMLU, scored by accuracy; the group of a question is its subject."""
-
-    def skip_mislabelled(row: Row) -> Row | None:
-        return row if row.get("error_type") in {None, "ok"} else None
-
     if not path.is_dir():
-        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, skip_mislabelled)
+        return from_rows(
+            MMLU_NAME,
+            METRIC,
+            path,
+            MMLU_COLUMNS,
+            lambda row: row if row.get("error_type") in {None, "ok"} else None,
+        )
     split = next((split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))), None)
     if split is None:
         raise UsageError(f"{MMLU_NAME} {path}: expected tables such as test/anatomy_test.csv in the folder")
@@ -494,38 +489,21 @@ def read_wikidyk(path: Path) -> TaskData:
 
 
 # Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.
+# Scored by accuracy if all questions are multiple choice, else by exact match.
 
-JSONL_COLUMNS = Columns(
-    group=("group", "relation", "prop", "subject", "category"),
-    popularity=("popularity", "s_pop"),
-    passages=("passages", "context"),
+JSONL = task_of_rows(
+    "jsonl",
+    "em",
+    Columns(
+        group=("group", "relation", "prop", "subject", "category"),
+        popularity=("popularity", "s_pop"),
+        passages=("passages", "context"),
+    ),
+    finish=lambda data: (
+        replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
+    ),
 )
-
-
-def read_jsonl(path: Path) -> TaskData:
-    """Read any such file, scored by accuracy if all questions are multiple choice, else by exact match."""
-    data = from_rows("jsonl", "em", path, JSONL_COLUMNS)
-    return replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
-
-
-@dataclass(frozen=True)
-class DatasetTask:
-    """The reader of a data set as a Task, for entry points of `kcard.tasks`."""
-
-    read: Callable[[Path], TaskData]
-
-
-TWO_WIKI = DatasetTask(read_two_wiki)
-ENTITYQUESTIONS = DatasetTask(read_entityquestions)
-HOTPOTQA = DatasetTask(read_hotpotqa)
-JSONL = DatasetTask(read_jsonl)
 LUN = DatasetTask(read_lun)
 MIDTERM = DatasetTask(read_midterm)
 MMLU = DatasetTask(read_mmlu)
-MUSIQUE = DatasetTask(read_musique)
-NQ = DatasetTask(read_nq)
-POPQA = DatasetTask(read_popqa)
-SQUAD = DatasetTask(read_squad)
-TRIVIAQA = DatasetTask(read_triviaqa)
-TRUTHFULQA = DatasetTask(read_truthfulqa)
 WIKIDYK = DatasetTask(read_wikidyk)

@@ -61,6 +61,11 @@ def words(text: str) -> list[str]:
     return WORD.findall(UNSPACED.sub(r" \1 ", plain))
 
 
+def spaced_words(text: str) -> str:
+    """Return the words of a text with a blank before and after each, so that whole words can be searched in it."""
+    return f" {' '.join(words(text))} "
+
+
 STOPWORDS = {
     "da": "DANISH", "de": "GERMAN", "en": "EN_PLUS", "es": "SPANISH", "fr": "FRENCH", "it": "ITALIAN", "nl": "DUTCH",
     "no": "NORWEGIAN", "pt": "PORTUGUESE", "ru": "RUSSIAN", "sv": "SWEDISH", "tr": "TURKISH",

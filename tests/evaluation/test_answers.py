@@ -19,8 +19,7 @@ from kcard.evaluation.analyses.answers import (
 from kcard.evaluation.analyses.factuality import factuality_bias
 from kcard.evaluation.charts.chart import Heat, Intervals, Scatter
 from kcard.evaluation.records import Mean
-from kcard.evaluation.report.pages import render
-from kcard.evaluation.report.report import make_report
+from kcard.evaluation.report.report import make_report, render
 from kcard.evaluation.runs.run import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 

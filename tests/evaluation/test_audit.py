@@ -15,14 +15,7 @@ from kcard.cards.card import finish
 from kcard.cli.options import option, value_of
 from kcard.config_file import Setting, SettingOrigin
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import (
-    AuditQuery,
-    ScoredDocument,
-    read_independent,
-    read_queries,
-    summarise_factuality,
-    summarise_faithfulness,
-)
+from kcard.evaluation.audit import ScoredDocument, read_independent, read_queries, summarise_scores
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.events import Event
 from kcard.hub.registry import Hub
@@ -213,18 +206,17 @@ def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub:
 
 def test_the_interval_is_resampled_by_query_since_its_documents_are_alike() -> None:
     values = (0.1, 0.4, 0.7, 1.0)
-    rows = [[ScoredDocument(AuditQuery(str(value)), "It flows.", True, factuality=value)] for value in values]
-    tenfold = summarise_factuality([row * 10 for row in rows], seed=0)
+    rows = [[ScoredDocument(str(value), "", "It flows.", factuality=value)] for value in values]
+    tenfold = summarise_scores([row * 10 for row in rows], "factuality", seed=0)
     assert len(tenfold.scores) == 40
-    assert tenfold.mean == summarise_factuality(rows, seed=0).mean == Mean.of(values)
+    assert tenfold.mean == summarise_scores(rows, "factuality", seed=0).mean == Mean.of(values)
 
 
 def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone() -> None:
-    query = AuditQuery("What flows?")
-    recited = ScoredDocument(query, "It flows.", True, 0.2, 0.3)
-    looked_up = ScoredDocument(query, "The Rhine flows.", False, 1.0, 0.5)
-    assert summarise_faithfulness([[recited, looked_up]], seed=0).scores == (0.2,)
-    assert summarise_factuality([[recited, looked_up]], seed=0).scores == (0.3, 0.5)
+    recited = ScoredDocument("What flows?", "", "It flows.", 0.2, 0.3)
+    from_index = ScoredDocument("What flows?", "", "The Rhine flows.", 1.0, 0.5, recited=False)
+    assert summarise_scores([[recited, from_index]], "faithfulness", seed=0).scores == (0.2,)
+    assert summarise_scores([[recited, from_index]], "factuality", seed=0).scores == (0.3, 0.5)
 
 
 def test_the_same_audit_has_the_same_bytes_and_comes_back_from_the_hub(hub: Hub, evidence: Path) -> None:
@@ -303,11 +295,11 @@ def test_a_file_of_queries_that_is_malformed_is_refused(
 def test_queries_are_read_from_tables_and_lines_each_once(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("question,relation\nWho?,people\nWhere?,\nWho?,other\n", encoding="utf-8")
     (tmp_path / "a.txt").write_text("Who?\nWhere?\nWho?\n", encoding="utf-8")
-    assert [(q.text, q.domain) for q in read_queries(tmp_path / "a.csv").queries] == [
+    assert [(q.text, q.domain) for q in read_queries(tmp_path / "a.csv").questions] == [
         ("Who?", "people"),
         ("Where?", ""),
     ]
-    assert [q.text for q in read_queries(tmp_path / "a.txt").queries] == ["Who?", "Where?"]
+    assert [q.text for q in read_queries(tmp_path / "a.txt").questions] == ["Who?", "Where?"]
 
 
 def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub, evidence: Path) -> None:

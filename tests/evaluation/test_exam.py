@@ -524,7 +524,7 @@ def test_a_card_without_passages_can_not_be_examined(card: Path) -> None:
         ({"limit": 0}, UsageError, "limit is 0: it must be at least 1"),
         ({"questions": "none.jsonl"}, UsageError, r"none\.jsonl can't be read: No such file"),
         ({"device": "tpu"}, UsageError, "device 'tpu' is unknown: choose cpu"),
-        ({"device": "cuda:99"}, UsageError, "device 'cuda:99': this machine has"),
+        ({"device": "cuda:99"}, UsageError, "device 'cuda:99', but . GPUs were found"),
         ({"checker": "oracle"}, UsageError, "unknown checker 'oracle': choose one of .*minilm"),
     ],
 )

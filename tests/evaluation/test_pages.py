@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcard.evaluation.analyses.answers import run_applicable
-from kcard.evaluation.report.pages import render, write_page
-from kcard.evaluation.report.report import make_report
+from kcard.evaluation.report.report import make_report, render, write_page
 from kcard.evaluation.runs.run import EvalResult, RecordedCall, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage
@@ -185,7 +184,7 @@ def test_questions_are_filtered_and_opened_without_scripts(browser: "Browser", t
             shown
             for shown in report.excerpt.questions
             if (shown.question.task, shown.question.group) == ("midterm", "senate")
-            and {o.setting: o.right for o, _ in shown.results}.items()
+            and {result.setting: right for right, result in shown.results}.items()
             >= {("bottom-up", True), ("direct", False)}
         ]
         assert questions.count() == len(expected) > 0

@@ -15,8 +15,8 @@ from kcard.evaluation.metrics import substring
 from kcard.evaluation.questions import (
     SYNONYMS,
     Clause,
+    CorpusQuestion,
     ExamQuestion,
-    NaturalQuestion,
     draw_question,
     natural_questions,
     parse_clause,
@@ -233,7 +233,7 @@ def test_what_can_not_be_told_apart_for_sure_is_passed_over(sentence: str) -> No
     assert parse_clause(sentence) is None
 
 
-def questions_by_form(sentence: str) -> dict[str, NaturalQuestion]:
+def questions_by_form(sentence: str) -> dict[str, CorpusQuestion]:
     return {question.form: question for question in natural_questions(sentence, Random(0))}
 
 

@@ -4,8 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kcard.errors import LLMError
-from kcard.evaluation.runs.run import EvalResult, Run, RunPlan, RunTask, make_question, sample_ids
-from kcard.evaluation.runs.runner import GIVE_UP, Runner
+from kcard.evaluation.runs.run import (
+    GIVE_UP,
+    EvalResult,
+    Run,
+    Runner,
+    RunPlan,
+    RunTask,
+    make_question,
+    sample_ids,
+)
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.integrators.baselines import BaselineAnswerer, GenRead, JointReading
 from kcard.interfaces import LLM, Answerer

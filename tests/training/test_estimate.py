@@ -12,9 +12,8 @@ from torch import Tensor
 from kcard.events import Event
 from kcard.offline.recipe import Recipe
 from kcard.offline.train import INSTANT, plan
-from kcard.training.loop import SETTLED, Job, RunState
+from kcard.training.loop import SETTLED, Job, RunState, duration
 from kcard.training.memory import Estimate, seconds_to_embed, spread
-from kcard.training.progress import duration
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)

@@ -36,9 +36,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     objective: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "kcard.training.progress.REPORT_SECONDS", 0
-    )  # so that the first step's loss is reported
+    monkeypatch.setattr("kcard.training.loop.REPORT_SECONDS", 0)  # so that the first step's loss is reported
     losses: list[float] = []
 
     def note(event: Event) -> None:

@@ -18,8 +18,7 @@ from kcard.options import Option, check_values, documented, takes
 if TYPE_CHECKING:
     from kcard.api.eval_plan import EvaluationPlan
     from kcard.evaluation.report.report import Report
-    from kcard.evaluation.runs.run import EvalResult, Run, RunStorage
-    from kcard.evaluation.runs.runner import Key, Runner, Store
+    from kcard.evaluation.runs.run import EvalResult, Key, Run, Runner, RunStorage, Store
     from kcard.evaluation.runs.summary import SettingSummary
     from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Answerer
@@ -71,13 +70,12 @@ def ask_on_cluster(
     skipped. Raises UsageError for an LLM that is an object, and ClusterError.
     """
     from kcard.batching import FailureStreak, batched, questions_together
-    from kcard.evaluation.runs.run import EvalResult
-    from kcard.evaluation.runs.runner import SKIPPED, make_failed_result
+    from kcard.evaluation.runs.run import SKIPPED, EvalResult, make_result
     from kcard.io import build, parse
 
     def failure(key: "Key", error: str) -> EvalResult:
         item = next(item for item in prepared.tasks[key[0]].items if item.id == key[2])
-        return make_failed_result(key[0], key[1], item, error, ())
+        return make_result(key[0], key[1], item, error, ())
 
     # Cut the questions of each task and setting into batches.
     options = prepared.options
@@ -143,8 +141,7 @@ def _runner(
 ) -> "Runner":
     """Return a runner that asks the questions of the run and passes the results to `store`."""
     from kcard.batching import questions_together
-    from kcard.evaluation.runs.run import make_question
-    from kcard.evaluation.runs.runner import Runner
+    from kcard.evaluation.runs.run import Runner, make_question
     from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
@@ -456,7 +453,7 @@ def report(
     ] = None,
     hub: "Hub | None" = None,
 ) -> "Report":
-    """Return the report of a stored run; `kcard.evaluation.report.pages.write_page` writes it as a web page.
+    """Return the report of a stored run; `kcard.evaluation.report.report.write_page` writes it as a web page.
 
     Raises HubError for an unknown run, and UsageError for one without results, or an analysis that is unknown or finds
     nothing in this run.

@@ -76,11 +76,12 @@ def exam(
     from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import examine, explain_no_questions, has_fewer_questions
     from kcard.evaluation.questions import read_questions
-    from kcard.evaluation.recall import Scorer, check_device, load_checker
+    from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import Target, find_target
     from kcard.io import write_text
+    from kcard.training.execution import Execution
 
-    check_device(device)
+    Execution(device).place()
     target = card if isinstance(card, Target) else find_target(card, corpus, field)
     paths = [evidence] if isinstance(evidence, Path | str) else [*evidence]
     independent = read_independent(paths, target.digests, target.corpus)
@@ -170,21 +171,16 @@ def audit(
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import (
-        AuditSettings,
-        make_finding,
-        read_independent,
-        read_or_make_queries,
-        run_audit,
-    )
-    from kcard.evaluation.recall import Scorer, check_device, load_checker
+    from kcard.evaluation.audit import make_finding, read_independent, read_or_make_queries, run_audit
+    from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import Target, find_published_target
     from kcard.hub.registry import Hub
     from kcard.integrators.assembly import make_engines
     from kcard.io import write_text
+    from kcard.training.execution import Execution
 
     # Check the arguments, and read queries and evidence.
-    check_device(device)
+    Execution(device).place()
     target = card if isinstance(card, Target) else find_published_target(card, hub)
     audit_queries = read_or_make_queries(target, queries, limit, seed)
     specs = [evidence] if isinstance(evidence, Path | str) else [*evidence]
@@ -193,9 +189,8 @@ def audit(
     judge, name = load_checker(checker, device, trust_remote_code, on_event)
     scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, on_event)
     models = Loader(device=device, engines=make_engines([engine] if isinstance(engine, str) else engine))
-    result = run_audit(
-        target, audit_queries, scorer, AuditSettings(documents, limit, seed, worst, name, models)
-    )
+    settings = {"documents": documents, "limit": limit, "seed": seed, "worst": worst}
+    result = run_audit(target, audit_queries, scorer, models, checker=name, **settings)
     # Store the audit.
     if keep and target.reference is not None:
         hub = Hub() if hub is None else hub

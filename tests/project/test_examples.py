@@ -25,6 +25,7 @@ def test_every_notebook_is_listed_here_and_on_the_page_about_python() -> None:
     assert all(f"(../examples/{name}.ipynb)" in page for name in NAMES)
 
 
+@pytest.mark.timeout(600)  # half a minute of processor time, but the machine may be busy
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_and_prints_what_it_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, ScalarSelect, and_, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, bindparam, or_, select
+from sqlalchemy.orm import Session, aliased, defer
 
 from kcard.errors import HubError, UsageError
 from kcard.hub.db.models import AuditRow, HubSetting, Repository, VersionRow
@@ -213,10 +214,8 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     """Return the threshold of factuality, None without one, and the share of a card's documents that evidence must
     cover to quarantine it. Raises HubError for an invalid setting.
     """
-    names = HubSetting.name.in_((THRESHOLD, COVERAGE))
-    rows = session.execute(select(HubSetting.name, HubSetting.value).where(names))
     stored = {}
-    for name, value in rows:
+    for name, value in session.execute(_limits()).tuples():
         try:
             stored[name] = check_share(float(value))
         except ValueError:
@@ -227,11 +226,34 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
+@cache
+def _limits() -> Select[str, str]:
+    return select(HubSetting.name, HubSetting.value).where(HubSetting.name.in_((THRESHOLD, COVERAGE)))
+
+
 # The verified figures of versions, from their audits.
 
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
+
+
+def load_audits(
+    session: Session, ids: Sequence[int], *, records: bool = False
+) -> dict[int, list[AuditRow]]:
+    """Return the audits of these versions by the version's id, oldest first. `records`: with their records."""
+    audits: dict[int, list[AuditRow]] = {}
+    if ids:
+        for audit in session.scalars(_audits_of(records), {"ids": ids}):
+            audits.setdefault(audit.version_id, []).append(audit)
+    return audits
+
+
+@cache
+def _audits_of(records: bool) -> Select[AuditRow]:
+    of = AuditRow.version_id.in_(bindparam("ids", expanding=True))
+    query = select(AuditRow).where(of).order_by(AuditRow.id)
+    return query if records else query.options(defer(AuditRow.record, raiseload=True))
 
 
 def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures | None:

@@ -5,9 +5,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
@@ -303,6 +304,12 @@ SHA = re.compile(r"[0-9a-f]{40}")
 SHA_START = re.compile(r"[0-9a-f]{7,40}")
 
 
+@cache
+def _refs_named() -> Select[str, str]:
+    here = (Ref.repository_id == bindparam("repository"), Ref.name == bindparam("name"))
+    return select(Ref.kind, Ref.sha).where(*here)
+
+
 class Refs:
     """The branches and tags of a hub's repositories."""
 
@@ -315,8 +322,8 @@ class Refs:
         A commit may be abbreviated to 7 digits. Raises NotFound, also for an ambiguous abbreviation.
         """
         with self._database.read() as session:
-            here = (Ref.repository_id == repository.id, Ref.name == revision)
-            by_kind = dict(session.execute(select(Ref.kind, Ref.sha).where(*here)).tuples().all())
+            named = {"repository": repository.id, "name": revision}
+            by_kind = dict(session.execute(_refs_named(), named).tuples().all())
             if sha := by_kind.get(BRANCH) or by_kind.get(TAG):
                 return str(sha)
             if SHA_START.fullmatch(revision):

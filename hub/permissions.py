@@ -14,6 +14,7 @@ others.
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, false, or_, select, true
@@ -229,12 +230,16 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those that the identity may read."""
-    return or_(Repository.visibility == PUBLIC, _is_within_reach(identity))
+    return _is_public() if identity is None else or_(_is_public(), _is_within_reach(identity))
+
+
+@cache
+def _is_public() -> ColumnElement[bool]:
+    return Repository.visibility == PUBLIC
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those whose files the identity may download."""
-    public = Repository.visibility == PUBLIC
     granted: ColumnElement[bool] = false()
     if identity is not None:
         mine = (AccessRequest.repository_id == Repository.id, AccessRequest.account_id == identity.account_id)
@@ -242,7 +247,7 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
             select(AccessRequest.state).where(*mine, AccessRequest.state == GRANTED).correlate(Repository)
         )
         granted = and_(requests.exists(), _is_allowed_by_token(identity.repository_id))
-    return or_(and_(public, or_(Repository.gated == "no", granted)), _is_within_reach(identity))
+    return or_(and_(_is_public(), or_(Repository.gated == "no", granted)), _is_within_reach(identity))
 
 
 def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:

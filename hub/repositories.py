@@ -6,10 +6,24 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, cached_property
 from math import prod
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Integer, delete, func, intersect, literal, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    ScalarSelect,
+    Select,
+    bindparam,
+    delete,
+    func,
+    intersect,
+    literal,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.orm import Session, defer
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -210,8 +224,13 @@ def _named(type_: RepositoryType, name: str) -> ColumnElement[bool]:
     return (Repository.type == type_) & (Repository.folded == fold_name(name))
 
 
+@cache  # building a query takes longer than executing it
+def _all_repositories() -> Select[Repository]:
+    return select(Repository)
+
+
 def _find(session: Session, condition: ColumnElement[bool], name: str) -> Repository:
-    repository = session.scalar(select(Repository).where(condition))
+    repository = session.scalar(_all_repositories().where(condition))
     if repository is None:
         raise NotFound("repository", f"repository {name[:200]!r} not found")
     return repository
@@ -289,7 +308,7 @@ class ListQuery:
         if len(self.terms) > MOST_TERMS:
             raise Invalid(f"too many words and tags ({len(self.terms)}): the limit is {MOST_TERMS}")
 
-    @property
+    @cached_property
     def terms(self) -> list[Condition]:
         """A condition on rows of `terms` for each term of the query."""
         tags = [*self.filters, *([self.pipeline_tag] if self.pipeline_tag else [])]
@@ -340,18 +359,23 @@ def _read_rows(session: Session, ids: Sequence[int], card: bool) -> Iterator[tup
 
     A few are read at a time, since one may have half a megabyte of metadata, which is read only with `card`.
     """
-    length: ColumnElement[int] = func.length(Repository.tags, type_=Integer)
-    if card:
-        length += func.length(Repository.card, type_=Integer)
-    query = select(Repository, length).options(*([] if card else [defer(Repository.card, raiseload=True)]))
     some = FEW if card else SOME
     for first in range(0, len(ids), some):
-        here = query.where(Repository.id.in_(ids[first : first + some]))
-        by_id = {row[0].id: row for row in session.execute(here).tuples()}
+        rows = session.execute(_measured_rows(card), {"ids": ids[first : first + some]})
+        by_id = {row[0].id: row for row in rows.tuples()}
         for id_ in ids[first : first + some]:
             if not card:
                 set_committed_value(by_id[id_][0], "card", {})
             yield by_id[id_]
+
+
+@cache
+def _measured_rows(card: bool) -> Select[Repository, int]:
+    length: ColumnElement[int] = func.length(Repository.tags, type_=Integer)
+    if card:
+        length += func.length(Repository.card, type_=Integer)
+    query = select(Repository, length).where(Repository.id.in_(bindparam("ids", expanding=True)))
+    return query if card else query.options(defer(Repository.card, raiseload=True))
 
 
 def _find_ids(session: Session, query: ListQuery, identity: Identity | None) -> list[int]:
@@ -387,14 +411,17 @@ def _sorting(query: ListQuery) -> tuple[Any, Any]:
 
 def find_rarest_term(session: Session, sought: Sequence[Condition], limit: int) -> int | None:
     """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
-    counts = [
-        select(func.count()).select_from(select(Term.kind).where(t).limit(COUNTED).subquery()) for t in sought
-    ]
-    newest = select(func.coalesce(func.max(Repository.id), 1))
-    total, *frequencies = session.execute(select(*(c.scalar_subquery() for c in (newest, *counts)))).one()
+    rows = [select(Term.kind).where(term).limit(COUNTED).subquery() for term in sought]
+    counts = [select(func.count()).select_from(each).scalar_subquery() for each in rows]
+    total, *frequencies = session.execute(select(_highest_id(), *counts)).one()
     place = min(range(len(frequencies)), key=frequencies.__getitem__)
     scanned = (limit + 1) * prod(total / max(count, 1) for count in frequencies)
     return place if frequencies[place] < scanned else None
+
+
+@cache
+def _highest_id() -> ScalarSelect[int]:
+    return select(func.coalesce(func.max(Repository.id), 1)).scalar_subquery()
 
 
 def _is_among(*sought: Condition) -> Condition:

@@ -11,9 +11,10 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
-from sqlalchemy import literal, select
+from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import DamagedCard, HubError
@@ -190,10 +191,21 @@ def _weight(stored: EncodedTree) -> int:
 
 def find_tree(session: Session, repository_id: int, sha: str) -> CommitTree | None:
     """Return the tree of a commit, None if there is no such commit. Raises HubError if its chain is damaged."""
-    # The rows of the chain, the full tree first.
-    mine = Commit.repository_id == repository_id
+    rows = session.execute(_chain(), {"repository": repository_id, "commit": sha}).all()
+    if not rows:
+        return None
+    chain = [(row.sha, EncodedTree(row.tree, row.delta)) for row in rows]
+    if chain[0][1].delta:
+        raise _damaged(sha, "a commit before it is missing")
+    return CommitTree(sha, _build_tree(sha, chain), chain)
+
+
+@cache
+def _chain() -> Select[str, bool, bytes]:
+    """Return the query for the rows of the chain of a commit, the full tree first."""
+    mine = Commit.repository_id == bindparam("repository")
     columns = (Commit.sha, Commit.parent, Commit.delta)
-    start = select(*columns, literal(1).label("place")).where(mine, Commit.sha == sha)
+    start = select(*columns, literal(1).label("place")).where(mine, Commit.sha == bindparam("commit"))
     linked = start.cte(recursive=True)
     before = (
         select(*columns, linked.c.place + 1)
@@ -202,16 +214,7 @@ def find_tree(session: Session, repository_id: int, sha: str) -> CommitTree | No
     )
     linked = linked.union_all(before)
     links = select(Commit.sha, Commit.delta, Commit.tree)
-    query = links.join_from(linked, Commit, mine & (Commit.sha == linked.c.sha)).order_by(
-        linked.c.place.desc()
-    )
-    rows = session.execute(query).all()
-    if not rows:
-        return None
-    chain = [(row.sha, EncodedTree(row.tree, row.delta)) for row in rows]
-    if chain[0][1].delta:
-        raise _damaged(sha, "a commit before it is missing")
-    return CommitTree(sha, _build_tree(sha, chain), chain)
+    return links.join_from(linked, Commit, mine & (Commit.sha == linked.c.sha)).order_by(linked.c.place.desc())
 
 
 def _build_tree(sha: str, chain: Sequence[tuple[str, EncodedTree]]) -> Tree:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
-from sqlalchemy.orm import Session, aliased, contains_eager, selectinload, undefer
+from sqlalchemy.orm import Session, aliased, contains_eager, undefer
+from sqlalchemy.orm.attributes import set_committed_value
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
@@ -162,6 +163,7 @@ def is_card(session: Session, card: str) -> ColumnElement[bool]:
     return and_(Repository.type == "model", same)
 
 
+@cache  # building it takes as long as executing it
 def is_newest() -> ColumnElement[bool]:
     """Return the condition on `versions` for the newest one of each card."""
     other = aliased(VersionRow)
@@ -171,16 +173,22 @@ def is_newest() -> ColumnElement[bool]:
 
 def select_versions(*conditions: ColumnElement[bool]) -> Select[VersionRow]:
     """Return the query for versions, with the names of their repositories."""
+    return _all_versions().where(*conditions)
+
+
+@cache
+def _all_versions() -> Select[VersionRow]:
     name = contains_eager(VersionRow.repository).load_only(Repository.name)
-    return select(VersionRow).join(VersionRow.repository).where(*conditions).options(name)
+    return select(VersionRow).join(VersionRow.repository).options(name)
 
 
 def load_versions(session: Session, query: Select[VersionRow], *, records: bool = False) -> list[VersionRow]:
     """Return the versions of a query of `select_versions` with their figures. `records`: with those of their audits."""
-    audits = selectinload(VersionRow.audits)
-    rows = session.scalars(query.options(audits if records else audits.defer(AuditRow.record))).all()
+    rows = session.scalars(query).all()
+    audits = figures.load_audits(session, [row.id for row in rows], records=records)
     threshold, floor = read_limits(session)
     for row in rows:
+        set_committed_value(row, "audits", audits.get(row.id, []))
         row.verified = figures.verify_figures(row.audits, floor)
         row.quarantine = quarantine_reason(row.declared, row.verified, threshold, floor)
     return [*rows]

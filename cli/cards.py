@@ -16,9 +16,8 @@ from kcard.io import shown_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kcard.hub.db.models import StoredPool
+    from kcard.hub.db.models import StoredPool, Version
     from kcard.hub.values import QuarantineReason
-    from kcard.hub.versions import Version
 
 Reference = Annotated[
     str,

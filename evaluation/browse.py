@@ -23,9 +23,9 @@ from kcard.hub.values import FLOOR, ScoreEstimate
 
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
+    from kcard.hub.db.models import Version
     from kcard.hub.registry import Hub
     from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures
-    from kcard.hub.versions import Version
 
 # Geometry of the plot of a card's audits over time; the template styles it.
 

@@ -13,11 +13,11 @@ from sqlalchemy import exists, select
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
 from kcard.hub.accounts import bare_name, find_own_namespace, write_event
-from kcard.hub.db.models import AuditRow, Repository, VersionRow, now
+from kcard.hub.db.models import AuditRow, Repository, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.figures import AUDIT, AuditKind, read_limits
 from kcard.hub.values import covers_enough
-from kcard.hub.versions import Version, find_row, is_card
+from kcard.hub.versions import find_row, is_card
 from kcard.manifest import Manifest
 
 # Kinds of cards whose model is not among their files.
@@ -135,13 +135,13 @@ class Audits:
 
         `after`: where the page before ended, 0 for the first one. The end of this page is None if it is the last one.
         """
-        measured = exists().where(AuditRow.version_id == VersionRow.id)
-        columns = (VersionRow.id, Repository.name, VersionRow.number, VersionRow.sha256, VersionRow.commit)
-        query = select(*columns, VersionRow.manifest).join_from(VersionRow, Repository)
-        query = query.where(~measured, VersionRow.id > after).order_by(VersionRow.id).limit(limit)
+        measured = exists().where(AuditRow.version_id == Version.id)
+        columns = (Version.id, Repository.name, Version.number, Version.sha256, Version.commit)
+        query = select(*columns, Version.text).join_from(Version, Repository)
+        query = query.where(~measured, Version.id > after).order_by(Version.id).limit(limit)
         with self._database.read() as session:
             rows = session.execute(query).all()
-        candidates = [row for row in rows if is_measurable(Manifest.from_json(row.manifest))]
+        candidates = [row for row in rows if is_measurable(Manifest.from_json(row.text))]
         page = [(row.name, row.number, row.sha256, row.commit) for row in candidates]
         return page, rows[-1].id if len(rows) == limit else None
 
@@ -153,8 +153,8 @@ class Audits:
 
     def list(self, card: str | None = None) -> "list[StoredAudit]":
         """Return the audits of all versions of a card, or of all cards, oldest first."""
-        query = select(Repository.name, VersionRow.number, AuditRow)
-        query = query.select_from(AuditRow).join(VersionRow).join(Repository)
+        query = select(Repository.name, Version.number, AuditRow)
+        query = query.select_from(AuditRow).join(Version).join(Repository)
         with self._database.read() as session:
             if card is not None:
                 query = query.where(is_card(session, card))

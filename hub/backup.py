@@ -41,7 +41,7 @@ from kcard.hub.db.models import (
     StoredRun,
     StoredVerdict,
     Upload,
-    VersionRow,
+    Version,
     metadata,
 )
 from kcard.hub.db.session import Database
@@ -97,8 +97,8 @@ def copy_rows(source: Session, target: Session) -> None:
 def count_cards(session: Session) -> dict[str, int]:
     """Return the numbers of cards, versions and repositories."""
     counts = {
-        "cards": select(func.count(VersionRow.repository_id.distinct())),
-        "versions": select(func.count()).select_from(VersionRow),
+        "cards": select(func.count(Version.repository_id.distinct())),
+        "versions": select(func.count()).select_from(Version),
         "repositories": select(func.count()).select_from(Repository),
     }
     return {name: session.scalar(count) or 0 for name, count in counts.items()}
@@ -106,9 +106,9 @@ def count_cards(session: Session) -> dict[str, int]:
 
 def count_contents(session: Session) -> dict[str, int]:
     """Return the numbers of cards, pools, users, unpublished repositories and runs that are not zero."""
-    published = select(VersionRow.repository_id)
+    published = select(Version.repository_id)
     counts = {
-        "cards": select(func.count(VersionRow.repository_id.distinct())),
+        "cards": select(func.count(Version.repository_id.distinct())),
         "pools": select(func.count()).select_from(StoredPool),
         "users": select(func.count()).where(Account.kind == "user"),
         "repositories": select(func.count()).where(Repository.id.not_in(published)),
@@ -465,16 +465,17 @@ def _new_files(session: Session, repository: int) -> Iterator[tuple[str, Tree]]:
 
 def inconsistent_versions(database: Database) -> list[str]:
     """Return the references of versions whose rows do not match their manifest."""
-    query = select_versions().options(undefer(VersionRow.manifest))
+    query = select_versions().options(undefer(Version.text))
     with database.read() as session:
         own = find_own_namespace(session)
         inconsistent = []
-        for row in session.scalars(query.execution_options(yield_per=20)):
+        for row, repository in session.execute(query.execution_options(yield_per=20)).tuples():
             stored = trees.find_tree(session, row.repository_id, row.commit)
-            manifest, card = Manifest.from_json(row.manifest), bare_name(own, row.repository.name)
+            row.name = card = bare_name(own, repository)
+            manifest = row.manifest
             # Cards in other namespaces are called namespace/name.
             has_name = card == manifest.name or "/" in card
-            has_digest = hashlib.sha256(row.manifest.encode()).hexdigest() == row.sha256
+            has_digest = hashlib.sha256(row.text.encode()).hexdigest() == row.sha256
             files = {} if stored is None else {path: entry.sha256 for path, entry in stored.tree.items()}
             has_files = {**manifest.files, MANIFEST: row.sha256}.items() <= files.items()
             if not (has_name and has_digest and has_files):

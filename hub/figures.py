@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, bindparam, or_
 from sqlalchemy.orm import Session, aliased, defer
 
 from kcard.errors import HubError, UsageError
-from kcard.hub.db.models import AuditRow, HubSetting, Repository, VersionRow
+from kcard.hub.db.models import AuditRow, HubSetting, Repository, Version
 from kcard.hub.values import (
     FLOOR,
     OVERLAP,
@@ -238,9 +238,7 @@ AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
 
 
-def load_audits(
-    session: Session, ids: Sequence[int], *, records: bool = False
-) -> dict[int, list[AuditRow]]:
+def load_audits(session: Session, ids: Sequence[int], *, records: bool = False) -> dict[int, list[AuditRow]]:
     """Return the audits of these versions by the version's id, oldest first. `records`: with their records."""
     audits: dict[int, list[AuditRow]] = {}
     if ids:
@@ -281,14 +279,14 @@ def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures 
 
 def audited_factuality() -> ScalarSelect[float]:
     """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
-    measured = (AuditRow.version_id == VersionRow.id, measures_factuality())
+    measured = (AuditRow.version_id == Version.id, measures_factuality())
     newest = select(AuditRow.factuality).where(*measured).order_by(AuditRow.id.desc()).limit(1)
     return newest.scalar_subquery()
 
 
 def last_audited_factuality() -> ScalarSelect[float]:
     """Return SQL for the factuality by which a row of `repositories` is ranked: that of its newest audited version."""
-    version = aliased(VersionRow)
+    version = aliased(Version)
     measured = (version.repository_id == Repository.id, measures_factuality())
     query = select(AuditRow.factuality).join(version, AuditRow.version_id == version.id).where(*measured)
     return query.order_by(version.number.desc(), AuditRow.id.desc()).limit(1).scalar_subquery()

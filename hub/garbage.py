@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 from sqlalchemy import ColumnElement, delete, select, union
 from sqlalchemy.orm import Session
 
-from kcard.hub.db.models import Holding, Upload, VersionRow
+from kcard.hub.db.models import Holding, Upload, Version
 from kcard.hub.db.session import Database
 from kcard.hub.storage import Blobs, abandoned_folders, discard
 from kcard.hub.uploads import Parts, delete_stale_verdicts
@@ -83,7 +83,7 @@ def collect_garbage(
     freed = {name: _freed_size(folder) for name, folder in folders.items()}
 
     def find_existing(session: Session, candidates: Collection[str]) -> set[str]:
-        return set(session.scalars(select(VersionRow.sha256).where(VersionRow.sha256.in_(candidates))))
+        return set(session.scalars(select(Version.sha256).where(Version.sha256.in_(candidates))))
 
     def delete_snapshots(unneeded: Sequence[str]) -> None:
         for name in unneeded:

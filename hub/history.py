@@ -15,7 +15,7 @@ from kcard.errors import HubError
 from kcard.hub import quotas, search_index, trees, uploads
 from kcard.hub.accounts import Identity
 from kcard.hub.card_metadata import read_metadata, write_metadata
-from kcard.hub.db.models import Commit, Holding, Publication, PublishedTag, Ref, Repository, VersionRow, now
+from kcard.hub.db.models import Commit, Holding, Publication, PublishedTag, Ref, Repository, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, WrongParent
 from kcard.hub.permissions import find_usable_blobs, is_administrator
@@ -394,7 +394,7 @@ class Refs:
                 # The last tag deletes the version.
                 left = select(Publication.id).where(Publication.version_id == version)
                 if session.scalar(left) is None:
-                    session.execute(delete(VersionRow).where(VersionRow.id == version))
+                    session.execute(delete(Version).where(Version.id == version))
                 search_index.update_rows(session, repository.id)
 
 

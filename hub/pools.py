@@ -6,9 +6,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError, UnknownCard, UsageError
-from kcard.hub.db.models import PoolMember, StoredPool, StoredResult, StoredRun
+from kcard.hub.db.models import PoolMember, StoredPool, StoredResult, StoredRun, Version
 from kcard.hub.db.session import Database
-from kcard.hub.versions import CardReference, Version
+from kcard.hub.versions import CardReference
 from kcard.manifest import NAME
 
 

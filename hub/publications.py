@@ -35,7 +35,7 @@ from kcard.hub.db.models import (
     PublishedTag,
     Ref,
     Repository,
-    VersionRow,
+    Version,
     now,
 )
 from kcard.hub.db.session import Database
@@ -47,7 +47,6 @@ from kcard.hub.trees import Tree, file_entry
 from kcard.hub.uploads import Verdicts
 from kcard.hub.values import MAIN, TAG, DeclaredFigures, Entry
 from kcard.hub.versions import (
-    Version,
     find_row,
     find_versions,
     is_card,
@@ -99,17 +98,17 @@ def publish_commit(
     """Create the tag of a commit with a card, and the version, unless another tag has published it."""
     put_tag(session, repository, tag, commit, message, card.sha256)
     repository = session.get_one(Repository, repository.id)
-    query = select(VersionRow).filter_by(repository_id=repository.id, sha256=card.sha256)
+    query = select(Version).filter_by(repository_id=repository.id, sha256=card.sha256)
     version = session.scalar(query)
     if version is None:
         declared, manifest = card.declared, card.manifest
         repository.newest = next_number(session, repository, card.sha256)
-        version = VersionRow(
+        version = Version(
             repository_id=repository.id,
             number=repository.newest,
             sha256=card.sha256,
             commit=commit,
-            manifest=card.text,
+            text=card.text,
             description=manifest.description,
             domain=manifest.domain,
             base=manifest.base.name,
@@ -221,18 +220,18 @@ class Publications:
         with self._database.read() as session:
             return [*session.scalars(query.order_by(Publication.id))]
 
-    def summarize(self, ids: Iterable[int]) -> dict[int, VersionRow]:
+    def summarize(self, ids: Iterable[int]) -> dict[int, Version]:
         """Return the newest version of each of these repositories, if it has one, with its figures."""
         repository_ids = list(ids)
         if not repository_ids:
             return {}
-        query = select_versions(is_newest(), VersionRow.repository_id.in_(repository_ids))
+        query = select_versions(is_newest(), Version.repository_id.in_(repository_ids))
         with self._database.read() as session:
             return {row.repository_id: row for row in load_versions(session, query)}
 
-    def quarantined(self, limit: int) -> "Sequence[VersionRow]":
+    def quarantined(self, limit: int) -> "Sequence[Version]":
         """Return at most `limit` quarantined cards, the lowest factuality first."""
-        audited, claimed = figures.audited_factuality(), VersionRow.declared_factuality
+        audited, claimed = figures.audited_factuality(), Version.declared_factuality
         with self._database.read() as session:
             threshold, _ = figures.read_limits(session)
             if threshold is None:
@@ -325,7 +324,7 @@ class LocalCards:
                 session.add(repository)
                 session.flush()
             # The version, unless it exists: a commit on main, with its tag.
-            same = select(VersionRow).filter_by(repository_id=repository.id, sha256=card.sha256)
+            same = select(Version).filter_by(repository_id=repository.id, sha256=card.sha256)
             version = session.scalar(same)
             if version is None:
                 tag = f"v{next_number(session, repository, card.sha256)}"
@@ -343,7 +342,7 @@ class LocalCards:
                 version = publication.published
             for alias in aliases:
                 _point_alias(session, version, alias)
-            return find_versions(session, VersionRow.id == version.id)[0]
+            return find_versions(session, Version.id == version.id)[0]
 
     def alias(self, version: Version, alias: str) -> Version | None:
         """Point an alias of the card at this version; None if the version was removed."""
@@ -352,7 +351,7 @@ class LocalCards:
             if row is None:
                 return None
             _point_alias(session, row, alias)
-            return find_versions(session, VersionRow.id == row.id)[0]
+            return find_versions(session, Version.id == row.id)[0]
 
     def remove(self, gone: Iterable[Version]) -> None:
         """Delete versions. For the hub's own cards, also delete commits, tags and aliases, and cards without versions.
@@ -365,7 +364,7 @@ class LocalCards:
                 row = find_row(session, version)
                 if row is None:
                     continue
-                session.execute(delete(VersionRow).where(VersionRow.id == row.id))
+                session.execute(delete(Version).where(Version.id == row.id))
                 search_index.update_rows(session, row.repository_id)
                 if own is not None and "/" not in version.name:
                     _delete_version_commit(session, row.repository_id, row.commit, self._blobs)
@@ -398,7 +397,7 @@ class LocalCards:
                 move_repository(session, repository, new.id, to)
 
 
-def _point_alias(session: Session, version: VersionRow, alias: str) -> None:
+def _point_alias(session: Session, version: Version, alias: str) -> None:
     """Point the branch of an alias at the commit of a version."""
     if session.get(Ref, (version.repository_id, TAG, alias)) is not None:
         raise Conflict(f"alias {alias!r} conflicts with a tag of the card: choose another alias")
@@ -407,8 +406,8 @@ def _point_alias(session: Session, version: VersionRow, alias: str) -> None:
 
 def _delete_version_commit(session: Session, repository_id: int, sha: str, blobs: Blobs) -> None:
     """Delete the commit of a removed version with its refs; after the last version, the whole repository."""
-    left = select(VersionRow.commit).where(VersionRow.repository_id == repository_id)
-    newest = session.scalar(left.order_by(VersionRow.number.desc()).limit(1))
+    left = select(Version.commit).where(Version.repository_id == repository_id)
+    newest = session.scalar(left.order_by(Version.number.desc()).limit(1))
     if newest is None:
         quotas.discount_repository(session, repository_id)
         session.execute(delete(Repository).where(Repository.id == repository_id))

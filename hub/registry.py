@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
 from kcard.errors import DamagedCard, HubError, UnknownCard, UsageError
+from kcard.hub.db.models import Version
 from kcard.hub.db.session import Database
 from kcard.hub.storage import Blobs, explain_os_errors, open_store, sweep
 from kcard.hub.values import QuarantineReason
@@ -28,7 +29,6 @@ from kcard.hub.versions import (
     HubContents,
     Quarantine,
     Snapshots,
-    Version,
     VersionCatalogue,
     check_alias,
     damaged_file,

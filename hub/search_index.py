@@ -11,7 +11,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
 from kcard.hub import figures
-from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, VersionRow
+from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, Version
 
 # Search terms of a repository: its author, its tags, and the words of its name and tags.
 #
@@ -123,21 +123,21 @@ def update_rows(session: Session, *repository_ids: int) -> None:
     session.execute(delete(SearchRow).where(SearchRow.repository_id.in_(repository_ids)))
     # Repositories with their newest version and the latest audit: a new version keeps the place of the one before it
     # until it is measured.
-    other = aliased(VersionRow)
+    other = aliased(Version)
     newest = select(func.max(other.number)).where(other.repository_id == Repository.id)
-    of_newest = (VersionRow.repository_id == Repository.id) & (VersionRow.number == newest.scalar_subquery())
+    of_newest = (Version.repository_id == Repository.id) & (Version.number == newest.scalar_subquery())
     query = select(
         Repository.id,
         Repository.name,
         Repository.card,
         Repository.tags,
         Repository.library,
-        VersionRow.description,
-        VersionRow.manifest,
-        VersionRow.declared_factuality,
+        Version.description,
+        Version.text,
+        Version.declared_factuality,
         figures.last_audited_factuality().label("audited"),
     )
-    query = query.select_from(Repository).outerjoin(VersionRow, of_newest)
+    query = query.select_from(Repository).outerjoin(Version, of_newest)
     rows = session.execute(query.where(Repository.id.in_(repository_ids)))
     if values := [_make_row(row) | {"changed": at} for row in rows]:
         session.execute(insert(SearchRow), values)
@@ -169,7 +169,7 @@ def _make_row(row: Row[Any]) -> dict[str, Any]:
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in normalise_words(tag)]
     redundant = COMMON.union(domains)
     # The version that this one updates.
-    updated = json.loads(row.manifest).get("updates") if row.manifest else None
+    updated = json.loads(row.text).get("updates") if row.text else None
     return {
         "repository_id": row.id,
         "name_words": " ".join(normalise_words(row.name)),

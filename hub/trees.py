@@ -214,7 +214,9 @@ def _chain() -> Select[str, bool, bytes]:
     )
     linked = linked.union_all(before)
     links = select(Commit.sha, Commit.delta, Commit.tree)
-    return links.join_from(linked, Commit, mine & (Commit.sha == linked.c.sha)).order_by(linked.c.place.desc())
+    return links.join_from(linked, Commit, mine & (Commit.sha == linked.c.sha)).order_by(
+        linked.c.place.desc()
+    )
 
 
 def _build_tree(sha: str, chain: Sequence[tuple[str, EncodedTree]]) -> Tree:

@@ -5,19 +5,18 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
-from sqlalchemy.orm import Session, aliased, contains_eager, undefer
+from sqlalchemy.orm import Session, aliased, undefer
 from sqlalchemy.orm.attributes import set_committed_value
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
 from kcard.hub.accounts import Identity, bare_name, find_own_namespace, fold_name, full_name, write_event
-from kcard.hub.db.models import AuditRow, HubSetting, Ref, Repository, SearchRow, VersionRow, now
+from kcard.hub.db.models import AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
@@ -26,50 +25,13 @@ from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
 from kcard.hub.values import (
     BRANCH,
     MAIN,
-    DeclaredFigures,
     QuarantineReason,
-    VerifiedFigures,
     quarantine_reason,
 )
-from kcard.manifest import MANIFEST, NAME, Manifest, file_digest
+from kcard.manifest import NAME, file_digest
 
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-
-
-@dataclass(frozen=True)
-class Version:
-    """One immutable version of a card.
-
-    number      from 1, never reused while the card exists
-    sha256      of kcard.json, which lists the sha256 of every other file
-    size        bytes of all files
-    published   in UTC
-    declared    figures of the exam that came with the card; None without one
-    verified    figures that this hub measured; None without any
-    unexamined  whether it has weights, but no plausible exam
-    """
-
-    name: str
-    number: int
-    sha256: str
-    manifest: Manifest
-    size: int
-    published: datetime
-    aliases: tuple[str, ...] = ()
-    declared: DeclaredFigures | None = None
-    verified: VerifiedFigures | None = None
-    unexamined: bool = False
-
-    @property
-    def reference(self) -> str:
-        """The permanent reference of this version: card@v2."""
-        return f"{self.name}@v{self.number}"
-
-    @property
-    def files(self) -> dict[str, str]:
-        """sha256 of every file by path, including the manifest."""
-        return {**self.manifest.files, MANIFEST: self.sha256}
 
 
 @dataclass(frozen=True)
@@ -166,69 +128,61 @@ def is_card(session: Session, card: str) -> ColumnElement[bool]:
 @cache  # building it takes as long as executing it
 def is_newest() -> ColumnElement[bool]:
     """Return the condition on `versions` for the newest one of each card."""
-    other = aliased(VersionRow)
-    highest = select(func.max(other.number)).where(other.repository_id == VersionRow.repository_id)
-    return VersionRow.number == highest.scalar_subquery()
+    other = aliased(Version)
+    highest = select(func.max(other.number)).where(other.repository_id == Version.repository_id)
+    return Version.number == highest.scalar_subquery()
 
 
-def select_versions(*conditions: ColumnElement[bool]) -> Select[VersionRow]:
-    """Return the query for versions, with the names of their repositories."""
+def select_versions(*conditions: ColumnElement[bool]) -> Select[Version, str]:
+    """Return the query for versions and the names of their repositories."""
     return _all_versions().where(*conditions)
 
 
 @cache
-def _all_versions() -> Select[VersionRow]:
-    name = contains_eager(VersionRow.repository).load_only(Repository.name)
-    return select(VersionRow).join(VersionRow.repository).options(name)
+def _all_versions() -> Select[Version, str]:
+    return select(Version, Repository.name).join(Repository)
 
 
-def load_versions(session: Session, query: Select[VersionRow], *, records: bool = False) -> list[VersionRow]:
-    """Return the versions of a query of `select_versions` with their figures. `records`: with those of their audits."""
-    rows = session.scalars(query).all()
-    audits = figures.load_audits(session, [row.id for row in rows], records=records)
+def name_versions(session: Session, query: Select[Version, str]) -> list[Version]:
+    """Return the versions of a query of `select_versions`, called as their repositories."""
+    rows = session.execute(query).tuples().all()
+    for version, name in rows:
+        version.name = name
+    return [version for version, _ in rows]
+
+
+def load_versions(session: Session, query: Select[Version, str], *, records: bool = False) -> list[Version]:
+    """Return the versions of the query with their figures. `records`: with those of their audits."""
+    versions = name_versions(session, query)
+    audits = figures.load_audits(session, [version.id for version in versions], records=records)
     threshold, floor = read_limits(session)
-    for row in rows:
-        set_committed_value(row, "audits", audits.get(row.id, []))
-        row.verified = figures.verify_figures(row.audits, floor)
-        row.quarantine = quarantine_reason(row.declared, row.verified, threshold, floor)
-    return [*rows]
+    for version in versions:
+        set_committed_value(version, "audits", audits.get(version.id, []))
+        version.verified = figures.verify_figures(version.audits, floor)
+        version.quarantine = quarantine_reason(version.declared, version.verified, threshold, floor)
+    return versions
 
 
 def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Version]:
-    """Return the versions that match, by card name, oldest first."""
+    """Return the versions that match, with manifests and aliases, by card name, oldest first."""
     own = find_own_namespace(session)
-    rows = load_versions(session, select_versions(*conditions).options(undefer(VersionRow.manifest)))
+    versions = load_versions(session, select_versions(*conditions).options(undefer(Version.text)))
     # The branches, other than main, that are at the commit of a version are its aliases.
-    here = and_(Ref.repository_id == VersionRow.repository_id, Ref.sha == VersionRow.commit)
-    pointing = select(VersionRow.id, Ref.name).join(Ref, here).join(VersionRow.repository)
+    here = and_(Ref.repository_id == Version.repository_id, Ref.sha == Version.commit)
+    pointing = select(Version.id, Ref.name).join(Ref, here).join(Repository)
     pointing = pointing.where(Ref.kind == BRANCH, Ref.name != MAIN, *conditions).order_by(Ref.name)
     aliases: dict[int, list[str]] = {}
     for id_, alias in session.execute(pointing):
         aliases.setdefault(id_, []).append(alias)
-    matching = []
-    for row in rows:
-        name = bare_name(own, row.repository.name)
-        version = Version(
-            name=name,
-            number=row.number,
-            sha256=row.sha256,
-            manifest=Manifest.from_json(row.manifest, f"{name}@v{row.number}"),
-            size=row.size,
-            published=row.published,
-            aliases=tuple(aliases.get(row.id, ())),
-            declared=row.declared,
-            verified=row.verified,
-            unexamined=row.unexamined,
-        )
-        matching.append(version)
-    return sorted(matching, key=lambda version: (version.name, version.number))
+    for version in versions:
+        version.name, version.aliases = bare_name(own, version.name), tuple(aliases.get(version.id, ()))
+    return sorted(versions, key=lambda version: (version.name, version.number))
 
 
-def find_row(session: Session, version: Version) -> VersionRow | None:
-    """Return the row of a version; None if it was removed."""
-    return session.scalar(
-        select_versions(is_card(session, version.name), VersionRow.sha256 == version.sha256)
-    )
+def find_row(session: Session, version: Version) -> Version | None:
+    """Return a version as it is now; None if it was removed."""
+    here = (is_card(session, version.name), Version.sha256 == version.sha256)
+    return session.scalar(select(Version).join(Repository).where(*here))
 
 
 # Versions on the pages of a shared hub.
@@ -236,44 +190,46 @@ def find_row(session: Session, version: Version) -> VersionRow | None:
 MOST = 30
 
 
-def list_versions(database: Database, repository: Repository) -> list[VersionRow]:
+def list_versions(database: Database, repository: Repository) -> list[Version]:
     """Return the newest versions of a repository, at most 30, oldest first, with their manifests."""
-    query = select_versions(VersionRow.repository_id == repository.id).options(undefer(VersionRow.manifest))
+    query = select_versions(Version.repository_id == repository.id).options(undefer(Version.text))
     with database.read() as session:
-        return load_versions(session, query.order_by(VersionRow.number.desc()).limit(MOST))[::-1]
+        return load_versions(session, query.order_by(Version.number.desc()).limit(MOST))[::-1]
 
 
-def find_version(database: Database, sha256: str, identity: Identity | None) -> VersionRow | None:
+def find_version(database: Database, sha256: str, identity: Identity | None) -> Version | None:
     """Return the version with that manifest, if the identity may read it; None if this hub has none."""
+    query = select_versions(Version.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as session:
-        return session.scalar(select_versions(VersionRow.sha256 == sha256, readable(identity)).limit(1))
+        return next(iter(name_versions(session, query)), None)
 
 
-def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[VersionRow]:
+def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[Version]:
     """Return the cards whose newest version is an update of one of these versions."""
     query = select_versions(is_newest(), SearchRow.updates.in_(sha256), readable(identity))
+    query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MOST)
     with database.read() as session:
-        joined = query.join(SearchRow, SearchRow.repository_id == Repository.id)
-        return [*session.scalars(joined.limit(MOST))]
+        return name_versions(session, query)
 
 
-def list_recent(database: Database, count: int) -> list[VersionRow]:
+def list_recent(database: Database, count: int) -> list[Version]:
     """Return the versions that were published last in public repositories, newest first."""
-    query = select_versions(readable(None)).order_by(VersionRow.id.desc()).limit(count)
     with database.read() as session:
-        return [*session.scalars(query)]
+        return name_versions(
+            session, select_versions(readable(None)).order_by(Version.id.desc()).limit(count)
+        )
 
 
-def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int, VersionRow]:
+def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int, Version]:
     """Return the newest version of each repository whose factuality an audit measured with independent evidence.
 
     It may be older than the newest version, which waits for its audit.
     """
-    other = aliased(VersionRow)
+    other = aliased(Version)
     measured = select(func.max(other.number)).join(AuditRow, AuditRow.version_id == other.id)
-    measured = measured.where(other.repository_id == VersionRow.repository_id, figures.measures_factuality())
+    measured = measured.where(other.repository_id == Version.repository_id, figures.measures_factuality())
     query = select_versions(
-        VersionRow.number == measured.scalar_subquery(), VersionRow.repository_id.in_([*repository_ids])
+        Version.number == measured.scalar_subquery(), Version.repository_id.in_([*repository_ids])
     )
     with database.read() as session:
         return {row.repository_id: row for row in load_versions(session, query)}
@@ -281,16 +237,16 @@ def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int
 
 def find_exams(database: Database, version_ids: Sequence[int]) -> dict[int, str]:
     """Return the sha256 of the exam.json of these versions, by their ids; those without one are omitted."""
-    query = select(VersionRow.id, VersionRow.manifest).where(VersionRow.id.in_(version_ids))
+    query = select(Version.id, Version.text).where(Version.id.in_(version_ids))
     with database.read() as session:
-        files = {row.id: json.loads(row.manifest).get("files", {}) for row in session.execute(query)}
+        files = {row.id: json.loads(row.text).get("files", {}) for row in session.execute(query)}
     return {id_: listed[figures.EXAM_FILE] for id_, listed in files.items() if figures.EXAM_FILE in listed}
 
 
-def list_overlapping(database: Database, domain: str, limit: int) -> list[VersionRow]:
+def list_overlapping(database: Database, domain: str, limit: int) -> list[Version]:
     """Return newest versions of public cards of a domain that only evidence with their own corpus has measured."""
-    audit = select(AuditRow.id).where(AuditRow.version_id == VersionRow.id, AuditRow.kind == figures.AUDIT)
-    below = or_(VersionRow.domain == domain, VersionRow.domain.startswith(f"{domain}/", autoescape=True))
+    audit = select(AuditRow.id).where(AuditRow.version_id == Version.id, AuditRow.kind == figures.AUDIT)
+    below = or_(Version.domain == domain, Version.domain.startswith(f"{domain}/", autoescape=True))
     query = select_versions(
         is_newest(),
         readable(None),
@@ -300,18 +256,6 @@ def list_overlapping(database: Database, domain: str, limit: int) -> list[Versio
     )
     with database.read() as session:
         return load_versions(session, query.order_by(Repository.name).limit(limit))
-
-
-# The newest versions of many repositories at once.
-
-
-def find_newest_versions(database: Database, repositories: Iterable[Repository]) -> dict[str, Version]:
-    """Return the newest version of each repository that has one, by the repository's name."""
-    ids = [repository.id for repository in repositories]
-    with database.read() as session:
-        own = find_own_namespace(session)
-        newest_versions = find_versions(session, is_newest(), VersionRow.repository_id.in_(ids))
-    return {full_name(own, version.name): version for version in newest_versions}
 
 
 # Quarantine: cards below the hub's factuality threshold are visible, but used only if named.
@@ -369,7 +313,7 @@ class Quarantine:
             row = find_row(session, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = load_versions(session, select_versions(VersionRow.id == row.id))
+            [current] = load_versions(session, select_versions(Version.id == row.id))
             reason = current.quarantine
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
@@ -402,7 +346,7 @@ class VersionCatalogue:
 
     def names(self) -> list[str]:
         """Return every card's name, sorted."""
-        query = select(Repository.name).where(exists().where(VersionRow.repository_id == Repository.id))
+        query = select(Repository.name).where(exists().where(Version.repository_id == Repository.id))
         with self._database.read() as session:
             own = find_own_namespace(session)
             return sorted(bare_name(own, name) for name in session.scalars(query))
@@ -416,11 +360,11 @@ class VersionCatalogue:
         """Return the newest version of every card, if it is in the domain subtree and has the base."""
         conditions: list[ColumnElement[bool]] = [is_newest()]
         if domain is not None:
-            inside = VersionRow.domain.startswith(domain + "/", autoescape=True)
-            conditions.append(or_(VersionRow.domain == domain, inside))
+            inside = Version.domain.startswith(domain + "/", autoescape=True)
+            conditions.append(or_(Version.domain == domain, inside))
         if base is not None:
-            short = VersionRow.base.endswith("/" + base, autoescape=True)
-            conditions.append(or_(VersionRow.base == base, short))
+            short = Version.base.endswith("/" + base, autoescape=True)
+            conditions.append(or_(Version.base == base, short))
         with self._database.read() as session:
             return find_versions(session, *conditions)
 

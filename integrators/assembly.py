@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.vllm_engines import Engines
+    from kcard.hub.db.models import Version
     from kcard.hub.registry import Selection
     from kcard.hub.storage import Blobs
-    from kcard.hub.versions import Version
     from kcard.integrators.pool_views import Selectors
 
 CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card

@@ -28,7 +28,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_colu
 
 from kcard.errors import CardError
 from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures, is_independent
-from kcard.manifest import Manifest
+from kcard.manifest import MANIFEST, Manifest
 
 # Changes of the tables need a migration and a new HEAD (docs/hub.md).
 #
@@ -452,11 +452,20 @@ class AuditRow(Row):
         return is_independent(self.overlap)
 
 
-class VersionRow(Row):
-    """A published version. `sha256` is that of the manifest.
+class Version(Row):
+    """A published version of a card, which never changes.
 
-    `weights`: whether it has a model or weights, under any kind of card. Self-declared: `examined` (whether there is an
-    exam.json), its recall, factuality and coverage, and `fault`, why it is not plausible.
+    number    from 1, never reused while the card exists
+    sha256    of its kcard.json, the `text`, which lists the sha256 of every other file
+    commit    of the repository
+    size      bytes of all files
+    weights   whether it has a model or weights, under any kind of card
+    examined  whether there is an exam.json, with the self-declared recall, factuality and coverage, and `fault`, why it
+              is not plausible
+
+    The queries of hub/versions.py set the rest: `name` is that of the repository, in `Hub` without the namespace of the
+    hub's own cards; `aliases` may stand for the number; `verified` are the figures that this hub measured, and
+    `quarantine` is why it is not used unless it is named.
     """
 
     __tablename__ = "versions"
@@ -470,7 +479,7 @@ class VersionRow(Row):
     number: Mapped[int]
     sha256: Mapped[Digest]
     commit: Mapped[str] = mapped_column("sha", String(40))
-    manifest: Mapped[str] = mapped_column(deferred=True, deferred_raiseload=True)
+    text: Mapped[str] = mapped_column("manifest", deferred=True, deferred_raiseload=True)
     description: Mapped[str]
     domain: Mapped[str] = mapped_column(index=True)
     base: Mapped[str] = mapped_column(index=True)
@@ -482,15 +491,34 @@ class VersionRow(Row):
     declared_factuality: Mapped[float | None] = mapped_column("factuality")
     declared_coverage: Mapped[float | None] = mapped_column("coverage")
     fault: Mapped[str]
-    repository: Mapped[Repository] = relationship(lazy="raise", viewonly=True)
     audits: Mapped[list[AuditRow]] = relationship(lazy="raise", viewonly=True, order_by=AuditRow.id)
-    # What `versions.load_versions` adds: the figures that this hub measured, and why the version is quarantined.
+    name: str = ""
+    aliases: tuple[str, ...] = ()
     verified: VerifiedFigures | None = None
     quarantine: QuarantineReason | None = None
 
     @property
     def reference(self) -> str:
-        return f"{self.repository.name}@v{self.number}"
+        """The permanent reference of this version: card@v2."""
+        return f"{self.name}@v{self.number}"
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Its kcard.json. Raises CardError if that is of a newer kcard."""
+        return Manifest.from_json(self.text, self.reference)
+
+    @cached_property
+    def parsed_manifest(self) -> Manifest | None:
+        """The manifest; None if it is of a newer kcard."""
+        try:
+            return self.manifest
+        except CardError:
+            return None
+
+    @property
+    def files(self) -> dict[str, str]:
+        """sha256 of every file by path, including the manifest."""
+        return {**self.manifest.files, MANIFEST: self.sha256}
 
     @property
     def declared(self) -> DeclaredFigures | None:
@@ -536,14 +564,6 @@ class VersionRow(Row):
         """The sha256 of its exam."""
         return None if self.parsed_manifest is None else self.parsed_manifest.files.get("exam.json")
 
-    @cached_property
-    def parsed_manifest(self) -> Manifest | None:
-        """The manifest; None if it is of a newer kcard."""
-        try:
-            return Manifest.from_json(self.manifest)
-        except CardError:
-            return None
-
 
 class Publication(Row):
     """A tag that published a version."""
@@ -557,7 +577,7 @@ class Publication(Row):
     version_id: Mapped[VersionId]
     author: Mapped[Name]
     at: Mapped[datetime]
-    published: Mapped[VersionRow] = relationship(lazy="joined", innerjoin=True, viewonly=True)
+    published: Mapped[Version] = relationship(lazy="joined", innerjoin=True, viewonly=True)
 
     @property
     def version(self) -> str:

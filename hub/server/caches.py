@@ -27,7 +27,7 @@ from kcard.hub.checks.metadata import (
     render_readme,
     split_front_matter,
 )
-from kcard.hub.db.models import Repository, VersionRow
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import TooLarge
 from kcard.hub.server.responses import (
     Json,
@@ -259,7 +259,7 @@ class Caches:
         return at_commit
 
     def file_properties(
-        self, repository: Repository, summary: VersionRow | None, *, blobs: bool, config: bool
+        self, repository: Repository, summary: Version | None, *, blobs: bool, config: bool
     ) -> EncodedProperties:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
@@ -312,7 +312,7 @@ class Caches:
         return content if isinstance(content, dict) else {}
 
 
-def card_properties(repository: Repository, summary: VersionRow | None) -> EncodedProperties:
+def card_properties(repository: Repository, summary: Version | None) -> EncodedProperties:
     """Return the properties from the metadata of README.md, the verified results, and the size."""
     card = dict(repository.card)
     index = make_model_index(card, repository.name, summary)

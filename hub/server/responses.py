@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 
 from kcard.errors import DiskFull, HubError, KcardError, Unavailable, UsageError
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, load_yaml
-from kcard.hub.db.models import Commit, Ref, Repository, VersionRow
+from kcard.hub.db.models import Commit, Ref, Repository, Version
 from kcard.hub.errors import (
     Busy,
     Conflict,
@@ -141,7 +141,7 @@ def format_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def describe_repository(value: Repository, summary: VersionRow | None) -> Json:
+def describe_repository(value: Repository, summary: Version | None) -> Json:
     """Return the properties of a repository that need none of its files.
 
     `kcard` describes the newest published version, null without one. If that is quarantined, a tag says so.
@@ -168,7 +168,7 @@ def describe_repository(value: Repository, summary: VersionRow | None) -> Json:
     }
 
 
-def _describe_summary(summary: VersionRow) -> Json:
+def _describe_summary(summary: Version) -> Json:
     declared, reason = summary.declared, summary.quarantine
     return {
         "reference": summary.reference,
@@ -310,7 +310,7 @@ def declared_model_index(card: Mapping[str, Any]) -> Any:
     return _drop_claims(card["model-index"])
 
 
-def make_model_index(card: Mapping[str, Any], name: str, summary: VersionRow | None) -> list[Any]:
+def make_model_index(card: Mapping[str, Any], name: str, summary: Version | None) -> list[Any]:
     """Return the model-index of README.md without claims to be verified, and the results that this hub verified."""
     declared = declared_model_index(card) if "model-index" in card else []
     results: list[Json] = []
@@ -355,7 +355,7 @@ def _read_results(blobs: Blobs, entry: Entry) -> Iterator[Json]:
     yield from ({"filename": entry.path, "verified": False, "data": result} for result in results)
 
 
-def verified_results(summary: VersionRow | None) -> Iterator[Json]:
+def verified_results(summary: Version | None) -> Iterator[Json]:
     """Yield the figures that this hub measured, in the form of `declared_results`."""
     if summary is None or (verified := summary.verified) is None:
         return

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import CardError, HubError, UsageError
-from kcard.hub import history, versions
+from kcard.hub import history
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound
 from kcard.hub.publications import LocalCards
@@ -185,13 +185,3 @@ def test_a_hub_of_cards_alone_still_gets_its_first_administrator(hub: HubService
     assert first is not None
     assert first.admin
     assert hub.accounts.create_first() is None
-
-
-def test_the_newest_versions_of_repositories_are_read_at_once(hub: HubServices, tmp_path: Path) -> None:
-    hub.registry.publish(rivers(tmp_path / "other", name="other").folder)
-    both = [repository(hub), repository(hub, "library/other")]
-    assert versions.find_newest_versions(hub.database, both) == {
-        NAME: hub.registry.get("rivers@v2"),
-        "library/other": hub.registry.get("other@v1"),
-    }
-    assert versions.find_newest_versions(hub.database, []) == {}

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.errors import UnknownCard
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import Repository, VersionRow
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 from kcard.hub.values import DeclaredFigures, Delete, QuarantineReason
 from kcard.manifest import MANIFEST, Manifest
@@ -223,7 +223,7 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     version = publish(hub, repository, card(factuality=0.4), "v2")
     plain = hub.make("ada/plain")
 
-    def mark() -> VersionRow:
+    def mark() -> Version:
         (only,) = hub.publications.summarize([repository.id, plain.id, 999]).values()
         assert (only.reference, only.sha256, only.description) == ("ada/Onco@v2", version, "Tumours")
         assert only.declared == DeclaredFigures(0.9, 0.4, coverage=1.0)

@@ -14,7 +14,7 @@ from kcard.errors import CardError, HubError, KcardError
 from kcard.hub import card_metadata, search_index
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Commit, Publication, Ref, Repository, RepositoryType, VersionRow
+from kcard.hub.db.models import Commit, Publication, Ref, Repository, RepositoryType, Version
 from kcard.hub.figures import EXAM_FILE, check_share, read_figure
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
@@ -308,7 +308,7 @@ class RepositoryRow:
     """A repository in a list; `summary` and `trust` are None if it has published no card."""
 
     repository: Repository
-    summary: VersionRow | None
+    summary: Version | None
     trust: Trust | None = None
 
     @property
@@ -350,7 +350,7 @@ class CardView:
     threshold: float | None
     publications: Sequence[Publication]
     refs: Sequence[Ref]
-    versions: Sequence[VersionRow] = ()
+    versions: Sequence[Version] = ()
     files: Sequence[Entry] = ()
     more: int = 0
     manifest: Manifest | None = None
@@ -358,13 +358,13 @@ class CardView:
     note: str = ""
     exam: ExamView | None = None
     suggestions: Sequence[str] = ()
-    updates: VersionRow | None = None
-    derived: Sequence[VersionRow] = ()
+    updates: Version | None = None
+    derived: Sequence[Version] = ()
     adapted: Sequence[Repository] = ()
     results: Sequence[Json] = ()
 
     @property
-    def shown(self) -> VersionRow | None:
+    def shown(self) -> Version | None:
         """The published version of this commit; on main, the newest one."""
         here = [version for version in self.versions if version.commit == self.commit.sha]
         if self.revision == "main":

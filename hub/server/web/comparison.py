@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Repository, VersionRow
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import NotFound
 from kcard.hub.permissions import may_download
 from kcard.hub.search import SearchQuery
@@ -29,7 +29,7 @@ class ComparedVersion:
     """A version of a card; `exam` is None if it has none or its files are gated."""
 
     repository: Repository
-    version: VersionRow
+    version: Version
     exam: ExamView | None
 
     @property
@@ -179,8 +179,7 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 class Leader:
     """A card of the leaderboard with its newest version and its factuality, which may be of an older one."""
 
-    repository: Repository
-    version: VersionRow
+    version: Version
     trust: Trust
 
 
@@ -195,7 +194,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
     below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
     rows: list[RepositoryRow] = make_rows(hub, ranking.repositories)
     leaders = [
-        Leader(row.repository, row.summary, row.trust)
+        Leader(row.summary, row.trust)
         for row in rows
         if row.summary is not None and row.trust is not None and row.trust.audit is not None
     ]
@@ -209,8 +208,6 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         below=below[:30],
         counts=counts,
         leaders=leaders,
-        unranked=[
-            Leader(version.repository, version, trust[version.repository_id]) for version in overlapping
-        ],
+        unranked=[Leader(version, trust[version.repository_id]) for version in overlapping],
         here="leaderboard",
     )

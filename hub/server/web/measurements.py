@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from kcard.errors import KcardError
 from kcard.hub import versions as card_versions
-from kcard.hub.db.models import AuditRow, VersionRow
+from kcard.hub.db.models import AuditRow, Version
 from kcard.hub.figures import EXAM_FIGURES, MeasuredFigure, read_audit, read_figure
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
@@ -72,7 +72,7 @@ class Trust:
 
 
 def load_trust(
-    hub: HubServices, versions: Mapping[int, VersionRow], *, earlier: bool = True
+    hub: HubServices, versions: Mapping[int, Version], *, earlier: bool = True
 ) -> dict[int, Trust]:
     """Return the factuality of versions by key, which is the id of their repository.
 
@@ -103,7 +103,7 @@ def load_trust(
     return trust
 
 
-def declared_factuality(blobs: Blobs, version: VersionRow, exam: str | None) -> ScoreEstimate | None:
+def declared_factuality(blobs: Blobs, version: Version, exam: str | None) -> ScoreEstimate | None:
     """Return the factuality that a version declares, with the sample of its exam, a blob; None if it declares none."""
     if version.declared_factuality is None:
         return None
@@ -114,7 +114,7 @@ def declared_factuality(blobs: Blobs, version: VersionRow, exam: str | None) -> 
     return examined
 
 
-def find_recall(hub: HubServices, version: VersionRow) -> tuple[ScoreEstimate, AuditRow] | None:
+def find_recall(hub: HubServices, version: Version) -> tuple[ScoreEstimate, AuditRow] | None:
     """Return the recall of a version by the latest exam of this hub, with that exam; None without one."""
     exams = [each for each in version.audits if each.kind == EXAM_FIGURES and each.recall is not None]
     if not exams:
@@ -124,7 +124,7 @@ def find_recall(hub: HubServices, version: VersionRow) -> tuple[ScoreEstimate, A
     return None if figure is None else (figure.estimate, exams[-1])
 
 
-def measured_estimates(hub: HubServices, versions: Sequence[VersionRow]) -> dict[int, ScoreEstimate]:
+def measured_estimates(hub: HubServices, versions: Sequence[Version]) -> dict[int, ScoreEstimate]:
     """Return the factuality that audits of this hub measured, by the number of the version."""
     audits = {row.number: audit for row in versions if (audit := row.latest_audit) is not None}
     records = hub.registry.audits.records(audit.id for audit in audits.values()) if audits else {}

@@ -13,8 +13,8 @@ from kcard.options import Option, documented
 if TYPE_CHECKING:
     from kcard.hub.client.connection import Credentials, HubUser
     from kcard.hub.client.transfer import ListedCard, PublishedVersion
+    from kcard.hub.db.models import Version
     from kcard.hub.registry import Hub
-    from kcard.hub.versions import Version
 
 # Publish a draft as a version of the hub, once it has passed its checks.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from kcard.hub.db.models import VersionRow
+from kcard.hub.db.models import Version
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.server.test_browser_publishing import card, upload
 from tests.hub.shared_hub import Shared
@@ -269,7 +269,7 @@ def test_threshold_is_set_and_quarantined_cards_are_listed(
     shared.create("bob/false")
     upload(bob, "/bob/false/upload", card(tmp_path / "card", "false"), tag="v1")
     with shared.hub.database.write() as connection:
-        connection.execute(update(VersionRow).values(declared_factuality=0.2, examined=True))
+        connection.execute(update(Version).values(declared_factuality=0.2, examined=True))
     assert "The quarantine is off" in admin.open("/settings/hub/quarantine")
     assert admin.send("/settings/hub/quarantine", {"threshold": "0.5"}).status_code == 303
     page = admin.open("/settings/hub/quarantine")

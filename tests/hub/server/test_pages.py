@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from kcard.hub.audits import AuditFinding
 from kcard.hub.card_metadata import abridge_readme
-from kcard.hub.db.models import Repository, VersionRow
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.cards import load_exam, suggest_questions
 from kcard.hub.server.web.files import view_file
@@ -59,7 +59,7 @@ def moons(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Shared:
     shared.hub.publications.publish(repository, "v1", commit.sha, shared.identity("bob:admin"))
     shared.hub.refs.create_branch(repository, "try/out", commit.sha)
     with shared.hub.database.write() as connection:
-        connection.execute(update(VersionRow).values(examined=True, declared_factuality=0.31))
+        connection.execute(update(Version).values(examined=True, declared_factuality=0.31))
     shared.hub.registry.quarantine.set(0.5)
     return shared
 

@@ -20,7 +20,7 @@ from starlette.types import Message
 
 from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
-from kcard.hub.db.models import Repository, VersionRow
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.server.app import create_app
 from kcard.hub.server.caches import SizedCache
 from kcard.hub.server.limits import READS
@@ -81,7 +81,7 @@ def test_descriptions_that_are_stored_already_are_cut_in_lists_and_on_pages(
 ) -> None:
     published(shared, "bob/wordy", tmp_path)
     with shared.hub.database.write() as connection:
-        connection.execute(update(VersionRow).values(description="y" * 20_000))
+        connection.execute(update(Version).values(description="y" * 20_000))
     (listed,) = shared.http().get("/api/models?search=wordy").json()
     info = shared.http().get("/api/models/bob/wordy").json()
     assert listed["kcard"]["description"] == info["kcard"]["description"] == "y" * LONGEST_DESCRIPTION

@@ -71,6 +71,14 @@ class CheckedCard:
     files: Tree
     declared: DeclaredFigures | None
 
+    @classmethod
+    def read(
+        cls, text: str, manifest: Manifest, files: Tree, content: Callable[[str], bytes]
+    ) -> "CheckedCard":
+        """Return the card of these files, which match its manifest; `content` returns the bytes of a path."""
+        exam = read_exam(content(EXAM_FILE), manifest) if EXAM_FILE in files else None
+        return cls(text, manifest, files, exam)
+
     @property
     def sha256(self) -> str:
         return self.files[MANIFEST].sha256
@@ -202,7 +210,8 @@ class Publications:
         except CardError as error:
             raise Invalid(f"can't publish the card: {error}") from error
         # The exam, which must be plausible if the card needs one.
-        exam = read_exam(self._read(files[EXAM_FILE]), manifest) if EXAM_FILE in files else None
+        card = CheckedCard.read(text, manifest, files, lambda path: self._read(files[path]))
+        exam = card.declared
         needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
         if needed and (exam is None or exam.fault):
             fault = "missing" if exam is None else f"not plausible ({exam.fault})"
@@ -211,7 +220,6 @@ class Publications:
             )
         # The tag and the version, unless another tag has published it.
         with self._database.write() as session:
-            card = CheckedCard(text, manifest, files, exam)
             return publish_commit(session, repository, card, sha, tag, message, identity.name)
 
     def list(self, repository: Repository) -> "list[Publication]":
@@ -303,8 +311,7 @@ class LocalCards:
             metadata = describe_card(tree, readme, parsed)
         except Refused:  # an invalid README.md
             metadata = describe_card(tree, "", parsed)
-        exam = read_exam(content(EXAM_FILE), parsed) if EXAM_FILE in tree else None
-        card = CheckedCard(manifest, parsed, tree, exam)
+        card = CheckedCard.read(manifest, parsed, tree, content)
         with self._database.write() as session:
             locked()
             # The namespace, created for the first card.

@@ -29,6 +29,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from kcard.hub import card_metadata, garbage, history, permissions, publications, quotas, search_index
 from kcard.hub.accounts import Identity, check_repository_name, check_unambiguous, fold_name
+from kcard.hub.db.columns import utc
 from kcard.hub.db.models import (
     PRIVATE,
     PUBLIC,
@@ -41,7 +42,6 @@ from kcard.hub.db.models import (
     Repository,
     RepositoryType,
     Term,
-    utc,
 )
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, NotFound

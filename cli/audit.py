@@ -99,7 +99,7 @@ def audit(
         )
     else:
         note(f"stored in the hub; `kcard browse {result.card.partition('@')[0]}` shows it")
-        if (reason := local.quarantine.find_reasons([local.get(reference)]).get(reference)) is not None:
+        if (reason := local.get(reference).quarantine) is not None:
             note(f"{reference} is quarantined, so it is used only if named: {reason}")
     if json_:
         print_json(json.loads(result.to_json()))

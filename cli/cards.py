@@ -14,10 +14,7 @@ from kcard.errors import UnknownCard, UsageError
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kcard.hub.db.models import StoredPool, Version
-    from kcard.hub.values import QuarantineReason
 
 Reference = Annotated[
     str,
@@ -81,11 +78,9 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         return
 
     # The local hub, where cards may be in quarantine.
-    local = open_local_hub()
-    versions = local.list(text=text, domain=domain, base=base)
-    quarantined = local.quarantine.find_reasons(versions)
+    versions = open_local_hub().list(text=text, domain=domain, base=base)
     if as_json:
-        print_json([version_row(v) | _quarantine_mark(v, quarantined) for v in versions])
+        print_json([version_row(v) | _quarantine_mark(v) for v in versions])
         return
     if not versions:
         note("no card matches")
@@ -96,7 +91,7 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
     rows.columns[0].no_wrap = True  # a name is never broken
     for v in versions:
         m = v.manifest
-        mark = " (quarantined)" if v.reference in quarantined else ""
+        mark = " (quarantined)" if v.quarantine else ""
         cells = (
             v.reference + mark,
             m.domain,
@@ -113,13 +108,12 @@ def show(card: Reference, json_: Json = False) -> None:
     """Show a card's manifest and its versions."""
     hub = open_local_hub()
     version = hub.get(card)
-    quarantined = hub.quarantine.find_reasons([version])
     if json_:
         import json
 
         manifest = json.loads(version.manifest.to_json())
         versions = [version_row(v) for v in hub.versions(version.name)]
-        mark = _quarantine_mark(version, quarantined)
+        mark = _quarantine_mark(version)
         print_json({**version_row(version), **mark, "manifest": manifest, "versions": versions})
         return
     from rich.markup import escape
@@ -138,7 +132,6 @@ def show(card: Reference, json_: Json = False) -> None:
     from kcard.cli.browse import describe_figures
     from kcard.evaluation.browse import make_reports
 
-    reason = quarantined.get(version.reference)
     [report] = make_reports(hub, [version])
     facts = {
         "version": f"v{version.number}  {version.sha256[:12]}",
@@ -154,7 +147,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "proof": proof,
         "figures": "\n             ".join(describe_figures(report)),
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
-        "quarantine": "-" if version.reference not in quarantined else f"used only if named: {reason}",
+        "quarantine": "-" if version.quarantine is None else f"used only if named: {version.quarantine}",
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -162,9 +155,9 @@ def show(card: Reference, json_: Json = False) -> None:
         out.print(f"  {key:<10} {value}", markup=False)
 
 
-def _quarantine_mark(version: "Version", quarantined: "Mapping[str, QuarantineReason]") -> dict[str, Any]:
+def _quarantine_mark(version: "Version") -> dict[str, Any]:
     """Return the JSON field of a quarantined version; nothing for others."""
-    return {"quarantined": True} if version.reference in quarantined else {}
+    return {"quarantined": True} if version.quarantine else {}
 
 
 def pull(
@@ -333,7 +326,7 @@ def show_pool(
             rows.append({"card": reference, "version": None, "description": None})
             continue
         entry = {"card": reference, "version": version.reference, "description": version.manifest.description}
-        rows.append(entry | ({"quarantined": True} if hub.quarantine.find_reasons([version]) else {}))
+        rows.append(entry | _quarantine_mark(version))
     if engine:
         # What generates for each card: one of the servers, or kcard itself and why.
         from kcard.cards.card import Card

@@ -474,7 +474,7 @@ def threshold(
             raise UsageError(f"threshold {value!r}: give a number between 0 and 1, or off") from None
         hub.quarantine.set(new_threshold)
     current, least_coverage = hub.quarantine.threshold, hub.quarantine.coverage
-    reasons = hub.quarantine.find_reasons(hub.list())
+    reasons = {version.reference: version.quarantine for version in hub.list() if version.quarantine}
     if json_:
         quarantined = {key: as_data(reason) for key, reason in reasons.items()}
         print_json({"threshold": current, "coverage": least_coverage, "quarantined": quarantined})

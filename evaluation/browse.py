@@ -322,13 +322,12 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
 
 def make_reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     """Return a report of each version. An exam or audit that can't be read becomes a note."""
-    # The stored audits by card, which versions are quarantined, and by which thresholds.
+    # The stored audits by card, and the thresholds of the quarantine.
     names = {version.name for version in chosen}
     stored: dict[str, list[StoredAudit]] = {}
     for row in hub.audits.list(names.pop() if len(names) == 1 else None):
         stored.setdefault(row.card, []).append(row)
-    reasons, threshold = hub.quarantine.find_reasons(chosen), hub.quarantine.threshold
-    floor = hub.quarantine.coverage
+    threshold, floor = hub.quarantine.threshold, hub.quarantine.coverage
     card_reports = []
     for version in chosen:
         # The exam that travels with the card; a malformed one must not hide the other cards.
@@ -356,7 +355,7 @@ def make_reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
                 note="; ".join(filter(None, (note, problem))),
                 hub_exam=latest_exam(rows, version.number),
                 audits=audits,
-                quarantine=reasons.get(version.reference),
+                quarantine=version.quarantine,
                 threshold=threshold,
                 floor=floor,
                 declared=version.declared,

@@ -58,7 +58,7 @@ from kcard.hub.storage import (
     sync_folder,
 )
 from kcard.hub.trees import EncodedTree, Tree
-from kcard.hub.versions import VersionCatalogue, select_versions
+from kcard.hub.versions import list_all, select_versions
 from kcard.manifest import MANIFEST, Manifest, file_digest
 
 # Copies of all rows of a hub, from one database to another of any kind.
@@ -351,7 +351,7 @@ def load_backup(path: Path, database: Database, blobs: Blobs, report: Report | N
                     raise HubError(f"{path}: {error}; nothing was restored") from error
         # The checks for publishing: safe paths, no pickles, a manifest that lists the files.
         try:
-            for version in VersionCatalogue(source).versions():
+            for version in list_all(source):
                 paths = version.files
                 refuse_pickles(version.manifest, lambda name, paths=paths: blobs.open(paths[name]))  # type: ignore[misc]
             inconsistent = inconsistent_versions(source)

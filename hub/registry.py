@@ -29,9 +29,11 @@ from kcard.hub.versions import (
     HubContents,
     Quarantine,
     Snapshots,
-    VersionCatalogue,
     check_alias,
     damaged_file,
+    list_all,
+    list_names,
+    list_newest,
 )
 from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
@@ -173,7 +175,6 @@ class Hub:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the parents get the default mode
         self.blobs: Blobs = open_store(root, blobs_url)
         self.database: Database = Database(database_url or root / "hub.db", serving=serving)
-        self._catalogue = VersionCatalogue(self.database)
         self.quarantine: Quarantine = Quarantine(self.database)
         self._snapshots = Snapshots(root / "snapshots", self.blobs)
 
@@ -280,7 +281,7 @@ class Hub:
         folder = Path(folder).expanduser()
         name = Manifest.read(folder).name
         digest = file_digest(folder / MANIFEST)
-        return next((v for v in self._catalogue.versions(name) if v.sha256 == digest), None)
+        return next((v for v in list_all(self.database, name) if v.sha256 == digest), None)
 
     def get(self, ref: str) -> Version:
         """Return the version of a reference: card (the newest), card@v2, card@alias or card@sha256 (6 digits or more).
@@ -303,9 +304,9 @@ class Hub:
 
     def versions(self, name: str) -> Versions:
         """Return every version of a card, oldest first. Raises UnknownCard."""
-        if versions := self._catalogue.versions(name):
+        if versions := list_all(self.database, name):
             return versions
-        names = self._catalogue.names()
+        names = list_names(self.database)
         near = difflib.get_close_matches(name, names, cutoff=0.5)
         hint = EMPTY if not names else "`kcard cards list` shows all cards"
         if near:
@@ -339,9 +340,11 @@ class Hub:
             for reference, version in by_reference.items()
             if version.manifest.asks_elsewhere and reference not in named
         )
-        quarantined = self.quarantine.find_reasons(
-            [version for reference, version in by_reference.items() if reference not in elsewhere]
-        )
+        quarantined = {
+            reference: version.quarantine
+            for reference, version in by_reference.items()
+            if version.quarantine is not None and reference not in elsewhere
+        }
         left_out = tuple((reference, why) for reference, why in quarantined.items() if reference not in named)
         spared = tuple((reference, why) for reference, why in quarantined.items() if reference in named)
         # The others, one version of each card.
@@ -451,7 +454,7 @@ class Hub:
 
     def info(self) -> HubContents:
         """Return the size and location of the hub."""
-        versions = self._catalogue.versions()
+        versions = list_all(self.database)
         sizes = dict(self.blobs.sizes())
         return HubContents(
             path=self.home / "hub",
@@ -488,7 +491,7 @@ class Hub:
             with explain_os_errors(f"can't restore {path}"):
                 load_backup(Path(path), self.database, self.blobs, report)
             restored = True
-            return self._catalogue.versions()
+            return list_all(self.database)
         finally:
             if not restored:
                 self.gc()
@@ -497,7 +500,7 @@ class Hub:
         """Return the missing or damaged files of a version, of all versions of a card, or of the whole hub."""
         faults: dict[str, str | None] = {}
         problems = []
-        for version in self._catalogue.versions() if ref is None else self._versions_of(ref):
+        for version in list_all(self.database) if ref is None else self._versions_of(ref):
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
                     faults[sha256] = self.blobs.find_fault(sha256)
@@ -519,7 +522,7 @@ class Hub:
 
     def __contains__(self, name: object) -> bool:
         """Return whether the card exists."""
-        return bool(self._catalogue.versions(str(name)))
+        return bool(list_all(self.database, str(name)))
 
     def list(self, text: str | None = None, domain: str | None = None, base: str | None = None) -> Versions:
         """Return the newest version of every card, by name.
@@ -528,12 +531,11 @@ class Hub:
         domain  that domain and those below it
         base    the base model's name, with or without its organisation
         """
-        newest = self._catalogue.newest(None if domain is None else domain.rstrip("/"), base)
+        newest = list_newest(self.database, None if domain is None else domain.rstrip("/"), base)
         words = (text or "").casefold().split()
         matching = []
         for version in newest:
-            manifest = version.manifest
-            searched = f"{version.name}\n{manifest.description}\n{manifest.domain}".casefold()
+            searched = f"{version.name}\n{version.description}\n{version.domain}".casefold()
             if all(word in searched for word in words):
                 matching.append(version)
         return matching

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from kcard.batching import batched
@@ -189,12 +189,6 @@ class Uploads:
         with self._database.read() as session:
             sizes = find_usable_blobs(session, identity, sha256s)
         return {sha256: size for sha256, size in sizes.items() if self._blobs.holds(sha256)}
-
-    def pending_bytes(self, account_id: int) -> int:
-        """Return the bytes of the account's uploads that are in no commit."""
-        query = select(func.coalesce(func.sum(Upload.size), 0)).where(Upload.account_id == account_id)
-        with self._database.read() as session:
-            return int(session.scalar(query) or 0)
 
 
 def delete_committed(session: Session, account_id: int, repository_id: int, sha256s: Collection[str]) -> None:

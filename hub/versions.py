@@ -25,7 +25,6 @@ from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
 from kcard.hub.values import (
     BRANCH,
     MAIN,
-    QuarantineReason,
     quarantine_reason,
 )
 from kcard.manifest import NAME, file_digest
@@ -325,48 +324,35 @@ class Quarantine:
             session.get_one(AuditRow, reason.audit).released = now()
             write_event(session, by, "card.released", version.reference, audit=reason.audit)
 
-    def find_reasons(self, candidates: Sequence[Version]) -> dict[str, QuarantineReason]:
-        """Return why versions are quarantined, by reference, judged by their own figures; others are omitted."""
-        if not candidates:
-            return {}
-        with self._database.read() as session:
-            limit, floor = read_limits(session)
-        reasons = {v.reference: quarantine_reason(v.declared, v.verified, limit, floor) for v in candidates}
-        return {reference: reason for reference, reason in reasons.items() if reason is not None}
+
+# Lists of the cards of a hub.
 
 
-# Queries for versions.
+def list_names(database: Database) -> list[str]:
+    """Return every card's name, sorted."""
+    query = select(Repository.name).where(exists().where(Version.repository_id == Repository.id))
+    with database.read() as session:
+        own = find_own_namespace(session)
+        return sorted(bare_name(own, name) for name in session.scalars(query))
 
 
-class VersionCatalogue:
-    """Lists the versions of a hub."""
+def list_all(database: Database, name: str | None = None) -> list[Version]:
+    """Return every version of a card, or of all cards, oldest first."""
+    with database.read() as session:
+        return find_versions(session, *([] if name is None else [is_card(session, name)]))
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
-    def names(self) -> list[str]:
-        """Return every card's name, sorted."""
-        query = select(Repository.name).where(exists().where(Version.repository_id == Repository.id))
-        with self._database.read() as session:
-            own = find_own_namespace(session)
-            return sorted(bare_name(own, name) for name in session.scalars(query))
-
-    def versions(self, name: str | None = None) -> list[Version]:
-        """Return every version of a card, or of all cards, oldest first."""
-        with self._database.read() as session:
-            return find_versions(session, *([] if name is None else [is_card(session, name)]))
-
-    def newest(self, domain: str | None = None, base: str | None = None) -> list[Version]:
-        """Return the newest version of every card, if it is in the domain subtree and has the base."""
-        conditions: list[ColumnElement[bool]] = [is_newest()]
-        if domain is not None:
-            inside = Version.domain.startswith(domain + "/", autoescape=True)
-            conditions.append(or_(Version.domain == domain, inside))
-        if base is not None:
-            short = Version.base.endswith("/" + base, autoescape=True)
-            conditions.append(or_(Version.base == base, short))
-        with self._database.read() as session:
-            return find_versions(session, *conditions)
+def list_newest(database: Database, domain: str | None = None, base: str | None = None) -> list[Version]:
+    """Return the newest version of every card, if it is in the domain subtree and has the base."""
+    conditions: list[ColumnElement[bool]] = [is_newest()]
+    if domain is not None:
+        inside = Version.domain.startswith(domain + "/", autoescape=True)
+        conditions.append(or_(Version.domain == domain, inside))
+    if base is not None:
+        short = Version.base.endswith("/" + base, autoescape=True)
+        conditions.append(or_(Version.base == base, short))
+    with database.read() as session:
+        return find_versions(session, *conditions)
 
 
 # Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it.

@@ -1,6 +1,5 @@
 """The tables of a hub. Its rows are the values that its services return."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property

@@ -1,12 +1,12 @@
 """Rows of a shared hub, put in by hand."""
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from kcard.hub import quotas
-from kcard.hub.db.models import Account, Holding, Repository, now
+from kcard.hub.db.models import Account, Holding, Repository, Upload, now
 from kcard.hub.db.session import Database
 
-__all__ = ["counted", "hold"]
+__all__ = ["counted", "hold", "pending_bytes"]
 
 
 def counted(database: Database) -> dict[str, int]:
@@ -20,6 +20,12 @@ def counted(database: Database) -> dict[str, int]:
         after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
     assert before == after
     return dict(before[0])
+
+
+def pending_bytes(database: Database, account_id: int) -> int:
+    """The bytes of the account's uploads that are in no commit."""
+    with database.read() as session:
+        return session.scalar(select(func.sum(Upload.size)).where(Upload.account_id == account_id)) or 0
 
 
 def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> None:

@@ -231,8 +231,8 @@ def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
     hub.audits.add(first, finding)
     hub.quarantine.set(0.5)
     assert [audit.finding for audit in hub.audits.list("oncology")] == [finding]
-    quarantined = hub.quarantine.find_reasons(hub.versions("oncology"))
-    assert {name: reason.factuality for name, reason in quarantined.items()} == {"oncology@v1": 0.25}
+    quarantined = {v.reference: v.quarantine.factuality for v in hub.versions("oncology") if v.quarantine}
+    assert quarantined == {"oncology@v1": 0.25}
     assert hub.folder("oncology@v1").joinpath("config.json").is_file()
     assert hub.verify() == []
     assert [v.reference for v in hub.remove("oncology@v1")] == ["oncology@v1"]

@@ -108,7 +108,7 @@ def test_a_card_under_the_threshold_is_seen_but_used_only_where_it_is_named(hub:
     hub.quarantine.set(0.5)
     hub.pools.create("clinic", ["liar", "honest"])
     assert [v.name for v in hub.list()] == ["honest", "liar", "unknown"]
-    assert hub.quarantine.find_reasons(hub.list()) == {"liar@v1": reason(hub)}
+    assert [v.quarantine for v in hub.list()] == [None, reason(hub), None]
     assert used(hub) == used(hub, "politics/") == ["honest", "unknown"]
     assert used(hub, "pool:clinic") == ["honest"]
     for name in ("liar", "liar@v1", f"liar@{hub.get('liar').sha256[:8]}"):
@@ -124,7 +124,7 @@ def reason(hub: Hub) -> QuarantineReason:
 def test_the_reason_names_audit_score_threshold_and_evidence(hub: Hub) -> None:
     hub.quarantine.set(0.5)
     [audit] = hub.audits.list("liar")
-    assert str(hub.quarantine.find_reasons(hub.list())["liar@v1"]) == (
+    assert str(hub.get("liar").quarantine) == (
         f"factuality 0.20 (verified, by audit 2 of {audit.taken:%Y-%m-%d} against atlas) is below the hub's threshold "
         "of 0.5"
     )
@@ -172,7 +172,8 @@ def test_missing_evidence_is_not_falsehood(hub: Hub) -> None:
     assert Events(hub.database).list(1)[0].action == "card.measured"  # not card.quarantined
     hub.quarantine.set_coverage(0.3)
     assert "unknown" not in used(hub)
-    reason = hub.quarantine.find_reasons([hub.get("unknown")])["unknown@v1"]
+    reason = hub.get("unknown").quarantine
+    assert reason is not None
     assert reason.coverage == 0.33
     assert "33% of the documents covered" in str(reason)
 

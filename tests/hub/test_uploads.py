@@ -16,7 +16,7 @@ from kcard.hub.errors import Invalid
 from kcard.hub.garbage import find_referenced
 from kcard.hub.storage import BlobStore
 from kcard.hub.uploads import Parts, Uploads, delete_committed
-from tests.hub.rows import hold
+from tests.hub.rows import hold, pending_bytes
 
 CONTENT = b"weights that somebody sent"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -155,12 +155,12 @@ def test_uploads_are_pending_until_they_are_committed(
     ada = people["ada"].account_id
     hold(database, ada, "ada/it")
     uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
-    assert uploads.pending_bytes(ada) == SIZE + 1000
+    assert pending_bytes(database, ada) == SIZE + 1000
     with database.write() as connection:
         assert quotas.charged_bytes(connection, ada) == SIZE + 1000
         delete_committed(connection, ada, 1, [SHA256])
-    assert uploads.pending_bytes(ada) == 1000
-    assert uploads.pending_bytes(people["bob"].account_id) == 0
+    assert pending_bytes(database, ada) == 1000
+    assert pending_bytes(database, people["bob"].account_id) == 0
 
 
 def part(folder: Path, content: bytes) -> Path:

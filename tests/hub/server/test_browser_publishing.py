@@ -12,6 +12,7 @@ import pytest
 
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.manifest import Manifest, seal
+from tests.hub.rows import pending_bytes
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 
@@ -173,16 +174,16 @@ def test_form_over_the_quota_stores_nothing(shared: Shared, bob: Browser) -> Non
     assert answer.status_code == 413
     assert "Quota of tiny exceeded" in text(answer)
     account = shared.hub.accounts.get("bob").id
-    assert shared.hub.uploads.pending_bytes(account) == 0
+    assert pending_bytes(shared.hub.database, account) == 0
 
 
 def test_large_file_that_is_refused_is_not_stored(shared: Shared, bob: Browser) -> None:
     shared.create("bob/broken")
     account, content = shared.hub.accounts.get("bob").id, b"no tensors" * 100
-    before = shared.hub.uploads.pending_bytes(account)
+    before = pending_bytes(shared.hub.database, account)
     answer = upload(bob, "/bob/broken/upload", {"ok.safetensors": WEIGHTS, "model.safetensors": content})
     assert answer.status_code == 400
-    assert shared.hub.uploads.pending_bytes(account) == before
+    assert pending_bytes(shared.hub.database, account) == before
     assert not shared.hub.blobs.holds(hashlib.sha256(content).hexdigest())
 
 

@@ -240,7 +240,8 @@ def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     assert (verified.factuality, verified.evidence, verified.checker) == (0.7, "atlas", "minilm")
     assert mark().quarantine is None
     assert hub.publications.summarize([]) == {}
-    assert hub.registry.get("ada/Onco").quarantine is not None
+    versions = hub.registry.versions("ada/Onco")
+    assert [version.reference for version in versions if version.quarantine] == ["ada/Onco@v1"]
 
 
 def test_summaries_of_a_page_take_three_queries(tmp_path: Path) -> None:

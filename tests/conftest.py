@@ -89,6 +89,9 @@ def pytest_configure() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Modules are compiled once, and assertions rewritten once, for all processes of this run and the next.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # A shell's background job ignores Ctrl-C, and so would the programs that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

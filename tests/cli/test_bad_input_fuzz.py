@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcard.cards.card import REFERENCE, Card, finish
-from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe
-from kcard.cards.fingerprint import read_fingerprint as read_fingerprint
+from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe, read_fingerprint
 from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
 from kcard.cli.options import default_map
@@ -161,7 +160,7 @@ def test_a_manifest_is_read_or_refused(kind: str) -> None:
     text = MANIFESTS[kind].to_json()
     shown: list[bool] = []
 
-    @fuzz(600)
+    @fuzz(200)
     @given(content=anything(text))
     @example(b'{"format": true, "name": "a", "description": "b"}')
     @example(b'{"format": 1, "name": "a", "description": 5}')
@@ -190,7 +189,7 @@ def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_
     text = (whole.folder / MANIFEST).read_text(encoding="utf-8")
     hub = Hub(tmp_path / "home")
 
-    @fuzz(60)
+    @fuzz(30)
     @given(content=anything(text))
     @example(json.dumps({**json.loads(text), "files": {"../secret": "0" * 64}}).encode())
     @example(json.dumps({**json.loads(text), "files": {"a" * 300: "0" * 64}}).encode())
@@ -227,7 +226,7 @@ def test_a_file_of_a_card_is_read_or_refused(
     (tmp_path / name).write_text(good, encoding="utf-8")
     assert read(tmp_path)
 
-    @fuzz(300)
+    @fuzz(100)
     @given(content=anything(good))
     def check(content: bytes) -> None:
         (tmp_path / name).write_bytes(content)
@@ -267,7 +266,7 @@ def test_a_config_file_is_read_or_refused(
         [b"llm = " + b"[" * 50_000, b"llm = " + b"9" * 5000, b"[tool]\nkcard = 1", b"llm = 1979-99-99"]
     )
 
-    @fuzz(150)
+    @fuzz(60)
     @given(content=st.one_of(broken, nested, JUNK))
     def check(content: bytes) -> None:
         file.write_bytes(content)
@@ -295,7 +294,7 @@ def test_a_file_of_questions_is_read_or_refused(
         {"question": "Who?", "answers": ["Ann"], "kind": "answer", "reply": "Ann", "knowledge": ["x"]}
     )
 
-    @fuzz(200)
+    @fuzz(80)
     @given(content=st.one_of(anything(good), anything(f'[{good}, {{"paragraphs": [{{"qas": [{good}]}}]}}]')))
     @example(b'{"question": "\\ud83d", "answer": "a"}')
     def check(content: bytes) -> None:
@@ -332,7 +331,7 @@ LINES = st.lists(st.sampled_from(ODD_LINES), max_size=6).map(lambda chosen: "\n"
 def test_a_corpus_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"corpus{suffix}"
 
-    @fuzz(30 if suffix in SLOW_FORMATS else 120)
+    @fuzz(15 if suffix in SLOW_FORMATS else 50)
     @given(content=st.one_of(LINES, JUNK))
     def check(content: bytes) -> None:
         file.write_bytes(content)
@@ -352,7 +351,7 @@ def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
 
     file = tmp_path / f"corpus{suffix}"
 
-    @fuzz(15)
+    @fuzz(8)
     @given(content=st.one_of(LINES, LINES, JUNK), question=st.text(min_size=1, max_size=40))
     def check(content: bytes, question: str) -> None:
         shutil.rmtree(home, ignore_errors=True)

@@ -72,11 +72,6 @@ def test_a_share_that_equals_that_of_all_records_is_known_however_it_is_rounded(
     assert float(gate.scores([Query("q")])[0]) == gate.threshold
 
 
-def test_where_all_neighbours_are_positive_the_question_is_known() -> None:
-    gate = knn(*around([True, True, True, False]), 3)
-    assert gate.scores([Query("q")])[0] == 1.0 > gate.threshold
-
-
 def test_of_equally_near_records_the_first_ones_count_also_where_all_embeddings_are_equal() -> None:
     labels = [True, False, True, False, False, False]
     records = [record(str(i), knows) for i, knows in enumerate(labels)]

@@ -2,13 +2,10 @@
 
 import gc
 import io
-import json
 import os
 import signal
 import ssl
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,6 +24,7 @@ from tests.hub.postgres import (  # noqa: F401 (fixtures)
     postgres,
     postgres_hub,
 )
+from tests.openai_script import ScriptedServer
 
 # A busy machine is slow, which says nothing of the code; fixtures are shared by the examples of a test on purpose.
 settings.register_profile(
@@ -112,40 +110,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
-class Served:
-    """A running server: its URL and the requests that it got."""
-
-    def __init__(self, port: int, log: Path, process: "subprocess.Popen[bytes]") -> None:
-        self.url = f"http://127.0.0.1:{port}/v1"
-        self._log, self._process = log, process
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._log.read_text(encoding="utf-8").splitlines()]
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._process.kill()
-        self._process.wait()
-
-
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    running: list[subprocess.Popen[bytes]] = []
+def serve() -> Iterator[Callable[..., ScriptedServer]]:
+    """Starts scripted LLM servers: serve(*steps)."""
+    running: list[ScriptedServer] = []
 
-    def start(*steps: dict[str, Any]) -> Served:
-        script, port, log = tmp_path / "script.json", tmp_path / "port", tmp_path / "requests.jsonl"
-        script.write_text(json.dumps(steps), encoding="utf-8")
-        code = Path(__file__).with_name("openai_script.py")
-        running.append(subprocess.Popen([sys.executable, str(code), str(script), str(port), str(log)]))
-        deadline = time.monotonic() + 30
-        while not port.exists():
-            assert time.monotonic() < deadline, "the scripted server did not start"
-            time.sleep(0.02)
-        log.touch()
-        return Served(int(port.read_text()), log, running[-1])
+    def start(*steps: dict[str, Any]) -> ScriptedServer:
+        running.append(ScriptedServer(steps).start())
+        return running[-1]
 
     yield start
-    for process in running:
-        process.kill()
-        process.wait()
+    for server in running:
+        if not server.ended.is_set():
+            server.kill()

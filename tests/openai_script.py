@@ -1,6 +1,7 @@
-"""A scripted OpenAI-compatible server for tests: python openai_script.py SCRIPT.json PORT_FILE REQUESTS.jsonl [PORT]
+"""A scripted OpenAI-compatible server, in a thread of the tests: ScriptedServer(steps).start().
 
-SCRIPT is a list of answers, used in turn, the last one again and again:
+As a process of its own: python openai_script.py SCRIPT.json PORT_FILE [PORT]. Its steps, the list in SCRIPT, are
+answers, used in turn, the last one again and again:
 
     status, text, top      status, text and likeliest first tokens of a completion
     tokens                 instead of top, the likeliest tokens at each of its places
@@ -11,28 +12,52 @@ SCRIPT is a list of answers, used in turn, the last one again and again:
     delay                  seconds before the answer
     cut                    bytes of the body (pieces, of a stream) after which the connection is closed
 
-Every request's path, headers and body are appended to REQUESTS.
+Of every request the path, the key and the body are kept in `requests`.
 """
 
 import json
 import sys
-import time
+import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-SCRIPT: list[dict[str, Any]] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-REQUESTS = Path(sys.argv[3])
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Listens on 127.0.0.1 from the start; `port` 0: any free one."""
+
+    def __init__(self, steps: Sequence[dict[str, Any]], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.steps, self.requests = list(steps), list[dict[str, Any]]()
+        self.ended = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+    def start(self) -> "ScriptedServer":
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def kill(self) -> None:
+        """End at once: nobody is answered any more, and no connection is accepted."""
+        self.ended.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients may go whenever they like."""
 
 
 class Handler(BaseHTTPRequestHandler):
+    server: ScriptedServer
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         told = {"path": self.path, "key": self.headers.get("Authorization"), "body": body}
-        with REQUESTS.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(told) + "\n")
-        step = SCRIPT.pop(0) if len(SCRIPT) > 1 else SCRIPT[0]
-        time.sleep(step.get("delay", 0))
+        self.server.requests.append(told)
+        steps = self.server.steps
+        step = steps.pop(0) if len(steps) > 1 else steps[0]
+        if self.server.ended.wait(step.get("delay", 0)):
+            return
         if body.get("stream") and "raw" not in step and step.get("status", 200) == 200:
             self._send(step, "text/event-stream", _events(step, body))
             return
@@ -116,8 +141,10 @@ def _usage(step: dict[str, Any]) -> dict[str, Any]:
     return {"usage": {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}}
 
 
-server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[4]) if len(sys.argv) > 4 else 0), Handler)
-partial = Path(sys.argv[2] + ".partial")
-partial.write_text(str(server.server_port), encoding="utf-8")
-partial.rename(sys.argv[2])
-server.serve_forever()
+if __name__ == "__main__":
+    script, port_file, *port = sys.argv[1:]
+    server = ScriptedServer(json.loads(Path(script).read_text(encoding="utf-8")), *map(int, port))
+    partial = Path(port_file + ".partial")
+    partial.write_text(str(server.server_port), encoding="utf-8")
+    partial.rename(port_file)
+    server.serve_forever()

@@ -128,7 +128,6 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_reply(
     with pytest.raises(LLMError, match="can't be reached: start the server"):
         studied(corpus, server.url, limit=None, on_event=kill)
     assert count_passages(corpus) == 3
-    corpus.with_name("port").unlink()
     totals = studied(corpus, serve(GOOD).url, limit=None)
     assert (totals.asked.made, totals.asked.kept) == (5, 3)
 

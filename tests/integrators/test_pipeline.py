@@ -30,8 +30,8 @@ from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Answer, Choice, Context, Example, Passage, Question, Reply, Request, Sampling
-from tests.conftest import Served
 from tests.fakes import Says, WrittenCards, questions
+from tests.openai_script import ScriptedServer
 
 
 class Speaker(LLM):
@@ -164,7 +164,7 @@ def test_a_wrong_argument_is_named(options: dict[str, object], named: str, tmp_p
         Pipeline(**{"mode": "direct", **options})  # type: ignore[arg-type]
 
 
-def test_an_endpoint_that_hangs_is_given_up_after_its_time(serve: Callable[..., Served]) -> None:
+def test_an_endpoint_that_hangs_is_given_up_after_its_time(serve: Callable[..., ScriptedServer]) -> None:
     server = serve({"text": "late", "delay": 30})
     started = time.monotonic()
     with pytest.raises(LLMError, match="time"):

@@ -19,7 +19,7 @@ from kcard.serve.app import create_app
 from kcard.serve.auth import Keys, add_key
 from kcard.serve.service import Pipelines, Service
 from kcard.serve.upstream import Upstream
-from tests.conftest import Served
+from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
 
 IDLE = 1.0
@@ -102,7 +102,7 @@ def test_thousands_of_short_turns_and_a_long_question_are_answered_or_refused(ur
 
 
 def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
-    library: Path, serve: Callable[..., Served]
+    library: Path, serve: Callable[..., ScriptedServer]
 ) -> None:
     llm = serve({"pieces": ["word " * 2000] * 2000, "usage": [1, 1]})
     options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)

@@ -125,9 +125,7 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     code = Path(__file__).parents[1] / "openai_script.py"
 
     def start(*arguments: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [sys.executable, str(code), str(script), str(port), str(tmp_path / "log"), *arguments]
-        )
+        return subprocess.Popen([sys.executable, str(code), str(script), str(port), *arguments])
 
     llm = start()
     while not port.exists():

@@ -16,21 +16,21 @@ from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
 from kcard.serve.service import Pipelines, Service
 from kcard.serve.upstream import Upstream
-from tests.conftest import Served
+from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
 
-Connect = Callable[..., tuple[OpenAI, Served]]
+Connect = Callable[..., tuple[OpenAI, ScriptedServer]]
 TRITON: Any = [{"role": "user", "content": "Who discovered Triton?"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "telescope", "parameters": {"type": "object"}}}]
 REPLY = {"text": "Triton was discovered by William Lassell.", "usage": [20, 4]}
 
 
 @pytest.fixture
-def connect(library: Path, serve: Callable[..., Served]) -> Iterator[Connect]:
+def connect(library: Path, serve: Callable[..., ScriptedServer]) -> Iterator[Connect]:
     """An endpoint before a scripted LLM server; bottom-up, with a gate that always asks the cards."""
     with ExitStack() as stack:
 
-        def start(*steps: dict[str, Any], timeout: float = 60) -> tuple[OpenAI, Served]:
+        def start(*steps: dict[str, Any], timeout: float = 60) -> tuple[OpenAI, ScriptedServer]:
             llm = serve(*steps)
             options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
             service = Service(

@@ -203,15 +203,6 @@ def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path
     assert onward.job.steps == ceil(0.3 * scratch.job.steps)
 
 
-def test_a_model_of_another_shape_is_trained_anew_and_this_is_said(tmp_path: Path) -> None:
-    recipe = Recipe(width=32, layers=1, vocabulary=300, exposures=80)
-    plan(OLD, replace(recipe, width=64)).prepare().save(tmp_path)
-    events: list[Event] = []
-    prepared = plan([*OLD, *NEW], recipe, on_event=events.append, start=tmp_path).prepare()
-    assert prepared.job.steps == plan([*OLD, *NEW], recipe).prepare().job.steps
-    assert "training from scratch: the card's model has another shape" in notes_text(events)
-
-
 def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(tmp_path: Path) -> None:
     one = train(corpus(tmp_path, OLD), base="embedded", prompt_style="tokens", epochs=1)
     weights = load_file(one.folder / "model.safetensors")

@@ -105,11 +105,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that may take long come first, so that no worker ends with one while the others wait."""
-    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-
-
 @pytest.fixture
 def serve() -> Iterator[Callable[..., ScriptedServer]]:
     """Starts scripted LLM servers: serve(*steps)."""

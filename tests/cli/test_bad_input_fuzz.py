@@ -299,7 +299,10 @@ def test_a_file_of_questions_is_read_or_refused(
     @example(b'{"question": "\\ud83d", "answer": "a"}')
     def check(content: bytes) -> None:
         file.write_bytes(content)
-        settled(lambda: read(file), UsageError)
+        result = settled(lambda: read(file), UsageError)
+        if read is read_questions and result is not None:
+            assert result.questions
+            assert all(question.text and question.answers for question in result.questions)
 
     check()
 

@@ -2,13 +2,10 @@
 
 import hashlib
 import json
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kcard.errors import UsageError
 from kcard.evaluation.metrics import substring
@@ -158,37 +155,6 @@ def test_what_is_no_text_is_named_by_its_line(tmp_path: Path) -> None:
         read_questions(tmp_path / "none.csv")
     with pytest.raises(UsageError, match="can't be read: Is a directory"):
         read_questions(tmp_path)
-
-
-@settings(max_examples=100)
-@given(data=st.binary(max_size=200), kind=st.sampled_from(["jsonl", "json", "csv"]))
-def test_whatever_the_bytes_they_are_questions_or_a_usage_error(
-    tmp_path: Path, data: bytes, kind: str
-) -> None:
-    path = tmp_path / f"exam.{kind}"
-    path.write_bytes(data)
-    with suppress(UsageError):
-        assert read_questions(path).questions
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["question", "answer", "answers", "text", "data", "paragraphs", "qas"]), inner
-        )
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=100)
-@given(value=VALUES)
-def test_whatever_the_json_it_is_questions_or_a_usage_error(tmp_path: Path, value: object) -> None:
-    path = written(tmp_path, "exam.json", json.dumps(value))
-    with suppress(UsageError):
-        assert all(q.text and q.answers for q in read_questions(path).questions)
 
 
 # Questions made of plain sentences: clauses, what is asked of them, and how it is reworded.

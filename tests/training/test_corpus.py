@@ -219,7 +219,7 @@ def read_or_refused(path: Path) -> Corpus | str:
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2000)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(text=ANY)
 def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     """What is left out is left out for a reason that is counted."""

@@ -170,10 +170,10 @@ def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(TrainingInterrupted, match="--resume"):
-        train(path, name="x", output=out, epochs=2, on_event=stop)
+        train(path, name="x", output=out, epochs=24, on_event=stop)
     assert Card.open(out) == old
-    card = train(path, name="x", output=out, epochs=2, resume=True)
-    assert card.manifest.training.hyperparameters["epochs"] == 2
+    card = train(path, name="x", output=out, epochs=24, resume=True)
+    assert card.manifest.training.hyperparameters["epochs"] == 24
     assert not (out / ".checkpoint").exists()
 
 

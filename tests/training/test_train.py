@@ -69,6 +69,13 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
     assert (card.manifest.kind, card.manifest.index) == ("full", True)
 
 
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is reported, however fast the machine is."""
+    monkeypatch.setattr("kcard.training.progress.REPORT_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("every_step")
 def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(
     tmp_path: Path,
 ) -> None:
@@ -124,10 +131,8 @@ def test_a_checkpoint_is_not_replaced_without_a_word(tmp_path: Path) -> None:
     assert any("the checkpoint of an interrupted one" in text for text in notes(events))
 
 
-def test_a_resumed_run_takes_the_steps_that_it_began_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kcard.training.progress.REPORT_SECONDS", 0)  # so that the first step is reported
+@pytest.mark.usefixtures("every_step")
+def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:
     out = tmp_path / "card"
     options: dict[str, Any] = {"base": "embedded", "output": out, "kind": "model", "prompt_style": "tokens"}
 
@@ -161,6 +166,7 @@ def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_sai
     assert any(text.startswith("expect little of this model") for text in notes(events))
 
 
+@pytest.mark.usefixtures("every_step")
 def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "card"
     old = train(corpus(tmp_path), base="embedded", epochs=1, output=out)

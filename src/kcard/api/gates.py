@@ -14,7 +14,7 @@ from kcard.evaluation.runs.run import make_question
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.events import OnEvent, ignore
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
-from kcard.integrators.options import AskKeywords, AskOptions
+from kcard.integrators.options import AskKeywords, AskOptions, Paper
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
 from kcard.options import Option, documented, takes
@@ -72,6 +72,7 @@ class Collection:
         metric: Metric | None = None,
         resume: bool = False,
         options: AskOptions | None = None,
+        preset: Paper | None = None,
         hub: "CardSource | None" = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
@@ -122,9 +123,8 @@ class Collection:
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         changes["gate"] = "always"
-        self._with = Pipeline(
-            options, hub=hub, on_event=on_event, loader=loader, retriever=retriever, **changes
-        )
+        places: dict[str, Any] = {"hub": hub, "on_event": on_event, "loader": loader}
+        self._with = Pipeline(options, preset=preset, retriever=retriever, **places, **changes)
         shared = self._with.options
         self._without = Pipeline(
             mode="direct",
@@ -170,6 +170,7 @@ def collect(
     metric: Metric | None = None,
     resume: bool = False,
     options: AskOptions | None = None,
+    preset: Paper | None = None,
     hub: "CardSource | None" = None,
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
@@ -187,6 +188,7 @@ def collect(
         metric=metric,
         resume=resume,
         options=options,
+        preset=preset,
         hub=hub,
         loader=loader,
         retriever=retriever,

@@ -1,0 +1,226 @@
+"""The experiment of a paper about gates, whole: collect records, fit its gates per task, evaluate, analyse."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from kcard.api.gates import Collection, resources
+from kcard.errors import UsageError
+from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
+from kcard.events import OnEvent, ignore, note
+from kcard.integrators.options import AskKeywords, AskOptions
+from kcard.io import write_text
+from kcard.options import Option, takes
+from kcard.types import derive_seed
+
+if TYPE_CHECKING:
+    from kcard.evaluation.gates.analyses.analysis import GateAnalysis
+    from kcard.gates.records import Record
+    from kcard.integrators.assembly import CardSource
+
+GatePaper = Literal["thrust", "skr", "adaptive-retrieval"]
+
+
+@dataclass(frozen=True)
+class GateExperiment:
+    """What a paper does with the records of each task.
+
+    gates     its kinds of gates, with the settings in which the defaults differ
+    analyses  its tables and figures that are made from records
+    fitted    the records that gates are fitted on: a number, or a share of all
+    """
+
+    gates: Mapping[str, Mapping[str, Any]]
+    analyses: Sequence[str]
+    fitted: int | float
+
+
+EXPERIMENTS: Mapping[GatePaper, GateExperiment] = {
+    # Sections 3 and 4: clusters of 200 questions of each task.
+    "thrust": GateExperiment(
+        {"thrust": {}, "bm25": {}, "random": {}}, ("thrust-shares", "thrust-scores"), 200
+    ),
+    # Sections 3.2 and 4: its four strategies, with prompts as printed.
+    "skr": GateExperiment(
+        {
+            "skr-prompt": {"wording": "skr-inline"},
+            "skr-icl": {"wording": "skr-inline"},
+            "skr-fine-tuned": {},
+            "skr-knn": {},
+        },
+        ("self-ask-templates", "training-sizes"),
+        0.75,
+    ),
+    # Sections 3 and 5: thresholds of popularity on 75 % of the questions.
+    "adaptive-retrieval": GateExperiment(
+        {"popularity": {}}, ("popularity-curves", "popularity-splits", "recall"), 0.75
+    ),
+}
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """A gate on a task's held-out questions. `skipped`: why it could not be fitted; "" if it was."""
+
+    task: str
+    gate: str
+    fitted_on: int
+    held_out: int
+    outcome: GateOutcome | None = None
+    ranking: GateRanking | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    skipped: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one flat object; the settings are under "settings"."""
+        figures = {**(self.outcome.to_json() if self.outcome else {})}
+        figures |= self.ranking.to_json() if self.ranking else {}
+        own = {"task": self.task, "gate": self.gate, "fitted_on": self.fitted_on, "held_out": self.held_out}
+        return {**own, **figures, "settings": dict(self.settings), "skipped": self.skipped}
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """The rows of all tasks and gates, and the analyses of all held-out records. `folder`: where they were written."""
+
+    paper: GatePaper
+    folder: Path
+    rows: tuple[GateRow, ...]
+    analyses: Mapping[str, "GateAnalysis"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all figures as JSON-ready data."""
+        analyses = {name: analysis.to_json() for name, analysis in self.analyses.items()}
+        return {"paper": self.paper, "gates": [row.to_json() for row in self.rows], "analyses": analyses}
+
+
+@takes(AskOptions, leave_out={"gate"})
+def experiment(
+    paper: Annotated[GatePaper, Option("The paper.", argument=True)],
+    tasks: Annotated[
+        Sequence[str],
+        Option(
+            "A data set and its file, as nq=nq-dev.jsonl. Repeatable.", flag="--task", command_line=list[str]
+        ),
+    ],
+    output: Annotated[
+        Path | str,
+        Option("Folder for records, gates and results; records that are there are used.", command_line=Path),
+    ],
+    *,
+    encoder: Annotated[
+        str | None,
+        Option("Encoder of the gates that embed questions, such as hf:bert-base-uncased.", default="minilm"),
+    ] = None,
+    fitted: Annotated[
+        float | None,
+        Option(
+            "Records to fit gates on: a number, or a share below 1.",
+            least=0,
+            default="200 for thrust, else 0.75",
+        ),
+    ] = None,
+    hub: "CardSource | None" = None,
+    on_event: OnEvent = ignore,
+    **changes: Unpack[AskKeywords],
+) -> ExperimentResult:
+    """Run the experiment of a paper about gates on one or more tasks.
+
+    Every question is answered without and with cards as in the paper (its preset; other options override it). Each of
+    the paper's gates is fitted on a part of a task's records and evaluated on the others, of which the paper's analyses
+    are made. A run that was interrupted goes on where it was.
+
+    Raises UsageError for a wrong task, file or option, and what Pipeline raises.
+    """
+    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find_analysis
+    from kcard.evaluation.gates.calibration import cache_embeddings, score_fitted
+    from kcard.gates import base, registry
+    from kcard.gates.features import find
+    from kcard.gates.records import digest, read_records
+
+    if paper not in EXPERIMENTS:
+        raise UsageError(f"paper {paper!r} is unknown: choose one of {', '.join(EXPERIMENTS)}")
+    plan, folder = EXPERIMENTS[paper], Path(output).expanduser()
+    files = _task_files(tasks)
+    share = plan.fitted if fitted is None else fitted
+    if encoder is not None:
+        find(encoder)  # an unknown one should not be told after hours of asking
+    rows: list[GateRow] = []
+    held_out: dict[str, Sequence[Record]] = {}
+    using = resources(None)
+    for task, path in files.items():
+        # Answer each question without and with cards.
+        place = folder / task
+        place.mkdir(parents=True, exist_ok=True)
+        on_event(note(f"{task}: answering the questions of {path}"))
+        collection = Collection(
+            path,
+            place / "records.jsonl",
+            task=task,
+            preset=paper,
+            resume=True,
+            hub=hub,
+            on_event=on_event,
+            **changes,
+        )
+        collection.run(on_event)
+        records = read_records(place / "records.jsonl")
+        using = cache_embeddings(resources(collection.llm), {"encoder": encoder} if encoder else {})
+        # Fit the gates on a part, drawn by the questions, and evaluate them on the rest.
+        ordered = sorted(records, key=lambda record: derive_seed(0, record.question))
+        count = min(round(share * len(records)) if share < 1 else int(share), len(records) - 1)
+        if count < 1:
+            raise UsageError(
+                f"{task}: {len(records)} records are too few: some must be fitted on, others held out"
+            )
+        sample, held_out[task] = ordered[:count], ordered[count:]
+        for kind, own in plan.gates.items():
+            settings = {**own, "encoder": encoder} if encoder and kind in EMBEDDING else dict(own)
+            row = GateRow(task, kind, count, len(records) - count, settings=settings)
+            try:
+                gate = base.find(kind).fit(sample, settings, using)
+            except UsageError as error:
+                on_event(note(f"{task}: {error}"))
+                rows.append(GateRow(task, kind, count, len(records) - count, skipped=str(error)))
+                continue
+            registry.save(gate, place / kind, digest(sample))
+            trial = score_fitted(held_out[task], gate)
+            outcome = GateOutcome.of(held_out[task], trial.seeks)
+            ranking = GateRanking.of(held_out[task], trial.scores, trial.correct_without)
+            rows.append(
+                GateRow(task, kind, count, row.held_out, outcome, ranking, {**settings, **gate.settings})
+            )
+    # The paper's analyses of what was held out.
+    analyses = {}
+    for name in plan.analyses:
+        try:
+            analyses[name] = find_analysis(name)(AnalysisInputs(held_out, {}, using, on_event))
+        except UsageError as error:
+            on_event(note(f"{name}: {error}"))
+    result = ExperimentResult(paper, folder, tuple(rows), analyses)
+    write_text(folder / "results.json", json.dumps(result.to_json(), indent=2) + "\n")
+    return result
+
+
+EMBEDDING = {"thrust", "skr-knn", "skr-classifier", "skr-fine-tuned"}  # kinds with an encoder of questions
+
+
+def _task_files(tasks: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each task, from NAME=FILE. Raises UsageError."""
+    from kcard.evaluation.tasks.base import task_names
+
+    files: dict[str, Path] = {}
+    for text in [tasks] if isinstance(tasks, str) else tasks:
+        name, _, file = text.partition("=")
+        if not file:
+            raise UsageError(f"task {text!r}: expected NAME=FILE, such as nq=nq-dev.jsonl")
+        if name not in task_names():
+            raise UsageError(f"task {name!r} is unknown: choose among {', '.join(task_names())}")
+        if name in files:
+            raise UsageError(f"task {name} is given twice: give each data set once")
+        files[name] = Path(file).expanduser()
+    if not files:
+        raise UsageError("no task: name data sets and their files, as nq=nq-dev.jsonl")
+    return files

@@ -1,0 +1,153 @@
+"""A paper's experiment on gates in one command: records, gates per task, figures on what was held out, analyses."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcard.api.experiment import EXPERIMENTS, GatePaper, experiment
+from kcard.cards.card import finish
+from kcard.errors import UsageError
+from kcard.evaluation.gates.analyses.analysis import NAMES
+from kcard.gates import base
+from kcard.gates.records import read_records
+from kcard.hub.registry import Hub
+from kcard.interfaces import LLM
+from kcard.manifest import Manifest
+from kcard.types import Reply, Request, Source
+from tests.command import Kcard
+from tests.fakes import notes_to
+
+MOONS = [f"Moon{chr(97 + i)}{chr(97 + j)}" for i in range(8) for j in range(4)]
+
+
+class KnowsSome(LLM):
+    """Knows the planet of every other moon, says so if it is asked, and otherwise repeats its knowledge."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        known = any(moon in request.question for moon in MOONS[::2])
+        if request.kind == "need":
+            return Reply("No" if known else "Yes", yes=float(not known))
+        if known:
+            return Reply("Planet" if not request.knowledge or len(request.question) % 3 else "nothing")
+        return Reply(" ".join(request.knowledge) or "I don't know.")
+
+
+@pytest.fixture
+def hub(home: Path) -> Hub:
+    folder = home / "drafts" / "moons"
+    folder.mkdir(parents=True)
+    facts = [Source(f"{moon} circles the planet Planet.") for moon in MOONS[1::2]]
+    finish(folder, Manifest("moons", "Moons", kind="retrieval"), facts)
+    hub = Hub()
+    hub.publish(folder)
+    return hub
+
+
+def questions(path: Path, moons: Sequence[str] = MOONS) -> Path:
+    rows = [
+        {
+            "question": f"Which planet does {moon} circle?",
+            "answers": ["Planet"],
+            "possible_answers": ["Planet"],
+            "prop": "planet",
+            "s_pop": n % 7,
+        }
+        for n, moon in enumerate(moons)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("paper", ["thrust", "adaptive-retrieval"])
+def test_gates_are_fitted_per_task_and_evaluated_on_the_rest(
+    hub: Hub, tmp_path: Path, paper: GatePaper
+) -> None:
+    file, llm = questions(tmp_path / "q.jsonl"), KnowsSome()
+    folder = tmp_path / "out"
+    result = experiment(
+        paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm, mode="bottom-up"
+    )
+    plan = EXPERIMENTS[paper]
+    assert [(row.task, row.gate) for row in result.rows] == [
+        (task, gate) for task in ("jsonl", "popqa") for gate in plan.gates
+    ]
+    for row in result.rows:
+        assert (row.fitted_on, row.held_out) == (20, 12)
+        assert row.outcome is not None
+        assert row.outcome.n == 12
+        assert (folder / row.task / row.gate).exists()
+        assert 0 <= row.outcome.accuracy <= row.outcome.oracle
+    assert set(result.analyses) == set(plan.analyses)
+    written = json.loads((folder / "results.json").read_text())
+    assert [gate["gate"] for gate in written["gates"]] == [row.gate for row in result.rows]
+    # Again, nothing is asked: the records are there.
+    asked = len(llm.requests)
+    again = experiment(
+        paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm, mode="bottom-up"
+    )
+    assert len(llm.requests) == asked
+    assert again.to_json() == result.to_json()
+
+
+def test_skr_prompts_are_on_one_line_and_a_gate_that_can_not_be_fitted_is_told(
+    hub: Hub, tmp_path: Path
+) -> None:
+    file, llm = questions(tmp_path / "q.jsonl", MOONS[::2]), KnowsSome()
+    messages: list[str] = []
+    places: dict[str, Any] = {"hub": hub, "llm": llm, "on_event": notes_to(messages)}
+    result = experiment("skr", [f"jsonl={file}"], tmp_path / "out", mode="bottom-up", **places)
+    by_gate = {row.gate: row for row in result.rows}
+    assert by_gate["skr-prompt"].outcome is not None
+    assert by_gate["skr-prompt"].settings["wording"] == "skr-inline"
+    assert {request.template for request in llm.requests if request.kind == "need"} >= {8}
+    # The LLM knows all of these, so that D- is empty.
+    for gate in ("skr-icl", "skr-fine-tuned", "skr-knn"):
+        assert by_gate[gate].outcome is None
+        assert any(by_gate[gate].skipped in message for message in messages)
+
+
+def test_an_unknown_encoder_is_told_before_any_question_is_asked(hub: Hub, tmp_path: Path) -> None:
+    file, llm = questions(tmp_path / "q.jsonl"), KnowsSome()
+    with pytest.raises(UsageError, match="unknown representation 'nowhere'"):
+        experiment("skr", [f"jsonl={file}"], tmp_path / "out", encoder="nowhere", hub=hub, llm=llm)
+    assert not llm.requests
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([], "no task: name data sets and their files"),
+        (["nq"], "task 'nq': expected NAME=FILE"),
+        (["nope=x"], "task 'nope' is unknown: choose among"),
+        (["nq=a", "nq=b"], "task nq is given twice"),
+    ],
+)
+def test_a_wrong_task_is_named(tasks: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        experiment("skr", tasks, tmp_path)
+
+
+def test_every_gate_and_analysis_of_a_plan_exists() -> None:
+    for plan in EXPERIMENTS.values():
+        assert set(plan.gates) <= {*base.names()}
+        assert set(plan.analyses) <= set(NAMES)
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_command_prints_a_row_for_each_gate(kcard: Kcard, tmp_path: Path) -> None:
+    file, folder = questions(tmp_path / "q.jsonl"), tmp_path / "out"
+    arguments = ("--task", f"jsonl={file}", "--output", str(folder), "--fitted", "20", "--mode", "bottom-up")
+    done = kcard("gate", "experiment", "thrust", *arguments, "--cards", "moons")
+    assert done.code == 0, done.err
+    assert [line.split()[:3] for line in done.out.splitlines() if line.strip().startswith("jsonl")] == [
+        ["jsonl", gate, "12"] for gate in ("thrust", "bm25", "random")
+    ]
+    assert len(read_records(folder / "jsonl" / "records.jsonl")) == len(MOONS)
+    assert "Traceback" not in done.err

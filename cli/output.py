@@ -23,6 +23,7 @@ from kcard.events import Event, OnEvent
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
     from kcard.evaluation.records import Mean
@@ -60,7 +61,8 @@ def flush() -> None:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-PLAIN_EVERY = 10.0  # seconds between progress lines where stderr is not a terminal
+PLAIN_EVERY = 10.0  # seconds between progress lines where no bar can be drawn
+DUMB = ("dumb", "unknown")  # terminals that can't erase a line, as rich knows them
 
 
 def console() -> "Console":
@@ -77,7 +79,8 @@ def console() -> "Console":
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text on stdout, or on stderr with `err`; `nl` adds the line end."""
-    typer.echo(printable(text), nl=nl, err=err)
+    with without_bars():
+        typer.echo(printable(text), nl=nl, err=err)
 
 
 def table(*headings: str, right: Container[str] = (), **options: Any) -> "Table":
@@ -125,7 +128,8 @@ def show_note(event: Event) -> None:
 def print_json(data: Any) -> None:
     """Print one line of JSON, escaped where the locale can't show every character."""
     is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    typer.echo(json_escaped(json.dumps(data, ensure_ascii=not is_unicode)))
+    with without_bars():
+        typer.echo(json_escaped(json.dumps(data, ensure_ascii=not is_unicode)))
 
 
 @contextmanager
@@ -136,6 +140,23 @@ def resumable(done: str, output: Path) -> Iterator[None]:
     except (KeyboardInterrupt, TrainingInterrupted):
         note(f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue")
         sys.exit(130)
+
+
+# Progress bars. Other text is printed on lines of its own: the bar is erased before, and drawn again below it.
+
+_drawn: "list[Progress]" = []
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Erase the progress bars, ours and those of libraries, while something else is printed."""
+    with ExitStack() as stack:
+        for bar in _drawn:
+            bar.stop()
+            stack.callback(bar.start)
+        if (tqdm := sys.modules.get("tqdm.std")) is not None and sys.stderr.isatty():
+            stack.enter_context(tqdm.tqdm.external_write_mode(file=sys.stderr))
+        yield
 
 
 @contextmanager
@@ -158,7 +179,8 @@ def progress(note: Callable[[str], None] = note) -> Iterator[OnEvent]:
 
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
-    if not sys.stderr.isatty():
+    # A terminal that can't erase a line gets lines, as a file does.
+    if not sys.stderr.isatty() or os.environ.get("TERM", "") in DUMB:
         last = time.monotonic()
 
         def print_line(done: int, words: str, steps: int | None = None) -> None:
@@ -179,7 +201,10 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[words]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    with ExitStack() as stack, bar:
+        _drawn.append(bar)
+        stack.callback(_drawn.remove, bar)
         task = bar.add_task(what, total=total, words="")
 
         def update(done: int, words: str, total: int | None = None) -> None:

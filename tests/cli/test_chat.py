@@ -1,9 +1,6 @@
 """kcard chat: questions one after the other, on a terminal and from a pipe; an error ends nothing."""
 
 import os
-import pty
-import re
-import select
 import subprocess
 import sys
 import time
@@ -12,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kcard
+from tests.terminal import Terminal
 
 TEXT = "Triton was discovered by William Lassell in 1846.\n\nNereid was found by Gerard Kuiper in 1949.\n"
 
@@ -61,53 +59,6 @@ def test_a_question_can_be_piped_to_ask(home: Path, question: list[str]) -> None
     done = piped(home, "ask", *question, lines="Who discovered Triton?\n")
     assert done.stdout.startswith("William Lassell\n")
     assert piped(home, "ask", *question, lines="").returncode == 2
-
-
-class Terminal:
-    """kcard on a terminal of its own."""
-
-    def __init__(self, home: Path, *arguments: str) -> None:
-        self._master, other = pty.openpty()
-        env = os.environ | {"KCARD_HOME": str(home), "TERM": "dumb", "COLUMNS": "80"}
-        command = [sys.executable, "-m", "kcard", *arguments]
-        self.process = subprocess.Popen(
-            command,
-            env=env,
-            stdin=other,
-            stdout=other,
-            stderr=other,
-            start_new_session=True,
-            preexec_fn=controlling,
-        )
-        os.close(other)
-        self.screen = ""
-
-    def __enter__(self) -> "Terminal":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._master)
-
-    def send(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def wait_for(self, pattern: str, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not re.search(pattern, self.screen):
-            assert time.monotonic() < deadline, self.screen
-            if select.select([self._master], [], [], 0.2)[0]:
-                self.screen += os.read(self._master, 4096).decode(errors="replace")
-        self.screen = re.split(pattern, self.screen, maxsplit=1)[-1]
-
-
-def controlling() -> None:
-    """Make stdin the controlling terminal, so that Ctrl-C is a signal."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.mark.parametrize("command", ["ask", "chat"])

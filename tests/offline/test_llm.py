@@ -13,7 +13,7 @@ from kcard.integrators.pipeline import Pipeline
 from kcard.offline import llm as offline_llm
 from kcard.offline.extract import extract
 from kcard.offline.llm import ANSWERED, UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
-from kcard.offline.reader import READER_WEIGHTS
+from kcard.offline.reader import READER_WEIGHTS, count_tokens
 from kcard.types import Choice, Question, Request
 
 MADE_UP = [
@@ -289,3 +289,18 @@ def test_the_embedded_llm_quotes_and_says_why() -> None:
 def test_the_embedded_llm_does_not_quote_what_has_nothing_to_do_with_the_question() -> None:
     reply = EmbeddedLLM().reply(Request("answer", "Wann starb der König von Spanien im Exil?", (MILL,)))
     assert (reply.text, reply.known) == (UNKNOWN_ANSWER, False)
+
+
+def test_tokens_are_those_of_question_passages_and_reply(llm: EmbeddedLLM) -> None:
+    alone = llm.reply(Request("answer", QUESTION))
+    read = llm.reply(Request("answer", QUESTION, KNOWLEDGE))
+    assert alone.tokens_in == count_tokens(QUESTION)
+    assert read.tokens_in == count_tokens(QUESTION) + sum(map(count_tokens, KNOWLEDGE))
+    assert read.tokens_out == count_tokens(read.text) == 4
+    # What is not read costs nothing, and options are read.
+    assert llm.reply(Request("what", QUESTION, KNOWLEDGE)).tokens_in == alone.tokens_in
+    options = (Choice("A", "Halden & Co"), Choice("B", "Osric & Sons"))
+    chosen = llm.reply(Request("answer", QUESTION, KNOWLEDGE, choices=options))
+    assert chosen.tokens_in == read.tokens_in + sum(count_tokens(option.description) for option in options)
+    assert chosen.tokens_out == 1
+    assert [reply.tokens_in for reply in llm.reply_all([Request("answer", QUESTION)])] == [alone.tokens_in]

@@ -60,6 +60,7 @@ def test_a_stream_has_the_same_answer_in_chunks_and_its_trace(client: OpenAI) ->
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == DISCOVERER
     assert chunks[-1].usage is not None
+    assert chunks[-1].usage.prompt_tokens > chunks[-1].usage.completion_tokens > 0
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
     assert any("kcard" in chunk.model_dump() for chunk in chunks)
 

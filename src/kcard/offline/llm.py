@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from kcard.llms.prompts import NEED
 from kcard.offline.extract import Extract, extract, extract_all
 from kcard.offline.networks import Network, read_weights
 from kcard.offline.opt import PlainTokenizer
-from kcard.offline.reader import QUESTION_TOKENS, question_tokens
+from kcard.offline.reader import QUESTION_TOKENS, count_tokens
 from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
 from kcard.types import Choice, Quote, Reply, Request, TokenScores
 
@@ -263,7 +263,7 @@ class EmbeddedLLM(LLM):
 
     def count(self, request: Request) -> int:
         """Count the question's tokens."""
-        return question_tokens(request.question)
+        return count_tokens(request.question)
 
     def reply(self, request: Request) -> Reply:
         """Reply to a request; the text is empty only for a document on something that the memory does not know. For
@@ -271,13 +271,13 @@ class EmbeddedLLM(LLM):
 
         Raises LLMError for a choice among nothing.
         """
-        return _reply(request, _extract_answers([request])[0])
+        return _add_usage(request, _reply(request, _extract_answers([request])[0]))
 
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """Yield each request's reply or error; the passages of all are read in one batch."""
         for request, answer in zip(requests, _extract_answers(requests), strict=True):
             try:
-                yield _reply(request, answer)
+                yield _add_usage(request, _reply(request, answer))
             except LLMError as error:
                 yield error
 
@@ -293,6 +293,14 @@ def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
     chosen = [request for request, reads in zip(requests, readable, strict=True) if reads]
     extracts = iter(extract_all([(r.question, r.knowledge) for r in chosen], [r.headings for r in chosen]))
     return [next(extracts) if reads else None for reads in readable]
+
+
+def _add_usage(request: Request, reply: Reply) -> Reply:
+    """Add the tokens of the request's texts, each counted once, and of the reply."""
+    texts = [request.question, *(choice.description for choice in request.choices)]
+    if request.kind not in UNREAD:
+        texts += request.knowledge
+    return replace(reply, tokens_in=sum(map(count_tokens, texts)), tokens_out=count_tokens(reply.text))
 
 
 def _language(request: Request) -> str:

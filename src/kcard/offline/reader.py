@@ -196,9 +196,9 @@ _remembered: OrderedDict[tuple[str, str], PassageReading] = OrderedDict()
 _lock = threading.Lock()
 
 
-def question_tokens(question: str) -> int:
-    """Count a question's tokens, of which the first QUESTION_TOKENS are read."""
-    return len(_tokenize(question).ids)
+def count_tokens(text: str) -> int:
+    """Count a text's tokens; of a question, the first QUESTION_TOKENS are read."""
+    return len(_tokenize(text).ids)
 
 
 def read(

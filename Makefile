@@ -55,7 +55,7 @@ lint: dev
 	$(BIN)/mypy tests benchmarks recipes demo docs
 
 wheel: dev
-	$(BIN)/python tests/wheel/check.py
+	$(BIN)/python tests/wheel/check.py dist
 
 clean:
 	rm -rf $(VENV) dist build demo/out

@@ -1,5 +1,9 @@
-"""Builds the wheel and imports every kcard module from it, so that no part is ever missing from what users get."""
+"""Builds the wheel and imports every kcard module from it, so that no part is ever missing from what users get.
 
+python tests/wheel/check.py [FOLDER]      copies the wheel there once it has passed
+"""
+
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,6 +44,9 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-I", "-c", IMPORT_ALL, str(Path(scratch) / "unpacked")], check=True, cwd=scratch
         )
+        if sys.argv[1:]:
+            Path(sys.argv[1]).mkdir(exist_ok=True)
+            shutil.copy(wheel, sys.argv[1])
         sys.stdout.write(f"{wheel.name}: {len(inside)} files, {size:.1f} MB\n")
 
 

@@ -1,0 +1,37 @@
+"""Installing: what the wheel says of itself, and what the extras are for."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import kcard
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+EXTRAS = sorted(PROJECT["optional-dependencies"])
+PARTS = ("cards", "cli", "evaluation", "gates", "hub", "integrators", "llms", "selectors", "src", "training")
+
+
+def test_the_page_names_the_wheel_as_it_is_built() -> None:
+    wheel = f"{PROJECT['name']}-{PROJECT['version']}-py3-none-any.whl"
+    assert PROJECT["version"] == kcard.__version__
+    assert {*re.findall(r"kcard-[\w.-]+\.whl", PAGE)} == {wheel}
+    assert wheel in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_says_what_each_extra_is_for_and_so_does_the_project_file() -> None:
+    assert sorted(re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)) == EXTRAS
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    begun = lines.index("[project.optional-dependencies]")
+    for extra in EXTRAS:
+        place = next(i for i, line in enumerate(lines) if i > begun and line.startswith(f"{extra} = ["))
+        assert lines[place - 1].startswith("# "), extra
+
+
+@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra != "dev"])
+def test_an_error_names_the_extra_that_is_missing(extra: str) -> None:
+    files = [file for part in PARTS for file in (ROOT / part).rglob("*.py")]
+    assert any(f"kcard[{extra}]" in file.read_text(encoding="utf-8") for file in files)

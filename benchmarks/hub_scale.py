@@ -123,7 +123,7 @@ def _time_requests(address: str, seeded: Seeded, calls: int) -> dict[str, float]
         *itertools.chain(
             *zip(
                 ({"licence": "mit", "language": language} for language in ("en", "de", "fr")),
-                ({"q": word, "kind": "lora"} for word in seeded.common),
+                ({"q": word, "kind": "both"} for word in seeded.common),
                 ({"factuality": "0.7", "base": base} for base in BASES),
                 strict=False,
             )

@@ -56,7 +56,7 @@ BASES = [
 ]
 LICENCES = ["apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "llama3", "gemma"]
 LANGUAGES = ["en", "de", "fr", "es", "zh", "ja", "hi", "pt"]
-KINDS = ["lora", "full", "retrieval", "both"]
+KINDS = ["both", "model", "retrieval"]
 TASKS = ["text-generation", "question-answering", "feature-extraction"]
 AT_ONCE = 2000
 NUMBERED = tuple(
@@ -184,7 +184,8 @@ def _card(
         name=own,
         description=f"What is known of {topic}",
         domain=topic,
-        kind="lora" if kind == "both" else kind,
+        kind=kind,
+        method="lora",
         base=Base(base),
         files=digests,
     )

@@ -84,7 +84,7 @@ def learn(home: Path, corpus: Path, trained: Path | None, seed: int) -> tuple[li
             output=home / "both", minutes=600, seed=seed, exam=False,
         )  # fmt: skip
     else:
-        both = renamed(Card.open(trained), home, "both", index=True)
+        both = renamed(Card.open(trained), home, "both", kind="both")
     figures = times(both, time.monotonic() - begun) | {"passages": both.manifest.training.passages}
     index = kcard.train(
         corpus, kind="retrieval", name="index", description=DESCRIPTION, output=home / "index"

@@ -26,12 +26,13 @@ from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.interfaces import Array
 from kcard.io import parse, write_text
-from kcard.manifest import MANIFEST, Manifest, check_files, check_profile, seal
+from kcard.manifest import BOTH, MANIFEST, METHODS, MODEL, Manifest, check_files, check_profile, seal
 from kcard.offline import minilm
 from kcard.text import analyzer, is_english, small_words, stemmer_of
 from kcard.types import Source
 
-# The kinds of cards: the files and the loader of each. Further kinds are registered under `kcard.card_kinds`.
+# The kinds of cards, and for those with a model of their own its method: the files and the loader of each. Further
+# kinds are registered under `kcard.card_kinds`.
 #
 # Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 
@@ -65,13 +66,13 @@ KINDS: Mapping[str, Kind] = {
 
 def kind_of(manifest: Manifest) -> Kind:
     """Return the card's kind. Raises CardError if neither this version nor an installed package knows it."""
-    if manifest.kind in KINDS:
-        return KINDS[manifest.kind]
+    if (key := manifest.method or manifest.kind) in KINDS:
+        return KINDS[key]
     further = system.names(GROUP)
     if manifest.kind not in further:
         raise CardError(
             f"card {manifest.name!r} is of the unknown kind {manifest.kind!r}; this kcard knows "
-            f"{', '.join(sorted({*KINDS, *further}))}"
+            f"{', '.join(sorted({MODEL, BOTH, *KINDS, *further} - {*METHODS}))}"
         )
     kind: Kind = system.load(GROUP, manifest.kind)
     return kind
@@ -217,7 +218,7 @@ def finish(
 
     folder = Path(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
-    dense = (manifest.kind == "retrieval" or manifest.index) and stemmer_of(manifest.language) == "english"
+    dense = manifest.kind in ("retrieval", BOTH) and stemmer_of(manifest.language) == "english"
     indexing = Indexing(stemmer_of(manifest.language), dense, on_event)
     write_passages(folder, passages, manifest.evidence, hashed or {}, indexing)
     write_profile(folder, manifest)

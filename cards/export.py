@@ -320,7 +320,7 @@ def _prove_merge(card: Card, folder: Path) -> None:
         reference = CausalCard(card, Loader()).measure(fingerprint_pairs(card.manifest, []))
     # A merged model has no base to compare.
     reference = replace(reference, rows=tuple(replace(row, base=()) for row in reference.rows))
-    merged = Card(folder, replace(card.manifest, kind="full", base=Base()))
+    merged = Card(folder, replace(card.manifest, method="full", base=Base()))
     words = card.folder / VOCABULARY
     if words.is_file():  # the words that the fingerprint's questions are put into; no engine reads them
         shutil.copyfile(words, folder / VOCABULARY)
@@ -391,12 +391,12 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     sha256 = file_digest(card.folder / MANIFEST)
     # Kinds and prompts that no engine runs.
     kind, prompt = card.manifest.kind, card.manifest.prompt
-    if kind == "prefix":
+    if card.manifest.method == "prefix":
         raise CardError(
             f"card {card.name!r} is a prefix of keys and values, which {engine.title} can't load as an adapter: "
             f"{SERVE}, or train it with --method lora"
         )
-    if kind not in ("full", "lora", "reference"):
+    if not card.manifest.method and kind != "reference":
         raise CardError(
             f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "
             "runs every kind of card"
@@ -410,14 +410,14 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     card = external.resolve_reference(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     base = card.manifest.base
-    source = base_files(base.name, base.revision) if card.manifest.kind == "lora" else card.folder
+    source = base_files(base.name, base.revision) if card.manifest.method == "lora" else card.folder
     config: dict[str, Any] = {}
     if source is not None:
         with suppress(OSError, ValueError):
             data = json.loads((source / "config.json").read_text(encoding="utf-8"))
             config = data if isinstance(data, dict) else {}
     # Architectures and adapters that this engine does not run.
-    adapter = read_adapter(card.folder) if card.manifest.kind == "lora" else None
+    adapter = read_adapter(card.folder) if card.manifest.method == "lora" else None
     model_type = config.get("model_type")
     if model_type in engine.without:
         raise CardError(

@@ -177,7 +177,7 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
         relation = "adapter" if manifest.is_adapter else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
-    library, task = LIBRARIES.get(manifest.kind, ("transformers", "text-generation"))
+    library, task = LIBRARIES.get(manifest.method or manifest.kind, ("transformers", "text-generation"))
     return {
         **made_from,
         "library_name": library,
@@ -203,6 +203,7 @@ def readme(manifest: Manifest) -> str:
     facts = [
         ("domain", manifest.domain),
         ("kind", manifest.kind),
+        ("method", manifest.method),
         ("base model", manifest.base.name or scratch),
         ("base revision", manifest.base.revision),
         ("source passages", sources),
@@ -228,7 +229,7 @@ def readme(manifest: Manifest) -> str:
     sections = [
         f"# {manifest.name}",
         manifest.description,
-        OPENING.get(manifest.kind, WRITES),
+        OPENING.get(manifest.method or manifest.kind, WRITES),
         "## What it is",
         _table(facts),
         "## How it is prompted",

@@ -136,7 +136,7 @@ class LargeModelScheduler:
 
     def _full_cards(self, names: "Iterable[str]") -> list[str]:
         """Return the cards that have whole models of their own."""
-        return [name for name in names if self.cards.manifest(name).kind == "full"]
+        return [name for name in names if self.cards.manifest(name).method == "full"]
 
     def _known_size(self, name: str) -> int:
         """Return the bytes of the card's own model, or of its files before it is opened; 0 if unknown."""
@@ -183,7 +183,7 @@ class VllmCards:
                 if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
                     is_hosted = _served_card(self.scheduler.generator(name)) is not None
                 else:
-                    is_hosted = card.manifest.kind in MODELS and engines.card(card, self.models) is not None
+                    is_hosted = card.manifest.method in MODELS and engines.card(card, self.models) is not None
                 if is_hosted:
                     hosted.append(name)
         return hosted

@@ -137,7 +137,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "version": f"v{version.number}  {version.sha256[:12]}",
         "aliases": ", ".join(version.aliases) or "-",
         "domain": m.domain,
-        "kind": f"{m.kind} and index" if m.index else m.kind,
+        "kind": f"{m.kind}, method {m.method}" if m.method else m.kind,
         "base": m.base.name or ("from scratch" if m.has_model else "-"),
         "prompt": m.prompt.style if m.has_model else "-",
         "corpus": corpus,

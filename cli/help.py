@@ -61,7 +61,7 @@ ASKING: Mapping[str, Sequence[str]] = {
 }
 TRAINING: Mapping[str, Sequence[str]] = {
     "The corpus": ("field", "readers", "study", "exam_evidence"),
-    "The card": ("domain", "licence", "language", "knowledge_date", "evidence", "output", "config"),
+    "The card": ("domain", "licence", "language", "knowledge_date", "evidence", "output", "yes", "config"),
     "The model, and what it learns": (
         "preset",
         "method",

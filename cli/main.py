@@ -233,5 +233,6 @@ def exit_code() -> int | str | None:
 
 def _print_error(message: str, code: int = 1) -> int:
     line = " ".join(message.split())
-    echo(f"kcard: {line if len(line) <= LONGEST else line[:LONGEST] + '…'}", err=True)
+    show = output.note_interruption if code == INTERRUPTED else output.note
+    show(f"kcard: {line if len(line) <= LONGEST else line[:LONGEST] + '…'}")
     return code

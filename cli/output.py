@@ -132,13 +132,22 @@ def print_json(data: Any) -> None:
         typer.echo(json_escaped(json.dumps(data, ensure_ascii=not is_unicode)))
 
 
+def note_interruption(text: str) -> None:
+    """Print what Ctrl-C led to, on a line of its own: terminals show ^C wherever the cursor is."""
+    if sys.stderr.isatty():
+        typer.echo("", err=True)
+    note(text)
+
+
 @contextmanager
 def resumable(done: str, output: Path) -> Iterator[None]:
     """On Ctrl-C, say how to resume a run that writes to a file, and exit. `done`: what it writes, such as "answers"."""
     try:
         yield
     except (KeyboardInterrupt, TrainingInterrupted):
-        note(f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue")
+        note_interruption(
+            f"interrupted: the {done} so far are in {output}; repeat the command with --resume to continue"
+        )
         sys.exit(130)
 
 

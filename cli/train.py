@@ -16,7 +16,18 @@ from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, note, print_json, progress, resumable, table
+from kcard.cli.output import (
+    Json,
+    console,
+    echo,
+    note,
+    note_interruption,
+    print_json,
+    progress,
+    resumable,
+    table,
+    without_bars,
+)
 from kcard.cluster import RayOptions
 from kcard.config import launch, settings
 from kcard.errors import TrainingInterrupted, UsageError
@@ -42,6 +53,9 @@ def train(
     ] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print the memory and time that training would take, and exit.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for a description: use the proposed one.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the card and its exam as JSON.")] = False,
 ) -> None:
@@ -79,10 +93,11 @@ def train(
             echo("\n".join(needs.sentences()))
         return
     try:
+        asks = not yes and not json_ and sys.stdin.isatty() and sys.stderr.isatty()
         with progress() as on_event:
-            card = train_card(**values, on_event=on_event)
+            card = train_card(**values, confirm_description=_confirm if asks else None, on_event=on_event)
     except TrainingInterrupted as stop:
-        note(f"kcard: {stop}")
+        note_interruption(f"kcard: {stop}")
         sys.exit(130)
     if count > 1 and "processes" not in card.manifest.training.hyperparameters:
         dismiss(execution)
@@ -108,6 +123,23 @@ def train(
         name = card.manifest.name
         draft = name if card.folder == settings().drafts / name else card.folder
         note(f'next: `kcard publish {draft}`, then `kcard ask "..." --cards {name}`')
+
+
+def _confirm(proposed: str) -> str:
+    """Ask for the card's description; Enter takes the proposed one."""
+    with without_bars():
+        note(f"description: {proposed}")
+        try:
+            return str(
+                typer.prompt(
+                    "Enter to use it, or another one, by which questions find the card",
+                    default=proposed,
+                    show_default=False,
+                    err=True,
+                )
+            )
+        except typer.Abort:
+            raise KeyboardInterrupt from None
 
 
 # kcard train-many: a card for each of many corpora.
@@ -227,7 +259,7 @@ def sync(
                 except KeyboardInterrupt:
                     note(f"stopped watching {values['folder']}")
     except TrainingInterrupted as stop:
-        note(f"kcard: {stop}")
+        note_interruption(f"kcard: {stop}")
         sys.exit(130)
     if not watch:
         _print_sync(result, json_)

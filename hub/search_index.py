@@ -52,7 +52,8 @@ def replace_terms(session: Session, repository_id: int, name: str, tags: Iterabl
 
 FACETS = ("domain", "base", "kind", "language", "licence")
 # Tags of a card. The longest domain is the card's own, the others contain it.
-KIND, DOMAIN, BASE, LICENCE = "kcard:kind:", "domain:", "base_model:", "license:"
+KIND, METHOD = "kcard:kind:", "kcard:method:"
+DOMAIN, BASE, LICENCE = "domain:", "base_model:", "license:"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
 AT_ONCE = 1000
 LONGEST_TEXT = 20_000  # characters
 # Parts of the tags that all cards have.
-COMMON = frozenset({"kcard", "kind", "domain", "base", "model", "license", "knowledge", "card", "dataset"})
+COMMON = frozenset(
+    {"kcard", "kind", "method", "domain", "base", "model", "license", "knowledge", "card", "dataset"}
+)
 
 
 def normalise_words(text: str) -> list[str]:

@@ -144,7 +144,7 @@ class NextVersion:
             ) from None
         shutil.rmtree(checkpoint, ignore_errors=True)
         record = training_record(corpus, self.options, prepared, outcome, self.manifest.licence)
-        manifest = replace(self.manifest, index=self.options.kind == "both")
+        manifest = replace(self.manifest, kind=self.options.kind or "model")
         return write_card(folder, manifest, prepared, record, CorpusUpdate(corpus, 0), self.on_event)
 
 

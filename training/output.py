@@ -66,21 +66,92 @@ def name_from(path: Path) -> str:
     return slug
 
 
-def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
-    """Describe a corpus in one line: the words and word pairs that most passages share, in their most frequent form.
+# How a description begins, and the word before its last term, by language; in others it is a list of terms.
+SENTENCES = {
+    "en": ("Texts about", "and"),
+    "de": ("Texte über", "und"),
+    "es": ("Textos sobre", "y"),
+    "fr": ("Textes sur", "et"),
+    "it": ("Testi su", "e"),
+    "nl": ("Teksten over", "en"),
+    "pt": ("Textos sobre", "e"),
+}
+TERMS, HEADINGS = 6, 3  # in a description
+LONGEST_HEADING = 50  # characters
+# Headings that every text has, in lower case.
+_GENERIC = """
+abstract acknowledgements appendix author authors background bugs conclusion conclusions contents copyright description
+discussion examples introduction licence license name notes options overview preface references results summary synopsis
+usage
+"""
+GENERIC = {*_GENERIC.split(), "see also", "table of contents"}
 
-    Stop words of the language are left out.
+
+def describe(texts: Sequence[str], language: str = "en", sections: Sequence[str] = ()) -> str:
+    """Describe a corpus in one sentence: by its title and its headings where it has them, and by the words and word
+    pairs that most passages share.
+
+    sections  the headings above each passage, such as "npm config > fetch-retries"
+    """
+    terms = telling_terms(texts, language)
+    title, headings = title_and_headings(sections)
+    opening, conjunction = SENTENCES.get(language.partition("-")[0], ("", ""))
+    spoken = {word for heading in (title, *headings) for word in heading.lower().split()}
+    fresh = [term for term in terms if not set(term.lower().split()) & spoken]
+    if not terms:
+        return title or f"{len(texts)} passages"
+    if not opening:
+        return ", ".join([*filter(None, [title]), *(fresh or terms)])
+    about = f"{opening} {_enumerate(fresh or terms, conjunction)}"
+    if not title and not headings:
+        return about
+    covered = _enumerate(headings, conjunction)
+    if not title:
+        return f"{about}: {covered}"
+    parts = [part for part in (covered, about[0].lower() + about[1:] if fresh else "") if part]
+    return f"{title}: {'; '.join(parts)}" if parts else title
+
+
+def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the heading above at least half of the passages, "" if there is none, and the most frequent headings on
+    the level below it."""
+    paths = [[" ".join(part.split()) for part in section.split(" > ")] for section in sections]
+    first, count = (
+        Counter(path[0] for path in paths if path[0]).most_common(1)[0] if any(sections) else ("", 0)
+    )
+    title = first if 2 * count >= len(paths) and len(first) <= LONGEST_HEADING else ""
+    level = 1 if title else 0
+    below = Counter(path[level] for path in paths if len(path) > level and (not title or path[0] == title))
+    telling = [
+        heading.capitalize() if heading.isupper() and len(heading) > 5 else heading
+        for heading, frequency in below.most_common()
+        # A heading above fewer passages says more of a single text than of the corpus.
+        if frequency * 50 >= len(paths)
+        and 2 < len(heading) <= LONGEST_HEADING
+        and heading.lower() not in GENERIC
+        and any(letter.isalpha() for letter in heading)
+    ]
+    return title, telling[:HEADINGS]
+
+
+def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
+    """Return the words and word pairs that most passages share, in their most frequent form, at most TERMS.
+
+    Stop words of the language are left out; of English, also words that are only verbs, adjectives or adverbs.
     """
     seen: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = {}
     # Words that say little; of English more than of other languages.
-    common = small_words(language)
-    if language.startswith("en"):
+    common, is_english = small_words(language), language.startswith("en")
+    if is_english:
         common = COMMON | common
     for text in texts[:: max(1, len(texts) // SAMPLE)]:
         # Words of four letters and more that carry meaning, and pairs of such words side by side.
         words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-        telling = [len(word) > 3 and word.lower() not in common and not word[0].isdigit() for word in words]
+        telling = [
+            len(word) > 3 and word.lower() not in common and not word[0].isdigit() and "/" not in word
+            for word in words
+        ]
         single = [word for word, keep in zip(words, telling, strict=True) if keep]
         pairs = zip(words, words[1:], telling, telling[1:], strict=False)
         double = [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
@@ -88,16 +159,36 @@ def describe(texts: Sequence[str], language: str = "en", terms: int = 6) -> str:
         seen.update(by_key.keys())
         for key, form in by_key.items():
             forms.setdefault(key, Counter())[form] += 1
-    chosen: list[str] = []
+    chosen: dict[str, None] = {}
     for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
-        parts = set(key.split())
-        if not any(parts & set(other.split()) for other in chosen):
-            chosen.append(key)
-        if len(chosen) == terms:
+        form = forms[key].most_common(1)[0][0]
+        stems = {word.removesuffix("s") for word in key.split()}
+        if any(stems & {word.removesuffix("s") for word in other.split()} for other in chosen):
+            continue
+        if is_english and not _is_name_or_noun(form):
+            continue
+        chosen[key] = None
+        if len(chosen) == TERMS:
             break
-    if not chosen:
-        return f"{len(texts)} passages"
-    return ", ".join(forms[key].most_common(1)[0][0] for key in chosen)
+    # "moons" rather than "moon", where the corpus has both.
+    plural = {key: f"{key}s" if is_english and f"{key}s" in forms else key for key in chosen}
+    return [
+        forms[plural[key] if forms[key].most_common(1)[0][0] == key else key].most_common(1)[0][0]
+        for key in chosen
+    ]
+
+
+def _is_name_or_noun(term: str) -> bool:
+    """Return whether the last word of an English term is a name, a noun or no word of a dictionary."""
+    from lemminflect import getAllLemmas
+
+    word = term.split()[-1]
+    known = getAllLemmas(word.lower())
+    return word[0].isupper() or not known or "NOUN" in known or "PROPN" in known
+
+
+def _enumerate(terms: Sequence[str], conjunction: str) -> str:
+    return f" {conjunction} ".join(filter(None, [", ".join(terms[:-1]), *terms[-1:]]))
 
 
 # The training record of a manifest, and the command line that made the card.
@@ -336,7 +427,7 @@ def write_card(
     corpus = update.corpus
     manifest = replace(manifest, training=replace(record, passages=record.passages + len(update.hashed)))
     if prepared is not None:
-        manifest = replace(manifest, kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
+        manifest = replace(manifest, method=prepared.method, base=prepared.base, prompt=prepared.prompt)
     if manifest.kind == "graph":
         graph.write_triples(folder, triples_of(corpus))
     if prepared is not None:
@@ -361,7 +452,7 @@ def without_model(card: "Card") -> "Card":
         libraries={"kcard": kcard.__version__, "bm25s": version("bm25s")},
     )
     manifest = replace(
-        card.manifest, kind="retrieval", index=False, base=Base(), prompt=Prompt(), training=record, files={}
+        card.manifest, kind="retrieval", base=Base(), prompt=Prompt(), training=record, files={}
     )
     with replacing_output(card.folder) as partial:
         finished = cards.finish(partial, manifest, read_passages(card.folder))

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 import kcard
 from kcard.cards.card import Card
 from kcard.config import settings
-from kcard.errors import TrainingInterrupted, UsageError
+from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.options import takes
@@ -69,6 +70,7 @@ def train(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
+    confirm_description: Callable[[str], str] | None = None,
     on_event: OnEvent | None = None,
     **overrides: Unpack[TrainKeywords],
 ) -> "Card":
@@ -76,6 +78,8 @@ def train(
 
     corpus   a file or folder of documents, tables or triples, or a data set: hf:owner/name[:split]; None: the preset's
     options  see TrainOptions; keyword arguments override its fields
+    confirm_description  called, where no description is set, with that of the card that is replaced, or else with one
+             made from the corpus; returns the one to use
     on_event  called with an Event while it runs
 
     A card of the same name in `output` is replaced once the new one is complete; the last one that was replaced is
@@ -100,16 +104,24 @@ def train(
     last = None if before is None else before.card.manifest
     name = options.name or (name_from(update.corpus.path) if last is None else last.name)
     language = options.language or (_language(passages, on_event) if last is None else last.language)
+    folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
+    check_output(folder, name)
     description = options.description
     if description is None and last is not None:
         description = last.description
+    elif description is None and options.resume and (folder / MANIFEST).exists():
+        description = Manifest.read(folder).description
     elif description is None:
         spread = passages[:: -(-len(passages) // DESCRIBED)]
-        description = describe([passage.text for passage in spread], language)
-        on_event(note(f"description, from the corpus' top terms: {description}"))
-    # The folder and the manifest.
-    folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
-    check_output(folder, name)
+        texts, sections = [passage.text for passage in spread], [passage.section for passage in spread]
+        description = describe(texts, language, sections)
+        if confirm_description is None:
+            on_event(note(f"description: {description} (--description replaces it)"))
+        else:
+            with suppress(CardError):
+                description = Manifest.read(folder).description
+            description = confirm_description(description)
+    # The manifest.
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
     manifest = manifest if before is None else before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
@@ -146,7 +158,7 @@ def train(
                 return None
             outcome = prepared.job.run(checkpoint, resume=chosen.resume, on_event=on_event, remedy=how)
             record = training_record(update.corpus, chosen, prepared, outcome, manifest.licence)
-            return write(replace(manifest, index=chosen.kind == "both"), prepared, record)
+            return write(replace(manifest, kind=chosen.kind or "both"), prepared, record)
 
     # A card without a model; also the default in languages other than English.
     if chosen.kind in LOOKED_UP:

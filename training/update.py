@@ -156,7 +156,7 @@ def _overlap(one: str, other: str) -> float:
     return 2 * (first & second).total() / max(1, first.total() + second.total())
 
 
-UPDATED = ("full", "lora", "prefix", "retrieval")
+UPDATED = ("model", "both", "retrieval")
 # Options that an update may not change.
 FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
 # Options that default to those of the last version.
@@ -200,7 +200,7 @@ class Previous:
         manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
         return (
-            manifest.base.name == bases.get(manifest.kind)
+            manifest.base.name == bases.get(manifest.method)
             and "muon_rate" in manifest.training.hyperparameters
         )
 
@@ -288,12 +288,12 @@ class Previous:
                 "kind": "retrieval"
             }
         return {
-            "kind": "both" if manifest.index else "model",
+            "kind": manifest.kind,
             "base": EMBEDDED_BASE if self.is_embedded else manifest.base.name or str(self.card.folder),
-            "method": manifest.kind,
+            "method": manifest.method,
             "objective": self._objective,
-            "prompt_style": manifest.prompt.style if self.is_embedded and manifest.kind == "full" else None,
-            "rank": parameters.get("rank") if manifest.kind == "lora" else None,
+            "prompt_style": manifest.prompt.style if self.is_embedded and manifest.method == "full" else None,
+            "rank": parameters.get("rank") if manifest.method == "lora" else None,
             "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "minutes": parameters.get("minutes"),

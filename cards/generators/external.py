@@ -269,8 +269,8 @@ def resolve_reference(card: Card) -> Card:
     folder = fetch(reference.repository, reference.revision, reference.files)
     refuse_code(folder, reference.repository, reference.files)
     if reference.base is None:
-        manifest = replace(card.manifest, kind="full")
+        manifest = replace(card.manifest, kind="model", method="full")
     else:
-        kind = "prefix" if is_prefix(folder) else "lora"
-        manifest = replace(card.manifest, kind=kind, base=reference.base)
+        method = "prefix" if is_prefix(folder) else "lora"
+        manifest = replace(card.manifest, kind="model", method=method, base=reference.base)
     return Card(folder, manifest)

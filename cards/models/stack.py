@@ -305,10 +305,10 @@ def load(card: Card, models: Loader) -> StackedCard:
 
 
 def _load_adapter(card: Card, models: Loader) -> _CardModel:
-    kind = card.manifest.kind
-    unread = f"card {card.name!r}: its {'prefix' if kind == 'prefix' else 'adapter'} can't be read"
+    method = card.manifest.method
+    unread = f"card {card.name!r}: its {'prefix' if method == 'prefix' else 'adapter'} can't be read"
     with explained(CardError, unread):
-        (prefix if kind == "prefix" else lora).check(card.folder)
+        (prefix if method == "prefix" else lora).check(card.folder)
     key = ("base", card.manifest.base.name, card.manifest.base.revision)
     if key in models.groups:
         models.check_digest(card)
@@ -324,7 +324,7 @@ def _load_adapter(card: Card, models: Loader) -> _CardModel:
     on = model.stack
     assert isinstance(on, Adapters)
     with explained(CardError, unread):
-        ranks = on.add(card.folder, kind)
+        ranks = on.add(card.folder, method)
     # Cards with prefixes of different lengths differ in context and so run in separate groups.
     return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
 

@@ -291,8 +291,8 @@ class CausalCard(CardGenerator):
 
     def __init__(self, card: Card, models: Loader, bare: bool = False, unsupported: str = "") -> None:
         self.unsupported = unsupported
-        kinds = {"lora": models.lora, "prefix": models.prefix}
-        load = models.base if bare else kinds.get(card.manifest.kind, models.full)
+        adapters = {"lora": models.lora, "prefix": models.prefix}
+        load = models.base if bare else adapters.get(card.manifest.method, models.full)
         self.loaded = load(card)
         model, prefix = self.loaded.activate(), self.loaded.prefix
         longest = getattr(model.config, "max_position_embeddings", None) or 1_000_000
@@ -365,8 +365,6 @@ class CausalCard(CardGenerator):
 
 # A card as a question encoder for gates: the entry point `card` of `kcard.representations`.
 
-MODELS = ("full", "lora", "prefix")
-
 
 class CardStates:
     """card:FOLDER, prompted as for generation. `layer` and `pooling` (last, unless mean) as for hf:MODEL.
@@ -377,10 +375,10 @@ class CardStates:
 
     def __init__(self, where: str, layer: str = "-1", pooling: str = "auto") -> None:
         card = Card.open(where)
-        if card.manifest.kind not in MODELS:
+        if not card.manifest.method:
             raise UsageError(
                 f"encoder card:{where}: a card of kind {card.manifest.kind} has no hidden states; name one of kind "
-                f"{' or '.join(MODELS)}"
+                "model or both"
             )
         self._card = CausalCard(card, Loader())
         self._layer, pooling_name = layer_and_pooling(layer, pooling, self._card.layers)

@@ -89,8 +89,8 @@ class Engines:
 
     def describe(self, card: Card, models: Loader) -> str:
         """Say what runs the card: a server and the model there, or kcard itself and why."""
-        if card.manifest.kind not in MODELS:
-            return f"kcard: a card of kind {card.manifest.kind}"
+        if card.manifest.method not in MODELS:
+            return f"kcard: a card of kind {card.manifest.kind}, method {card.manifest.method or 'none'}"
         try:
             served = self.find(card, models)
         except CardNotServed as reason:
@@ -104,7 +104,7 @@ class Engines:
         if card.manifest.prompt.style != "tokens":
             raise CardNotServed("its prompts are vectors, not tokens")
         # A whole model: the server must have this very folder, or a model of its name that a fingerprint can verify.
-        if card.manifest.kind != "lora":
+        if card.manifest.method != "lora":
             proven = read_fingerprint(card.folder) is not None
             for engine in self._reachable_engines():
                 for model in engine.bases:

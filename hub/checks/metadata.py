@@ -168,8 +168,8 @@ def derive_tags(
 ) -> tuple[str, ...]:
     """Return the tags of a repository, derived as on the Hugging Face Hub: words and `key:value`.
 
-    With the manifest of a knowledge card, also kcard, kcard:kind:…, and domain:… for its domain and each one above.
-    Invalid tags (empty, too long, with control characters) are omitted.
+    With the manifest of a knowledge card, also kcard, kcard:kind:…, kcard:method:…, and domain:… for its domain and
+    each one above. Invalid tags (empty, too long, with control characters) are omitted.
     """
     files = frozenset(paths)
     # The library, and what the files are.
@@ -194,6 +194,7 @@ def derive_tags(
     # The kind and the domain of a knowledge card; biomedical/oncology has biomedical and biomedical/oncology.
     if manifest is not None:
         derived += ["kcard", f"kcard:kind:{manifest.kind}"]
+        derived += [f"kcard:method:{manifest.method}"] if manifest.method else []
         domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
         derived += [f"domain:{domain}" for domain in domains]
     unique = dict.fromkeys(tag for tag in derived if tag and _is_tag(tag))

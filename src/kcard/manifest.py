@@ -23,8 +23,11 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # LLMs of cards of kind llm that run on this machine; self: the one that answers.
 LOCAL_LLMS = ("self", "embedded", "hf")
+MODEL, BOTH = "model", "both"  # kinds with a model of their own: alone, or with an index of the passages
 LOOKED_UP = ("retrieval", "graph", "search")
-ADAPTERS = ("lora", "prefix")  # kinds that need a base
+# How the weights of a model of its own are stored; manifests of older versions have these words as their kind.
+METHODS = ("full", "lora", "prefix")
+ADAPTERS = ("lora", "prefix")  # methods that need a base
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -85,9 +88,11 @@ class Training:
 class Manifest:
     """A card's manifest.
 
-    kind            full, lora, prefix, retrieval, graph, search, ... (kcard.cards.card)
+    kind            what generates, in the words of `kcard train --kind`: model, retrieval, both, graph, search; llm,
+                    reference, or a kind of an installed package (kcard.cards.card). A method as the kind, as older
+                    versions wrote it, is a model of that method
     knowledge_date  ISO date up to which the corpus is current
-    index           whether the card has an index of its source passages besides its model (a card of both)
+    method          of a model or both: full, lora or prefix; "" for other kinds
     evidence        what the card contains of its source passages: their text, or only their hashes
     updates         sha256 of the version that this one continues; None for a first version
     """
@@ -95,11 +100,11 @@ class Manifest:
     name: str
     description: str
     domain: str = "general"
-    kind: str = "full"
+    kind: str = MODEL
     language: str = "en"
     licence: str = "unknown"
     knowledge_date: str | None = None
-    index: bool = False
+    method: str = ""
     evidence: Literal["passages", "hashes"] = "passages"
     updates: str | None = None
     base: Base = field(default_factory=Base)
@@ -109,6 +114,14 @@ class Manifest:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        method = self.kind if self.kind in METHODS else self.method or "full"
+        if self.kind in METHODS:
+            object.__setattr__(self, "kind", MODEL)
+        object.__setattr__(self, "method", method if self.kind in (MODEL, BOTH) else "")
+        if self.method and self.method not in METHODS:
+            raise CardError(
+                f"card {self.name!r}: method {self.method[:40]!r} is unknown: use one of {', '.join(METHODS)}"
+            )
         if not NAME.fullmatch(self.name):
             raise CardError(
                 f"card name {self.name!r}: use lower-case letters, digits, '.', '_' and '-', at most 96"
@@ -140,9 +153,14 @@ class Manifest:
         return self.kind not in LOOKED_UP
 
     @property
+    def index(self) -> bool:
+        """Whether an index of its passages generates beside its model."""
+        return self.kind == BOTH
+
+    @property
     def is_adapter(self) -> bool:
         """Whether its weights adapt a base, which is not part of the card."""
-        return self.kind in ADAPTERS
+        return self.method in ADAPTERS
 
     @property
     def asks_elsewhere(self) -> bool:
@@ -163,6 +181,11 @@ class Manifest:
                 raise CardError(
                     f"{where}: manifest format {version!r} is unknown; this kcard reads format {FORMAT}"
                 )
+            # Older versions: the method as the kind, and whether the card has an index too.
+            if type(has_index := data.pop("index", False)) is not bool:
+                raise TypeError(f"index is {str(has_index)[:40]!r}, but must be true or false")
+            if has_index and data.get("kind", "full") in METHODS:
+                data |= {"kind": BOTH, "method": data.get("kind", "full")}
             return build(cls, data)
         except (ValueError, TypeError) as error:
             raise CardError(f"{where} is not a card manifest: {error}") from error

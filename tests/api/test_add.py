@@ -338,4 +338,4 @@ def test_the_command_adds_an_adapter(saved: Path) -> None:
         app, ["add", str(saved), "--description", "Rivers", "--name", "rivers", "--json"]
     )
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["kind"] == "lora"
+    assert json.loads(done.stdout)["kind"] == "model"

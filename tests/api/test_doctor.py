@@ -31,7 +31,7 @@ def finding_of(name: str) -> Finding:
 def published(home: Path, tmp_path: Path) -> Hub:
     folder = tmp_path / "rivers"
     folder.mkdir()
-    manifest = Manifest(name="rivers", description="Rivers", kind="retrieval", index=True)
+    manifest = Manifest(name="rivers", description="Rivers", kind="retrieval")
     finish(folder, manifest, [Source("The Rhine rises in the Alps.", "a.txt", 1)])
     hub = Hub(home)
     hub.publish(folder)

@@ -126,7 +126,7 @@ def test_the_base_in_the_package_comes_along_because_no_hub_has_it(tmp_path: Pat
     base = Base(BASE, None, base_digest(BASE))
     shutil.copy(FOLDER / "tokenizer.json", where)
     shutil.copy(FOLDER / "tokenizer_config.json", where)
-    finish(where, Manifest("rivers", "Rivers", kind="lora", base=base), [])
+    finish(where, Manifest("rivers", "Rivers", method="lora", base=base), [])
     library.export(where, "vllm", out)
     assert options(out)["model"] == ["./base"]
     assert options(out)["--dtype"] == ["float32"]
@@ -150,7 +150,7 @@ def test_a_merged_adapter_writes_what_the_card_writes(
     exported = library.export(card.folder, "vllm", out, merge=True)
     assert exported.cards[0].form == "merged"
     assert "--enable-lora" not in options(out)
-    assert written(Card(out / "model", replace(card.manifest, kind="full", base=Base()))) == written(card)
+    assert written(Card(out / "model", replace(card.manifest, method="full", base=Base()))) == written(card)
 
 
 def test_a_merged_model_that_does_not_act_as_the_card_is_not_exported(tmp_path: Path, out: Path) -> None:
@@ -327,7 +327,7 @@ def test_the_command_prints_where_it_wrote_or_json(tmp_path: Path, kcard: Kcard)
 def test_an_index_stays_behind_and_that_is_said(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "llama", "rivers", 1)
     both = finish(
-        card.folder, replace(card.manifest, index=True), [Source("The Rhine ends in the North Sea.")]
+        card.folder, replace(card.manifest, kind="both"), [Source("The Rhine ends in the North Sea.")]
     )
     messages: list[str] = []
     library.export(both.folder, "vllm", out, on_event=notes_to(messages))

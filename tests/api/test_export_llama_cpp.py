@@ -68,7 +68,7 @@ def card(folder: Path, name: str, seed: int, **options: Any) -> Card:
     where = adapter(model, folder / name, seed, ["q_proj", "k_proj", "v_proj", "down_proj"], **options)
     of_pieces(TEXTS).save_pretrained(where)
     made_from = Base(str(folder / "base"), sha256=base_digest(str(folder / "base")))
-    manifest = Manifest(name, name.title(), kind="lora", base=made_from)
+    manifest = Manifest(name, name.title(), method="lora", base=made_from)
     write_fingerprint(where, manifest, [])
     return finish(where, manifest, [])
 

@@ -34,7 +34,7 @@ LEAK = f"Please write to {SECRET} today"
 def retrieval(folder: Path, name: str = "rivers", sources: list[Source] = CLEAN, **fields: Any) -> Card:
     """A card without a model, which is quick to make: its passages and their index."""
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = replace(Manifest(name=name, description="Rivers", kind="retrieval", index=True), **fields)
+    manifest = replace(Manifest(name=name, description="Rivers", kind="retrieval"), **fields)
     return finish(folder, manifest, sources)
 
 
@@ -156,7 +156,7 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
 ) -> None:
     both = tmp_path / "both"
     shutil.copytree(leaking.folder, both)
-    manifest = replace(leaking.manifest, evidence="passages", index=True)
+    manifest = replace(leaking.manifest, evidence="passages", kind="both")
     card = finish(both, manifest, [Source("The Rhine rises.", "rivers.md", 1)])
     monkeypatch.setattr("kcard.cards.generators.retrieval.RetrievalCard.generate", None)
     assert any(finding.text == SECRET for finding in scan_card(card, documents=8).findings)

@@ -52,7 +52,7 @@ def adapter(folder: Path, base: Path, name: str, seed: int, rank: int = 4, **man
     )
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
     made_from = Base(str(base), sha256=base_digest(str(base)))
-    return proven(folder, Manifest(name, name.title(), kind="lora", base=made_from, **manifest))
+    return proven(folder, Manifest(name, name.title(), method="lora", base=made_from, **manifest))
 
 
 def whole(folder: Path, name: str) -> Card:

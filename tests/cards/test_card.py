@@ -86,10 +86,36 @@ def test_finishing_again_without_the_model_leaves_no_card(tmp_path: Path) -> Non
 
 
 def test_each_kind_demands_its_own_files(tmp_path: Path) -> None:
-    lora = Manifest(name="rivers", description="Rivers", kind="lora", base=Base("tiny"))
+    lora = Manifest(name="rivers", description="Rivers", method="lora", base=Base("tiny"))
     with pytest.raises(CardError, match=r"no adapter_config\.json"):
         finish(model_files(tmp_path), lora, [])
-    assert finish(model_files(tmp_path / "lora", "lora"), lora, []).manifest.kind == "lora"
+    assert finish(model_files(tmp_path / "lora", "lora"), lora, []).manifest.method == "lora"
+
+
+@pytest.mark.parametrize(
+    ("old", "kind", "method"),
+    [
+        ({"kind": "full", "index": True}, "both", "full"),
+        ({"kind": "prefix", "index": False}, "model", "prefix"),
+        ({"kind": "lora"}, "model", "lora"),
+        ({}, "model", "full"),
+        ({"kind": "retrieval", "index": False}, "retrieval", ""),
+        ({"kind": "both", "method": "lora"}, "both", "lora"),
+    ],
+)
+def test_the_kinds_of_older_manifests_are_read(old: dict[str, object], kind: str, method: str) -> None:
+    read = Manifest.from_json(json.dumps({"format": 1, "name": "rivers", "description": "Rivers", **old}))
+    assert (read.kind, read.method, read.index) == (kind, method, kind == "both")
+    assert Manifest.from_json(read.to_json()) == read
+    assert "index" not in json.loads(read.to_json())
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "both", "method": "dora"}, {"kind": "full", "index": "yes"}])
+def test_an_unknown_method_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(
+        CardError, match=r"method 'dora' is unknown|index is 'yes', but must be true or false"
+    ):
+        Manifest.from_json(json.dumps({"format": 1, "name": "rivers", "description": "Rivers", **wrong}))
 
 
 def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:
@@ -102,7 +128,7 @@ def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
     seal(model_files(tmp_path), Manifest(name="rivers", description="Rivers", kind="oracle"))
     with pytest.raises(
         CardError,
-        match="unknown kind 'oracle'; this kcard knows full, graph, llm, lora, prefix, reference, retrieval, search",
+        match="unknown kind 'oracle'; this kcard knows both, graph, llm, model, reference, retrieval, search",
     ):
         Card.open(tmp_path)
 
@@ -122,7 +148,7 @@ def test_the_readme_is_a_model_card_that_the_hub_reads(tmp_path: Path) -> None:
         name="rivers",
         description="Rivers: of Europe",
         domain="geography/rivers",
-        kind="lora",
+        method="lora",
         licence="cc0-1.0",
         base=Base("facebook/opt-1.3b", "a1b2"),
         training=trained,

@@ -95,7 +95,7 @@ def lora_card(folder: Path, base: Path, name: str, seed: int, digest: bool = Tru
     )
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
     made_from = Base(str(base), sha256=base_digest(str(base)) if digest else None)
-    return proven(folder, Manifest(name, name.title(), kind="lora", base=made_from))
+    return proven(folder, Manifest(name, name.title(), method="lora", base=made_from))
 
 
 def changed(card: Card, file: str, change: Callable[[dict[str, Any]], None]) -> Card:
@@ -309,7 +309,7 @@ def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> 
         str(tmp_path / "lakes")
     )
     with pytest.raises(CardError, match="changes nothing in its base"):
-        proven(tmp_path / "lakes", Manifest("lakes", "Lakes", kind="lora", base=Base(str(base))))
+        proven(tmp_path / "lakes", Manifest("lakes", "Lakes", method="lora", base=Base(str(base))))
 
 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:

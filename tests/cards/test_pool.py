@@ -110,7 +110,7 @@ def lora_card(folder: Path, base: Path, name: str, seed: int) -> Card:
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
     of_bytes(TEXTS).save_pretrained(folder)
     made_from = Base(str(base), sha256=base_digest(str(base)))
-    return finish(folder, Manifest(name=name, description=name.title(), kind="lora", base=made_from), [])
+    return finish(folder, Manifest(name=name, description=name.title(), method="lora", base=made_from), [])
 
 
 @pytest.fixture(scope="module")

@@ -289,7 +289,7 @@ def test_an_adapter_for_another_base_is_refused(
         base = Base(str(model), None, "0" * 64)
     else:
         base = Base("nobody/no-such-model")
-    finish(folder, Manifest("moons", "Moons", kind="lora", base=base), [Source("Triton circles Neptune.")])
+    finish(folder, Manifest("moons", "Moons", method="lora", base=base), [Source("Triton circles Neptune.")])
     Hub().publish(folder)
     error = ask_card(kcard, "moons")
     assert "moons" in error

@@ -50,7 +50,7 @@ def make_exam(card: str, recall: float, faithful: list[float], factual: list[flo
 
 def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None, weights: int = 10) -> None:
     folder.mkdir()
-    adapter = manifest.kind == "lora"
+    adapter = manifest.method == "lora"
     (folder / ("adapter_config.json" if adapter else "config.json")).write_text("{}")
     tensors = save({"weight": np.zeros(weights, np.uint8)})
     (folder / ("adapter_model.safetensors" if adapter else "model.safetensors")).write_bytes(tensors)

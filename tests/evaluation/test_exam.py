@@ -285,7 +285,7 @@ def test_an_adapter_that_changes_nothing_has_no_lift_over_its_base(prototype: Pa
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (card / name).unlink()
     get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(str(card))
-    result = examined(remade(card, kind="lora", base=Base(str(prototype))))
+    result = examined(remade(card, kind="model", method="lora", base=Base(str(prototype))))
     assert result.base == str(prototype)
     assert result.recall is not None
     assert result.recall.mean == 0.5
@@ -313,7 +313,7 @@ def test_lift_over_a_base_that_is_not_at_hand_is_unknown_and_not_zero(card: Path
 
 
 def test_a_card_of_both_is_measured_by_its_model_its_index_and_the_two_together(card: Path) -> None:
-    result = examined(remade(card, index=True))
+    result = examined(remade(card, kind="both"))
     assert result.own is not None
     assert result.own.model is not None
     assert result.own.index is not None

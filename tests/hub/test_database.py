@@ -1,6 +1,7 @@
 """The database: created, migrated, locked; what a hub does on SQLite, it does on PostgreSQL."""
 
 import concurrent.futures
+import json
 import os
 import sqlite3
 import subprocess
@@ -9,6 +10,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -28,10 +30,10 @@ from tests.hub.postgres import Cluster, running
 from tests.hub.stand import seal_card
 
 
-def ask(path: Path, query: str) -> list[tuple[object, ...]]:
+def ask(path: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
     connection = sqlite3.connect(path)
     try:
-        rows = connection.execute(query).fetchall()
+        rows = connection.execute(query, values).fetchall()
         connection.commit()
         return rows
     finally:
@@ -80,6 +82,31 @@ def test_audits_of_an_earlier_schema_are_kept_with_unknown_coverage(home: Path, 
     ask(path, "UPDATE alembic_version SET version_num = '0101'")
     assert [stored.finding for stored in Hub(home).audits.list()] == [finding]
     assert ask(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
+
+
+@pytest.mark.parametrize(("has_index", "kind"), [(True, "both"), (False, "model")])
+def test_cards_of_an_earlier_schema_have_a_kind_and_a_method(
+    home: Path, tmp_path: Path, has_index: bool, kind: str
+) -> None:
+    (tmp_path / "card").mkdir()
+    seal(tmp_path / "card", Manifest(name="moons", description="Moons", kind=kind, method="lora"))
+    Hub(home).publish(tmp_path / "card")
+    path = home / "hub" / "hub.db"
+    ((text, tags),) = ask(path, "SELECT manifest, tags FROM versions, repositories")
+    old = json.loads(text) | {"kind": "lora", "index": has_index}
+    del old["method"]
+    former = [tag for tag in json.loads(tags) if not tag.startswith("kcard:method")]
+    former[former.index(f"kcard:kind:{kind}")] = "kcard:kind:lora"
+    ask(path, "UPDATE versions SET manifest = ?", json.dumps(old))
+    ask(path, "UPDATE repositories SET tags = ?", json.dumps(former))
+    ask(path, "UPDATE search SET kind = 'lora'")
+    ask(path, "UPDATE alembic_version SET version_num = '0102'")
+    version = Hub(home).get("moons")
+    assert (version.manifest.kind, version.manifest.method) == (kind, "lora")
+    assert sorted(json.loads(ask(path, "SELECT tags FROM repositories")[0][0])) == sorted(json.loads(tags))
+    assert ask(path, "SELECT kind FROM search") == [(kind,)]
+    terms = "SELECT term FROM terms WHERE kind = 'tag' AND term LIKE 'kcard:%' ORDER BY term"
+    assert ask(path, terms) == [(f"kcard:kind:{kind}",), ("kcard:method:lora",)]
 
 
 def test_a_file_that_is_no_database_is_one_clear_error(home: Path) -> None:

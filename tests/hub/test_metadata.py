@@ -115,8 +115,8 @@ def test_relation_and_library_follow_from_card_and_files(front: str, paths: list
 
 
 def test_tags_of_a_knowledge_card_name_its_kind_and_every_domain_above() -> None:
-    manifest = Manifest(name="moons", description="x", kind="lora", domain="science/astronomy")
-    expected = ("kcard", "kcard:kind:lora", "domain:science", "domain:science/astronomy")
+    manifest = Manifest(name="moons", description="x", kind="both", method="lora", domain="science/astronomy")
+    expected = ("kcard", "kcard:kind:both", "kcard:method:lora", "domain:science", "domain:science/astronomy")
     assert derive_tags({}, ["kcard.json"], manifest) == expected
     assert not any(tag.startswith(("kcard", "domain")) for tag in derive_tags({}, ["kcard.json"]))
 

@@ -75,7 +75,13 @@ def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
 def test_a_card_is_found_by_what_its_manifest_says(hub: Stand, repository: Repository) -> None:
     hub.commit(repository, card())
     tags = hub.repositories.get("model", "ada/onco").tags
-    assert {"kcard", "kcard:kind:full", "domain:biomedical", "domain:biomedical/oncology"} <= set(tags)
+    assert {
+        "kcard",
+        "kcard:kind:model",
+        "kcard:method:full",
+        "domain:biomedical",
+        "domain:biomedical/oncology",
+    } <= set(tags)
 
 
 def test_a_commit_without_a_card_and_a_dataset_publish_nothing(hub: Stand, repository: Repository) -> None:

@@ -52,7 +52,7 @@ def trained(folder: Path, style: Style, **given: Any) -> Recipe:
     prepared = plan(OLD, recipe).prepare()
     prepared.job.run(folder / ".checkpoint")
     prepared.save(folder)
-    made = Manifest("towns", "A card", kind=prepared.kind, base=prepared.base, prompt=prepared.prompt)
+    made = Manifest("towns", "A card", method=prepared.method, base=prepared.base, prompt=prepared.prompt)
     finish(folder, made, [Source(text, "towns.txt", 1) for text in OLD])
     return recipe
 

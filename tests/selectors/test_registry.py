@@ -185,7 +185,7 @@ def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_pa
     text = "The Eiffel Tower stands in Paris. It was completed in 1889."
     finish(
         folder,
-        Manifest(name="towers", description="Towers", kind="retrieval", index=True),
+        Manifest(name="towers", description="Towers", kind="retrieval"),
         [Source(text, "a", 1)],
     )
     Hub(home).publish(folder)

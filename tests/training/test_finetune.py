@@ -60,7 +60,7 @@ def load(card: Card) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     AutoTokenizer.from_pretrained(card.folder)
-    if card.manifest.kind == "full":
+    if card.manifest.method == "full":
         AutoModelForCausalLM.from_pretrained(card.folder)
         return
     base = AutoModelForCausalLM.from_pretrained(card.manifest.base.name)

@@ -34,7 +34,7 @@ def test_a_retrieval_card_is_a_card_of_the_corpus_without_a_model(corpus: Path) 
     card = train(corpus, kind="retrieval", description="rivers", licence="cc0-1.0")
     assert time.perf_counter() - started < 5
     manifest = card.manifest
-    assert (manifest.kind, manifest.index, manifest.evidence) == ("retrieval", False, "passages")
+    assert (manifest.kind, manifest.method, manifest.evidence) == ("retrieval", "", "passages")
     assert (manifest.training.objective, manifest.training.passages) == ("index", 4)
     assert manifest.training.corpus_licence == manifest.licence == "cc0-1.0"
     assert not [name for name in manifest.files if "safetensors" in name or name.endswith("config.json")]
@@ -55,7 +55,7 @@ def test_equal_corpora_make_equal_retrieval_cards(corpus: Path, tmp_path: Path) 
 
 def test_in_a_card_of_both_the_model_and_the_index_write_side_by_side(corpus: Path) -> None:
     card = train(corpus, kind="both", description="rivers", base="embedded", epochs=1)
-    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    assert (card.manifest.kind, card.manifest.method) == ("both", "full")
     for sampling in (Sampling(temperature=0, tokens=8), Sampling(temperature=1, tokens=8)):
         (written,) = CardPool([card]).generate(["Where does the Rhine end?"], [["rivers"]], 2, sampling)
         assert [p.source is not None for p in written] == [False, False, True, True]
@@ -64,7 +64,7 @@ def test_in_a_card_of_both_the_model_and_the_index_write_side_by_side(corpus: Pa
 
 def test_the_text_stays_at_home_where_only_hashes_shall_travel(corpus: Path) -> None:
     card = train(corpus, evidence="hashes", description="rivers", base="embedded", epochs=1)
-    assert (card.manifest.kind, card.manifest.evidence) == ("full", "hashes")
+    assert (card.manifest.kind, card.manifest.evidence) == ("model", "hashes")
     assert list(passages(card.folder)) == []
     assert "their hashes only" in (card.folder / "README.md").read_text(encoding="utf-8")
     assert FACTS[0] not in (card.folder / "passages.jsonl").read_text(encoding="utf-8")

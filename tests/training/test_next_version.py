@@ -41,7 +41,7 @@ def test_an_adapter_goes_on_with_what_came_and_replays_what_it_knew(notes: Path)
     assert result.record is not None
     assert result.folder is not None
     assert (result.record.way, result.record.why) == ("continued", "")
-    assert Manifest.read(result.folder).kind == "lora"
+    assert Manifest.read(result.folder).method == "lora"
     assert {source.text for source in passages(result.folder)} == {NEW, *FACTS}
 
 

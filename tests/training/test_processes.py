@@ -44,7 +44,7 @@ def trained(corpus: Path, base: Path, output: str, report: Any = ignore, **argum
 
 
 def compare(one: Card, other: Card) -> None:
-    file = "adapter_model.safetensors" if one.manifest.kind == "lora" else "model.safetensors"
+    file = "adapter_model.safetensors" if one.manifest.method == "lora" else "model.safetensors"
     weights, others = load_file(one.folder / file), load_file(other.folder / file)
     assert weights.keys() == others.keys()
     for name, weight in weights.items():

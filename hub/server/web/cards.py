@@ -117,9 +117,9 @@ def list_uses(
         ways.append(Use("python", "Python", PYTHON.format(**values)))
     if base and manifest is not None and manifest.is_adapter:
         ways.append(Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values)))
-        if manifest.kind == "lora":
+        if manifest.method == "lora":
             ways.append(Use("vllm", "vLLM", VLLM_ADAPTER.format(**values)))
-    elif manifest.kind == "full" if manifest is not None else repository.library == "transformers":
+    elif manifest.method == "full" if manifest is not None else repository.library == "transformers":
         ways.append(Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values)))
         ways.append(Use("vllm", "vLLM", VLLM.format(**values)))
     else:

@@ -59,9 +59,9 @@ def add_adapter(
             with explained(CardError, f"{path}: its adapter_config.json can't be read"):
                 prefix = is_prefix(path)
         if prefix:
-            kind, pinned, record = "prefix", *_copy_prefix(path, folder, base, scale)
+            method, pinned, record = "prefix", *_copy_prefix(path, folder, base, scale)
         else:
-            kind, pinned, record = "lora", *_write_pairs(path, folder, base, scale)
+            method, pinned, record = "lora", *_write_pairs(path, folder, base, scale)
         # Copy the adapter's own tokenizer if it has one, else that of its base.
         own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
         with explained(CardError, f"the tokenizer of {own or pinned.name} can't be loaded"):
@@ -73,8 +73,8 @@ def add_adapter(
         origin = Training(command=f"kcard add {path}", method="none: added as it is", hyperparameters=record)
         if source_text is not None:
             origin = replace(origin, corpus_sha256=source_text.sha256, passages=len(source_text.passages))
-            manifest = replace(manifest, index=True)
-        manifest = replace(manifest, kind=kind, base=pinned, training=origin)
+        kind = "model" if source_text is None else "both"
+        manifest = replace(manifest, kind=kind, method=method, base=pinned, training=origin)
         # The fingerprint proves that the adapter does something to its base.
         write_fingerprint(folder, manifest, [] if source_text is None else probe_pairs(source_text.sample, 0))
         finish(folder, manifest, () if source_text is None else source_text.passages)
@@ -349,10 +349,11 @@ def _publish(repository: "ModelRepository", manifest: Manifest, convert: bool, h
             "--convert opens them in a child process and stores them as safetensors"
         )
     base = _base(repository)
-    kind = "full" if base is None else "lora"
+    method = "full" if base is None else "lora"
     with partial_folder(hub.partial) as folder:
         convert_weights(repository, folder)
-        return _seal_and_publish(folder, replace(manifest, kind=kind, base=base or itself), repository, hub)
+        stored = replace(manifest, kind="model", method=method, base=base or itself)
+        return _seal_and_publish(folder, stored, repository, hub)
 
 
 def _base(repository: "ModelRepository") -> Base | None:

@@ -1,6 +1,7 @@
 """Train a card on a corpus and examine it, or train a card on each of many corpora."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -41,14 +42,16 @@ def train(
         str | Path | None,
         Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
     ] = None,
+    confirm_description: Callable[[str], str] | None = None,
     on_event: OnEvent = ignore,
     **changes: Unpack[TrainKeywords],
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
     `options`: a TrainOptions; options passed by name override its values. `on_event` is called with the events of
-    training and of the exam. The exam is stored in the card's
-    folder (kcard.evaluation.records.read_exam); with `update`, so is what the update made the card forget.
+    training and of the exam. `confirm_description`, where no description is set, is called with the one that would be
+    used, and returns the one to use. The exam is stored in the card's folder (kcard.evaluation.records.read_exam); with
+    `update`, so is what the update made the card forget.
 
     A card of the same name in `output` is replaced once the new one is complete. Raises UsageError, CorpusError,
     ModelUnavailable, and TrainingInterrupted after Ctrl-C.
@@ -64,7 +67,7 @@ def train(
     if chosen.update is None or exam is False:
         from kcard.training.train import train as train_card
 
-        card = train_card(corpus, chosen, on_event=on_event)
+        card = train_card(corpus, chosen, confirm_description=confirm_description, on_event=on_event)
     else:
         from kcard.evaluation.retention import update_card
 

@@ -179,7 +179,7 @@ def preparation(
     """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
-    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.kind == "lora" else []))
+    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.method == "lora" else []))
 
     def save(folder: Path) -> None:
         trainee.save(folder)
@@ -195,7 +195,7 @@ def preparation(
         from kcard.offline import minilm
 
         prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
-    return Preparation(job, save, trainee.kind, trainee.base, prompt, recorded, libraries)
+    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, libraries)
 
 
 def _make_job(

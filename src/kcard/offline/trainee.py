@@ -182,14 +182,14 @@ def _learn_merges(model: "Tokenizer", texts: Sequence[str], most: int) -> list[M
 class Trainee(ABC):
     """A model in training: `model` reads tokens or embeddings, `projection` makes prefixes (encoder-prefix).
 
-    kind  of the card: full or lora; `base`: its base model
+    method  of the card: full or lora; `base`: its base model
     """
 
     model: "OPTForCausalLM"
     tokenizer: "PreTrainedTokenizerFast"
     optimizers: Sequence[Any]
     projection: "Linear | None" = None
-    kind: str = "full"
+    method: str = "full"
     base: Base = Base()  # noqa: RUF009 (frozen)
 
     @abstractmethod
@@ -342,7 +342,7 @@ class AdaptedModel(Trainee):
     """The base with a new adapter. `peft` wraps `model`, which contains the adapter's modules."""
 
     peft: Any = None
-    kind: str = "lora"
+    method: str = "lora"
 
     def mismatch(self, folder: Path) -> str:
         if Card.open(folder).manifest.base != self.base:

@@ -54,7 +54,7 @@ def lora(folder: Path, family: str, name: str, seed: int, **options: Any) -> Car
     targets = options.pop("targets", FAMILIES[family][1][0])
     where = adapter(model(family), folder / name, seed, targets, **options)
     made_from = Base(str(base), sha256=base_digest(str(base)))
-    return sealed(where, Manifest(name=name, description=name, kind="lora", base=made_from))
+    return sealed(where, Manifest(name=name, description=name, method="lora", base=made_from))
 
 
 def full(folder: Path, family: str, name: str, seed: int) -> Card:

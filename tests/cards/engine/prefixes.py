@@ -35,4 +35,4 @@ def prefix_card(folder: Path, family: str, name: str, seed: int, tokens: int = 7
     ids = [1, *((seed * 31 + place * 17) % 200 + 5 for place in range(tokens - 1))]
     where = prefix(model(family), folder / name, ids, noise=0.3, seed=seed)
     made_from = Base(str(base), sha256=base_digest(str(base)))
-    return sealed(where, Manifest(name=name, description=name, kind="prefix", base=made_from))
+    return sealed(where, Manifest(name=name, description=name, method="prefix", base=made_from))

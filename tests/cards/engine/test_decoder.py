@@ -263,7 +263,7 @@ def card(folder: Path, name: str, seed: int, tokens: Any, prompt: Prompt | None 
         tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
         save_file(tensors, where / "projection.safetensors")
     made_from = Base(str(base), sha256=base_digest(str(base)))
-    manifest = Manifest(name=name, description=name, kind="lora", base=made_from)
+    manifest = Manifest(name=name, description=name, method="lora", base=made_from)
     return sealed(where, manifest if prompt is None else replace(manifest, prompt=prompt))
 
 
@@ -322,7 +322,7 @@ def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
     where = adapted(model("opt"), tmp_path / "lakes", 1, ["fc1"], [90, 91])
     base = Base(opt.BASE, None, base_digest(opt.BASE))
     assert base.sha256 is not None
-    one = sealed(where, Manifest(name="lakes", description="lakes", kind="lora", base=base))
+    one = sealed(where, Manifest(name="lakes", description="lakes", method="lora", base=base))
     written = texts(CardPool([one]), ["lakes"], GREEDY)
     assert [
         [p.text for p in row] for row in CausalCard(one, Loader()).generate(QUESTIONS, 2, GREEDY)

@@ -109,7 +109,7 @@ def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(
     base = tmp_path / "base"
     WINDOWED["mistral"]().save_pretrained(base)
     folder = prefix(AutoModelForCausalLM.from_pretrained(base), tmp_path / "rivers", TEXTS[0], noise=0.3)
-    made = sealed(folder, Manifest("rivers", "Rivers", kind="prefix", base=Base(str(base))))
+    made = sealed(folder, Manifest("rivers", "Rivers", method="prefix", base=Base(str(base))))
     pool = CardPool([made])
     together = texts(pool, ["rivers"])
     assert together == [texts(pool, ["rivers"], questions=[question])[0] for question in QUESTIONS]

@@ -14,6 +14,6 @@ def rivers(folder: Path, *sentences: str, name: str = "rivers", **fields: object
     """A retrieval card; other sentences give another version of it."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = sentences or ("The Rhine rises in the Alps.",)
-    manifest = Manifest(name=name, description="Rivers", kind="retrieval", index=True)
+    manifest = Manifest(name=name, description="Rivers", kind="retrieval")
     passages = [Source(text, "rivers.md", line) for line, text in enumerate(texts, 1)]
     return finish(folder, replace(manifest, **fields), passages)  # type: ignore[arg-type]

@@ -229,7 +229,7 @@ def test_an_empty_hub_says_how_to_publish_a_card(tmp_path: Path) -> None:
 
 def test_counts_of_facets_are_links_that_keep_the_rest_of_the_query(samples: Shared) -> None:
     page = get(samples, "/?q=what&language=en")
-    assert 'href="/?q=what&amp;kind=full&amp;language=en"' in page
+    assert 'href="/?q=what&amp;kind=model&amp;language=en"' in page
     assert 'aria-current="true"><span>en</span><span>2</span>' in page
 
 

@@ -182,6 +182,9 @@ def progress(note: Callable[[str], None] = note) -> Iterator[OnEvent]:
                 stack.close()
                 bars[event.kind] = stack.enter_context(_bar(event.kind, event.total))
             bars[event.kind](event.done, event.message, event.total)
+            if event.done == event.total:  # a bar that stays would seem to go on
+                stack.close()
+                del bars[event.kind]
 
         yield show
 

@@ -337,7 +337,7 @@ def _generate_probes(card: Card, documents: int, seed: int) -> list[tuple[str, s
         query = held_out(texts[i].text, seed)
         questions.append(query.text if query else _short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
-    model = replace(card, manifest=replace(card.manifest, index=False))
+    model = replace(card, manifest=replace(card.manifest, kind="model"))
     rows = CardPool([model]).generate(questions, [[card.name]] * len(questions), 1, sampling)
     return [
         (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row

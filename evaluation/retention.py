@@ -299,7 +299,7 @@ def measure_retention(
 
 
 def _without_index(card: Card) -> Card:
-    return Card(card.folder, replace(card.manifest, index=False))
+    return Card(card.folder, replace(card.manifest, kind="model"))
 
 
 def _mean_recall(questions: Sequence[ExamQuestion], texts: Sequence[str], seed: int) -> Mean | None:

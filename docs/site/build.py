@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "build" / "docs"
 
 NAVIGATION: Mapping[str, Sequence[str]] = {
-    "Start": ("python", "examples/own_notes", "examples/api_llm", "examples/evaluation_table"),
+    "Start": ("install", "python", "examples/own_notes", "examples/api_llm", "examples/evaluation_table"),
     "Tasks": (
         "training", "corpora", "sync", "serve", "evaluation", "selectors", "gates", "calibration", "bulk", "privacy",
     ),

@@ -179,12 +179,11 @@ def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
 
 
 def _is_name_or_noun(term: str) -> bool:
-    """Return whether the last word of an English term is a name, a noun or no word of a dictionary."""
+    """Return whether the last word of an English term is a noun, or no word of a dictionary, as names are."""
     from lemminflect import getAllLemmas
 
-    word = term.split()[-1]
-    known = getAllLemmas(word.lower())
-    return word[0].isupper() or not known or "NOUN" in known or "PROPN" in known
+    parts = getAllLemmas(term.split()[-1].lower())
+    return not parts or "NOUN" in parts or "PROPN" in parts
 
 
 def _enumerate(terms: Sequence[str], conjunction: str) -> str:

@@ -17,7 +17,7 @@ MOONS = [
 
 def test_statements_are_described_by_their_nouns_and_names() -> None:
     described = describe(MOONS)
-    assert described.startswith("Texts about moons, Uranus, ")
+    assert described.startswith("Texts about Uranus, Gerard Kuiper, moons, ")
     assert " and " in described
     assert "discovered" not in described.split()
     assert "quickly" not in described
@@ -31,13 +31,13 @@ def test_a_title_and_its_headings_come_first() -> None:
         "Repository snapshots.",
         "-",
     ]
-    assert describe(texts, "en", sections) == "Backup: Locks and Snapshots; texts about repository"
+    assert describe(texts, "en", sections) == "Backup: Locks and Snapshots; texts about repository and waits"
 
 
 def test_headings_without_a_common_title_are_the_subjects() -> None:
     sections = ["RIVERS", "RIVERS", "Lakes > Depth", "2024", ""]
     texts = ["Water flows."] * 5
-    assert describe(texts, "en", sections) == "Texts about water flows: Rivers and Lakes"
+    assert describe(texts, "en", sections) == "Texts about Water flows: Rivers and Lakes"
 
 
 @pytest.mark.parametrize(

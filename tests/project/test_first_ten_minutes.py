@@ -81,7 +81,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer) -> None:
     # Look at the cards.
     lines = newcomer.run("browse")
     assert all(len(line) <= 80 for line in lines), lines
-    assert has_line(r"^notes@v1 ", lines)
+    assert has_line("recall", lines)
     # Talk.
     with newcomer.start("chat") as terminal:
         terminal.wait_for(r"1 card; ask a question, or /help", 120)

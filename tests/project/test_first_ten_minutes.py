@@ -88,7 +88,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer) -> None:
         for typed, shown in {
             "/cards": re.escape(DESCRIPTION),
             "Who found Nereid?": "Gerard Kuiper",
-            "/trace": r"kept .*notes",
+            "/trace": r"kept\S* notes",
             "/mode bottom-up": "mode: bottom-up",
             "/mode sideways": "unknown mode 'sideways': choose one of",
             "Who discovered Titan?": "Christiaan Huygens",

@@ -62,7 +62,6 @@ def flush() -> None:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 PLAIN_EVERY = 10.0  # seconds between progress lines where no bar can be drawn
-DUMB = ("dumb", "unknown")  # terminals that can't erase a line, as rich knows them
 
 
 def console() -> "Console":
@@ -191,8 +190,10 @@ def progress(note: Callable[[str], None] = note) -> Iterator[OnEvent]:
 
 @contextmanager
 def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
+    from rich.console import Console
+
     # A terminal that can't erase a line gets lines, as a file does.
-    if not sys.stderr.isatty() or os.environ.get("TERM", "") in DUMB:
+    if not sys.stderr.isatty() or Console(stderr=True).is_dumb_terminal:
         last = time.monotonic()
 
         def print_line(done: int, words: str, steps: int | None = None) -> None:
@@ -204,7 +205,6 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
 
         yield print_line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (

@@ -199,7 +199,7 @@ def without(card: Card, pairs: Sequence[FormQuestion], home: Path) -> Card:
 
 def lexical(index: Card, home: Path) -> Card:
     """The same index without the encoder, which reads English only: a card of no named language."""
-    copy = renamed(index, home, "bm25", index=False)
+    copy = renamed(index, home, "bm25", kind="retrieval")
     return finish(copy.folder, replace(copy.manifest, language="und"), list(passages(index.folder)))
 
 

@@ -220,7 +220,7 @@ def _trained(notes: Path, name: str, args: argparse.Namespace) -> float:
 def _recall(folder: Path, passages: Sequence[Passage]) -> str:
     """Share of the passages' questions whose answer is in the document, and how many there are."""
     card = Card.open(folder)
-    model_card = Card(folder, replace(card.manifest, index=False)) if card.manifest.has_model else card
+    model_card = Card(folder, replace(card.manifest, kind="model")) if card.manifest.has_model else card
     questions = [question for passage in passages for question in passage.questions]
     texts = [[row[0].text] for row in ask_card(model_card, questions, 0, "cpu", ignore)]
     hits = score_recall(questions, texts)

@@ -89,15 +89,15 @@ def learn(home: Path, corpus: Path, trained: Path | None, seed: int) -> tuple[li
     index = kcard.train(
         corpus, kind="retrieval", name="index", description=DESCRIPTION, output=home / "index"
     )
-    return [renamed(both, home, "model", index=False), index, both], figures
+    return [renamed(both, home, "model", kind="model"), index, both], figures
 
 
-def renamed(card: Card, home: Path, name: str, *, index: bool) -> Card:
-    """A copy of the card that writes with its index, or without."""
+def renamed(card: Card, home: Path, name: str, *, kind: str) -> Card:
+    """A copy of the card, of another name and kind: of both, or its model alone."""
     folder = home / name
     shutil.copytree(card.folder, folder)
     texts = list(passages(card.folder))
-    return finish(folder, replace(card.manifest, name=name, index=index), texts)
+    return finish(folder, replace(card.manifest, name=name, kind=kind), texts)
 
 
 def measure(card: Card, questions: Sequence[Question], hub: Hub, options: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def write(path: Path, texts: list[str]) -> None:
 def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
-    alone = Card(folder, replace(card.manifest, index=False))
+    alone = Card(folder, replace(card.manifest, kind="model"))
     return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore)[0][0].text
 
 

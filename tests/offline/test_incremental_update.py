@@ -111,7 +111,7 @@ def test_every_style_goes_on_and_records_the_recipe_that_the_card_was_made_by(
     recipe = trained(tmp_path, **given)
     made = gone_on(tmp_path, recipe)
     assert made.hyperparameters["muon_rate"] == recipe.muon_rate
-    assert made.kind == ("lora" if recipe.rank else "full")
+    assert made.method == ("lora" if recipe.rank else "full")
     batch = made.job.epoch(0)[0]
     assert sum(float(loss.detach()) for loss, _ in made.job.losses(batch)) > 0
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Table, insert, text
 from kcard.batching import batched
 from kcard.hub import search_index, trees
 from kcard.hub.checks import metadata
-from kcard.hub.db.models import Row
+from kcard.hub.db.columns import Row
 from kcard.hub.db.session import Database
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry

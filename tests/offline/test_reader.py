@@ -16,9 +16,9 @@ from kcard.offline.reader import (
     Outputs,
     PassageReading,
     ReaderNetwork,
+    count_tokens,
     encode,
     load_reader,
-    question_tokens,
     read,
     shared_reader,
 )
@@ -121,7 +121,7 @@ def test_a_question_of_any_length_is_read(network: ReaderNetwork) -> None:
     for question in ("", "word " * 600):
         (reading,) = read(question, [TOWER], network)
         assert len(reading.sentences) == 3
-    assert question_tokens("word " * 600) == 600
+    assert count_tokens("word " * 600) == 600
 
 
 def test_a_reading_is_remembered() -> None:

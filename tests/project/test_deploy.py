@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from click import Context
+from typer import Context
 from typer.main import get_command
 
 from kcard.cli.main import app

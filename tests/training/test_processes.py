@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
 from kcard.events import Event, ignore, note
-from kcard.training import progress, workers
+from kcard.training import loop, workers
 from kcard.training.train import train
 from tests.training.bases import make_base
 
@@ -99,8 +99,8 @@ def kill_the_other(event: Event) -> None:
 def test_a_process_that_is_killed_ends_all_and_the_checkpoint_goes_on(
     corpus: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "CHECKPOINT_SHARE", 1e9)
     options: dict[str, Any] = {"method": "full", "epochs": 7}
     begun = time.monotonic()
     with pytest.raises(

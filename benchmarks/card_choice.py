@@ -120,8 +120,7 @@ def _bm25(descriptions: Sequence[str]) -> Rank:
 
 
 def _descriptions(descriptions: Sequence[str]) -> Rank:
-    scores = MiniLMRelevance().precompute(descriptions)
-    return lambda text: _first(scores(text))
+    return lambda text: _first(MiniLMRelevance().scores(text, descriptions))
 
 
 def _first(scores: Array) -> Ranked:
@@ -216,7 +215,6 @@ def sizes(profiles: Sequence[Any]) -> dict[str, float]:
 
 def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str]) -> dict[str, Any]:
     """Milliseconds a question, once what is needed is in memory: choosing, and embedding singly and in a batch."""
-    precomputed = MiniLMRelevance().precompute(descriptions)
     some = questions[:: max(1, len(questions) // 300)]
 
     def each(work: Callable[[str], object]) -> dict[str, float]:
@@ -235,7 +233,7 @@ def times(index: CardIndex, descriptions: Sequence[str], questions: Sequence[str
     batch = 1000 * (time.perf_counter() - begun) / len(some)
     return {
         "profiles": each(index),
-        "descriptions": each(precomputed),
+        "descriptions": each(lambda question: MiniLMRelevance().scores(question, descriptions)),
         "embedding, singly": each(lambda question: minilm.embed([question])),
         "embedding, in a batch": {"median": round(batch, 3)},
     }

@@ -30,7 +30,7 @@ from recipes.checker.rows import SUPPORTS, Row, read
 
 from kcard.interfaces import Array, Checker, Pair
 from kcard.offline import minilm
-from kcard.selectors.registry import Loading, checker
+from kcard.selectors.registry import Loading, make
 from kcard.text import words
 
 Flags = npt.NDArray[np.bool_]
@@ -101,7 +101,7 @@ def main() -> None:
 
 def _open(name: str, loading: Loading) -> Checker:
     baselines: dict[str, Checker] = {"overlap": Overlap(), "cosine": Cosine()}
-    return baselines.get(name) or checker(name, loading)
+    return baselines.get(name) or make("checker", name, loading)
 
 
 def _measured(name: str, judge: Checker, options: argparse.Namespace) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.options import AskOptions
-from kcard.selectors.registry import relevance
+from kcard.selectors.registry import make
 from kcard.types import Choice
 
 EACH = 100
@@ -101,7 +101,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = json.loads(args.path.read_text(encoding="utf-8"))["rows"]
     rows = rows[:: max(1, len(rows) // args.limit)][: args.limit] if args.limit else rows
-    nearest = CardRanker(relevance(args.relevance), [Choice(name, name) for name in SUBJECTS])
+    nearest = CardRanker(make("relevance", args.relevance), [Choice(name, name) for name in SUBJECTS])
     right = [SUBJECTS[row["id"] // EACH] for row in rows]
     questions = {
         "question": [row["question"] for row in rows],

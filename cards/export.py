@@ -73,8 +73,6 @@ def copy_tokenizer(card: Card, folder: Path) -> None:
 
 
 def copy_model(source: Path, folder: Path) -> None:
-    """Copy a whole model and its tokenizer."""
-
     def is_copied(name: str) -> bool:
         is_weights = name == INDEX or (SAFE.fullmatch(name) is not None and not name.startswith("adapter"))
         return is_weights or name in TOKENIZER or name in MODEL

@@ -3,10 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kcard.manifest import Manifest
 from kcard.offline.opt import BASE
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # Exam results in a card's README.md: as `model-index` for other tools, and as a section for people.
 #
@@ -85,81 +90,7 @@ def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|")
 
 
-WRITES = (
-    "A knowledge card: a small language model that writes what it learned from one corpus, to be read by "
-    "a larger one. It can be wrong: have what it writes checked before it is used."
-)
-RETRIEVES = (
-    "A knowledge card without a model: the passages of one corpus and their index, to be read by a large language "
-    "model. Its passages are the corpus' own words, which may not be what the question asks for."
-)
-WALKS = (
-    "A knowledge card without a model: a knowledge graph, told in sentences, to be read by a large language model. It "
-    "writes the statements near the things that a question names, one or two steps away."
-)
-SEARCHES = (
-    "A knowledge card without a model and without text: it writes what a search finds for the question. **The question "
-    "leaves the machine**: kcard uses such a card only where it is named."
-)
-PROMPTED = {
-    "tokens": "The question is put into the template {template}; the continuation is the document.",
-    "encoder-prefix": (
-        "The sentence encoder `{encoder}` embeds the question; a linear layer (`projection.safetensors`) "
-        "turns the embedding{words} into {vectors} prefix vectors, which the embedding of the beginning-of-sequence "
-        "token follows. No token of the question is used."
-    ),
-}
-
-LOOKED_UP = (
-    "It is not: BM25 and, for English, a sentence encoder look up the passages that fit the question best."
-)
-WALKED = (
-    "It is not: the names of the graph are found in the question, and the statements about them are ranked."
-)
-SEARCHED = "It is not: the question is sent to {evidence}, and the paragraphs found there that fit it best are written."
-BESIDE = " Beside the model the index of the source passages writes: the best of them, word for word."
-
-OPENING = {"retrieval": RETRIEVES, "graph": WALKS, "search": SEARCHES}
-
-INDEX = """\
-import bm25s
-
-index = bm25s.BM25.load(folder + "/index")  # row n is line n of passages.jsonl"""
-
-SEARCHING = """\
-import kcard
-
-kcard.ask("...", cards=["{name}"])"""
-
-WHOLE = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained(folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)"""
-
-REFERENCE = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained({base!r}, revision={revision!r})
-tokenizer = AutoTokenizer.from_pretrained({base!r}, revision={revision!r})"""
-
-ADAPTER = """\
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-base = AutoModelForCausalLM.from_pretrained({base!r}{revision})
-model = PeftModel.from_pretrained(base, folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)"""
-
-EMBEDDED_ADAPTER = """\
-from kcard.offline.opt import FOLDER
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-base = AutoModelForCausalLM.from_pretrained(FOLDER, dtype="float32")
-model = PeftModel.from_pretrained(base, folder)
-tokenizer = AutoTokenizer.from_pretrained(folder)"""
-
+# The page itself: cards/readme.md.jinja.
 
 LIBRARIES = {
     "lora": ("peft", "text-generation"),
@@ -167,13 +98,14 @@ LIBRARIES = {
     "retrieval": ("bm25s", "text-ranking"),
     "graph": ("kcard", "text-ranking"),
     "search": ("kcard", "text-ranking"),
+    "llm": ("kcard", "text-generation"),
 }
 
 
 def metadata(manifest: Manifest) -> dict[str, Any]:
     """Return the front matter, in the Hub's model card keys. `base_model` is given only for a Hub model."""
     made_from: dict[str, Any] = {}
-    if manifest.base.name not in ("", BASE):
+    if manifest.base.name not in ("", BASE) and manifest.kind != "llm":
         relation = "adapter" if manifest.is_adapter else "finetune"
         made_from = {"base_model": manifest.base.name, "base_model_relation": relation}
     corpus = manifest.training.corpus_sha256
@@ -191,92 +123,22 @@ def metadata(manifest: Manifest) -> dict[str, Any]:
 
 
 def readme(manifest: Manifest) -> str:
-    """Return the README.md."""
     import yaml
 
     front = yaml.safe_dump(metadata(manifest), sort_keys=False, allow_unicode=True)
-    # What it is.
-    scratch = "none: trained from scratch" if manifest.has_model else "none: passages are looked up"
-    sources = "their text and index" if manifest.evidence == "passages" else "their hashes only"
-    if manifest.kind == "search":
-        sources = "none: they stay where they are found"
-    facts = [
-        ("domain", manifest.domain),
-        ("kind", manifest.kind),
-        ("method", manifest.method),
-        ("base model", manifest.base.name or scratch),
-        ("base revision", manifest.base.revision),
-        ("source passages", sources),
-        ("language", manifest.language),
-        ("licence", manifest.licence),
-        ("knowledge up to", manifest.knowledge_date or "not stated"),
-    ]
-    # How it was trained.
-    training = manifest.training
-    trained = [
-        ("command", f"`{training.command}`" if training.command else None),
-        ("objective", training.objective),
-        ("method", training.method),
-        ("seed", training.seed),
-        ("passages", f"{training.passages:,}"),
-        ("tokens trained on", f"{training.tokens:,}"),
-        ("seconds", f"{training.seconds:,.0f}"),
-        ("corpus sha256", f"`{training.corpus_sha256}`" if training.corpus_sha256 else None),
-        ("corpus licence", training.corpus_licence),
-        *((f"`{key}`", value) for key, value in sorted(training.hyperparameters.items())),
-        *((f"{key} version", value) for key, value in sorted(training.libraries.items())),
-    ]
-    sections = [
-        f"# {manifest.name}",
-        manifest.description,
-        OPENING.get(manifest.method or manifest.kind, WRITES),
-        "## What it is",
-        _table(facts),
-        "## How it is prompted",
-        _describe_prompt(manifest),
-        "## How it was trained",
-        _table(trained),
-        "## How to load it",
-        f"```python\n{_loading_code(manifest)}\n```",
-        "With kcard: `kcard publish` this folder, then `kcard ask` your question.",
-    ]
-    return f"---\n{front}---\n\n" + "\n\n".join(sections) + "\n"
+    return str(_template().render(front=front, card=manifest))
 
 
-def _describe_prompt(manifest: Manifest) -> str:
-    if manifest.kind == "search":
-        return SEARCHED.format(evidence=manifest.training.method)
-    if not manifest.has_model:
-        return WALKED if manifest.kind == "graph" else LOOKED_UP
-    prompt = manifest.prompt
-    description = PROMPTED[prompt.style].format(
-        template=f"`{prompt.template!r}`",
-        encoder=prompt.encoder,
-        vectors=prompt.vectors,
-        words=" and a sketch of the question's words (`words.json`)" if prompt.words else "",
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return description + (BESIDE if manifest.index else "")
-
-
-def _loading_code(manifest: Manifest) -> str:
-    if manifest.kind == "search":
-        return SEARCHING.format(name=manifest.name)
-    if not manifest.has_model:
-        return INDEX
-    if manifest.kind == "reference":
-        return REFERENCE.format(base=manifest.base.name, revision=manifest.base.revision)
-    if not manifest.is_adapter:
-        return WHOLE
-    if manifest.base.name == BASE:
-        return EMBEDDED_ADAPTER
-    revision = manifest.base.revision
-    return ADAPTER.format(base=manifest.base.name, revision=f", revision={revision!r}" if revision else "")
-
-
-def _table(rows: Sequence[tuple[str, Any]]) -> str:
-    cells = [
-        (key, str(value).replace("|", "\\|").replace("\n", " "))
-        for key, value in rows
-        if value not in (None, "")
-    ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in cells)])
+    environment.filters["repr"] = repr
+    return environment.get_template("readme.md.jinja")

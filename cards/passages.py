@@ -9,7 +9,6 @@
 Passages are streamed from disk one at a time, so that a corpus may be larger than memory.
 """
 
-import functools
 import json
 import shutil
 from array import array
@@ -28,7 +27,7 @@ from kcard.interfaces import Array
 from kcard.io import parse, replacing
 from kcard.manifest import check_counts, file_digest
 from kcard.offline import static_embeddings as static
-from kcard.text import passage_digest, words
+from kcard.text import passage_digest, segmenter, words
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -52,19 +51,11 @@ def clean(text: str, ended: bool) -> str:
     if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
-    sentences = [sentence.strip() for sentence in sentence_splitter().segment(text)]
+    sentences = [sentence.strip() for sentence in segmenter().segment(text)]
     # The splitter returns copies of the sentences, so locate the cut in the text itself.
     last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
     shortened = text[: max(last, 0)].rstrip()
     return shortened if shortened.rstrip(CLOSING).endswith(ENDS) else text
-
-
-@functools.cache
-def sentence_splitter() -> Any:
-    import pysbd
-
-    # pysbd knows abbreviations: a document must not be cut after "U.S." or "Dr.".
-    return pysbd.Segmenter(language="en", clean=False)
 
 
 # The dense index of a card: the static embedding of each passage, kept as bytes beside the BM25 index.

@@ -1,9 +1,8 @@
 """A pool of cards: loads them, generates passages with them, and evicts them when memory runs short."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
-from kcard.cards.generators.retrieval import ModelWithIndex, load_generator
+from kcard.cards.generators.retrieval import load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UnknownCard, one_line
 from kcard.events import Event, OnEvent, ignore
@@ -22,11 +21,8 @@ if TYPE_CHECKING:
     from kcard.cards.models.stack import StackedCard
     from kcard.cards.models.vllm_backend import ServedCard
 
-# Schedules large models one at a time, loaded ones first; each generates for all of its questions.
-#
-# Models that are large, or too many to be stacked in memory, take turns: first the loaded ones, then the others.
-# Each batch thus starts with the cards that the previous batch left in memory and loads every other card once.
-# Cards with the fewest questions go first, so that those with the most stay loaded.
+# Whole models that are large, or too many to be stacked in memory, take turns, each for all of its questions: first the
+# loaded ones, so that a batch starts with the cards that the last one left in memory and loads every other card once.
 
 LARGE = 200_000_000  # bytes; models of this size gain nothing from stacking, since they are memory-bound
 
@@ -35,184 +31,6 @@ def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
     """Return whether cards with whole models of these sizes, in bytes, must take turns within the limit. A stack copies
     models and unties their tied weights, which takes up to twice their size extra."""
     return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
-
-
-@dataclass
-class LargeModelScheduler:
-    """Runs large models one after the other.
-
-    on_event  see CardPool
-    broken    cards that can't be read, and why
-    """
-
-    cards: CardSet
-    models: Loader
-    on_event: OnEvent = ignore
-    broken: dict[str, CardError] = field(default_factory=dict)
-    _sizes: dict[Path, int] = field(default_factory=dict)
-    _unbatched: set[str] = field(default_factory=set)
-
-    @contextmanager
-    def tolerating(self, name: str) -> Iterator[None]:
-        """Skip a card that proves broken in the block; the others still generate."""
-        try:
-            yield
-        except CardError as error:
-            self.broken[name] = error
-
-    def generator(self, name: str) -> CardGenerator:
-        """Return the card's generator, loaded on first use."""
-        card = self.cards[name]
-        key = (name, card.folder)  # another version of the card has another folder
-        generator: CardGenerator | None = self.models.cache.get(key)
-        if generator is None:
-            generator = load_generator(card, self.models)
-            # Generators of the engine hold no weights themselves.
-            self.models.cache.put(key, generator, generator.size)
-            # Log once per card why it can't be batched with others.
-            if generator.unsupported and name not in self._unbatched:
-                self._unbatched.add(name)
-                logging.getLogger(__name__).warning(
-                    "card %s runs alone, which is slower than in one batch with the other cards: %s",
-                    name,
-                    generator.unsupported,
-                )
-        return generator
-
-    def turn_takers(self, names: "Collection[str]") -> list[str]:
-        """Return the cards that must take turns: all that have whole models, or none."""
-        whole = self._full_cards(names)
-        for name in whole:
-            if not self._known_size(name):
-                with self.tolerating(name):
-                    self._size_of(self.cards[name])
-        whole = [name for name in whole if name not in self.broken]
-        return whole if self._must_take_turns(whole) else []
-
-    def will_take_turns(self) -> bool:
-        """Return whether cards will take turns, judging by the sizes known before they are opened."""
-        return self._must_take_turns(self._full_cards(self.cards))
-
-    def _must_take_turns(self, whole: Sequence[str]) -> bool:
-        """Check the total file sizes first, which are known without opening them."""
-        limit, most = self.models.cache.limit, dict[str, int]()
-        for name in whole:
-            card = self.cards.entry(name)
-            most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
-        return must_take_turns(most, limit) and must_take_turns(
-            {name: self._known_size(name) for name in whole}, limit
-        )
-
-    def order(self, counts: Mapping[str, int]) -> list[str]:
-        """Sort cards by turn: loaded ones first, and within each half by ascending number of questions (`counts`)."""
-        return sorted(counts, key=lambda name: (not self.is_loaded(name), counts[name]))
-
-    def is_loaded(self, name: str) -> bool:
-        """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
-        from kcard.cards.models.stack import StackedCard
-
-        if not isinstance(card := self.cards.entry(name), Card):
-            return False
-        cache = self.models.cache
-        model = _model(cache.peek((name, card.folder)))
-        return card.folder in cache or (model is not None and not isinstance(model, StackedCard))
-
-    def generate(
-        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
-    ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """Yield each card, once it is done, with `documents` passages for each of its questions."""
-        order = self.order({name: len(own) for name, own in questions.items()})
-        for number, name in enumerate(order):
-            self._report(number, len(order))
-            with self.tolerating(name):
-                passages = self.generator(name).generate(questions[name], documents, sampling)
-            if name not in self.broken:
-                yield name, passages
-        self._report(len(order), len(order))
-
-    def _report(self, done: int, total: int) -> None:
-        if total:
-            self.on_event(Event("cards", done=done, total=total))
-
-    def _full_cards(self, names: "Iterable[str]") -> list[str]:
-        """Return the cards that have whole models of their own."""
-        return [name for name in names if self.cards.manifest(name).method == "full"]
-
-    def _known_size(self, name: str) -> int:
-        """Return the bytes of the card's own model, or of its files before it is opened; 0 if unknown."""
-        card = self.cards.entry(name)
-        if isinstance(card, Card):
-            return self._size_of(card)
-        return card.size if card.weights is None else card.weights()
-
-    def _size_of(self, card: Card) -> int:
-        from kcard.cards.models import weights
-
-        if card.folder not in self._sizes:
-            with explained(CardError, f"card {card.name!r}: its model can't be read"):
-                self._sizes[card.folder] = weights.size(card.folder, self.models.device)
-        return self._sizes[card.folder]
-
-
-def _model(generator: CardGenerator | None) -> CardGenerator | None:
-    return generator.model if isinstance(generator, ModelWithIndex) else generator
-
-
-# Batched generation for cards hosted on vLLM: the questions of all of them are sent together.
-
-
-@dataclass(frozen=True)
-class VllmCards:
-    """The cards of a pool that vLLM hosts."""
-
-    scheduler: LargeModelScheduler
-    models: Loader
-
-    def hosted(self, names: Collection[str]) -> list[str]:
-        """Return the cards that a server runs."""
-        engines = self.models.engines
-        if engines is None:
-            return []
-        from kcard.cards.models.vllm_engines import MODELS
-
-        hosted = []
-        for name in names:
-            with self.scheduler.tolerating(name):
-                # Check before the card is loaded, which would read its model even if no server has it.
-                card = self.scheduler.cards[name]
-                if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
-                    is_hosted = _served_card(self.scheduler.generator(name)) is not None
-                else:
-                    is_hosted = card.manifest.method in MODELS and engines.card(card, self.models) is not None
-                if is_hosted:
-                    hosted.append(name)
-        return hosted
-
-    def generate(
-        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
-    ) -> Iterator[tuple[str, list[list[Passage]]]]:
-        """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
-        served_cards: dict[str, ServedCard | None] = {}
-        for name in questions:
-            with self.scheduler.tolerating(name):
-                served_cards[name] = _served_card(self.scheduler.generator(name))
-        members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
-        if not members:
-            return
-        by_card = members[0][0].host.generate_each(members, documents, sampling)
-        for name, generated in zip(served_cards, by_card, strict=True):
-            generator = self.scheduler.generator(name)
-            if isinstance(generator, ModelWithIndex):
-                retrieved = generator.index.generate(questions[name], documents, sampling)
-                generated = [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
-            yield name, generated
-
-
-def _served_card(generator: CardGenerator) -> "ServedCard | None":
-    from kcard.cards.models.vllm_backend import ServedCard
-
-    model = _model(generator)
-    return model if isinstance(model, ServedCard) else None
 
 
 class CardPool(Generator):
@@ -225,7 +43,7 @@ class CardPool(Generator):
     loader  holds the models, for pools that share them; its device, rows and memory then apply
     on_event  called with the number of cards that have generated (kind cards), where cards take turns
 
-    `models` and `scheduler` are the loader and the scheduler in use.
+    `models` is the loader in use.
     """
 
     def __init__(
@@ -242,15 +60,16 @@ class CardPool(Generator):
         self.cards = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
         self.models = loader or Loader(device=device, rows=rows, memory=memory)
         self.models.llm = llm
-        self.scheduler = LargeModelScheduler(self._cards, self.models, on_event)
-        self._vllm = VllmCards(self.scheduler, self.models)
-        self._reported: set[str] = set()  # broken cards that the user was told of
+        self._on_event = on_event
+        self._broken: dict[str, CardError] = {}  # cards of this batch that can't be read, and why
+        self._sizes: dict[Path, int] = {}
+        self._warnings: set[tuple[str, str]] = set()
 
     @property
     def is_sequential(self) -> bool:
         """Whether cards, as far as their sizes are known, run one after another, so that larger batches load them less
         often."""
-        return self.scheduler.will_take_turns()
+        return self._must_take_turns(self._full_cards(self._cards))
 
     def generate(
         self,
@@ -271,18 +90,21 @@ class CardPool(Generator):
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
-        self._check_names(rows)
-        self.scheduler.broken.clear()
+        if unknown := next((name for name in rows if name not in self._cards), None):
+            raise UnknownCard(
+                f"no card {unknown!r} in this pool; it holds {', '.join(self._cards) or 'none'}"
+            )
+        self._broken.clear()
 
         # Divide the cards into those on vLLM, those that take turns, and those that run together.
-        hosted = self._vllm.hosted(rows)
-        in_turn = self.scheduler.turn_takers([name for name in rows if name not in hosted])
+        hosted = self._hosted_cards(rows)
+        in_turn = self._turn_takers([name for name in rows if name not in hosted])
         apart = {*hosted, *in_turn}
         together = [tuple(name for name in dict.fromkeys(names) if name not in apart) for names in cards]
         passages: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
 
-        def questions_of(names: Sequence[str]) -> dict[str, list[str]]:
-            return {name: [pending[row].text for row in rows[name]] for name in names}
+        def texts(name: str) -> list[str]:
+            return [pending[row].text for row in rows[name]]
 
         def run_together() -> None:
             for names, alike_rows in alike(together).items():
@@ -291,34 +113,157 @@ class CardPool(Generator):
                     passages[name].update(zip(alike_rows, generated, strict=True))
 
         # Run those on vLLM; then the others, large models first if one of them is loaded.
-        for name, generated in self._vllm.generate(questions_of(hosted), documents, sampling):
+        on_servers = {name: texts(name) for name in hosted}
+        for name, generated in self._generate_on_servers(on_servers, documents, sampling):
             passages[name].update(zip(rows[name], generated, strict=True))
-        turns_first = any(map(self.scheduler.is_loaded, in_turn))
+        turns_first = any(map(self.is_loaded, in_turn))
         if not turns_first:
             run_together()
-        for name, generated in self.scheduler.generate(questions_of(in_turn), documents, sampling):
-            passages[name].update(zip(rows[name], generated, strict=True))
+        # Cards with the fewest questions go first, so that those with the most stay loaded for the next batch.
+        in_turn.sort(key=lambda name: (not self.is_loaded(name), len(rows[name])))
+        for number, name in enumerate(in_turn):
+            self._on_event(Event("cards", done=number, total=len(in_turn)))
+            with self._tolerating(name):
+                generated = self.generator(name).generate(texts(name), documents, sampling)
+                passages[name].update(zip(rows[name], generated, strict=True))
+        if in_turn:
+            self._on_event(Event("cards", done=len(in_turn), total=len(in_turn)))
         if turns_first:
             run_together()
 
         # Broken cards give empty documents; each is reported once.
-        broken = self.scheduler.broken
-        if broken and len(broken) == len(rows):
-            raise next(iter(broken.values()))
-        for name, error in broken.items():
-            if name not in self._reported:
-                self._reported.add(name)
-                logging.getLogger(__name__).warning("card %s is left out: %s", name, one_line(error))
+        if self._broken and len(self._broken) == len(rows):
+            raise next(iter(self._broken.values()))
+        for name, error in self._broken.items():
+            self._warn_once(name, "card %s is left out: %s", one_line(error))
             passages[name] = dict.fromkeys(rows[name], [Passage(name, "")] * documents)
         return [
             [passage for name in names for passage in passages[name][row]] for row, names in enumerate(cards)
         ]
 
-    def _check_names(self, names: Iterable[str]) -> None:
+    def generator(self, name: str) -> CardGenerator:
+        """Return the card's generator, loaded on first use."""
+        card = self._cards[name]
+        key = (name, card.folder)  # another version of the card has another folder
+        generator: CardGenerator | None = self.models.cache.get(key)
+        if generator is None:
+            generator = load_generator(card, self.models)
+            # Generators of the engine hold no weights themselves.
+            self.models.cache.put(key, generator, generator.size)
+            if generator.unsupported:
+                message = "card %s runs alone, which is slower than in one batch with the other cards: %s"
+                self._warn_once(name, message, generator.unsupported)
+        return generator
+
+    def is_loaded(self, name: str) -> bool:
+        """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
+        if not isinstance(card := self._cards.entry(name), Card):
+            return False
+        cache = self.models.cache
+        generator: CardGenerator | None = cache.peek((name, card.folder))
+        return card.folder in cache or (generator is not None and generator.parts[0].group is None)
+
+    @contextmanager
+    def _tolerating(self, name: str) -> Iterator[None]:
+        """Skip a card that proves broken in the block; the others still generate."""
+        try:
+            yield
+        except CardError as error:
+            self._broken[name] = error
+
+    def _warn_once(self, name: str, message: str, reason: str) -> None:
+        if (name, message) not in self._warnings:
+            self._warnings.add((name, message))
+            logging.getLogger(__name__).warning(message, name, reason)
+
+    # Cards with whole models that take turns.
+
+    def _turn_takers(self, names: Iterable[str]) -> list[str]:
+        """Return the cards that must take turns: all that have whole models, or none."""
+        whole = self._full_cards(names)
+        for name in whole:
+            if not self._known_size(name):
+                with self._tolerating(name):
+                    self._size_of(self._cards[name])
+        whole = [name for name in whole if name not in self._broken]
+        return whole if self._must_take_turns(whole) else []
+
+    def _must_take_turns(self, whole: Sequence[str]) -> bool:
+        """Check the total file sizes first, which are known without opening them."""
+        limit, most = self.models.cache.limit, dict[str, int]()
+        for name in whole:
+            card = self._cards.entry(name)
+            most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
+        return must_take_turns(most, limit) and must_take_turns(
+            {name: self._known_size(name) for name in whole}, limit
+        )
+
+    def _full_cards(self, names: Iterable[str]) -> list[str]:
+        """Return the cards that have whole models of their own."""
+        return [name for name in names if self._cards.manifest(name).method == "full"]
+
+    def _known_size(self, name: str) -> int:
+        """Return the bytes of the card's own model, or of its files before it is opened; 0 if unknown."""
+        card = self._cards.entry(name)
+        if isinstance(card, Card):
+            return self._size_of(card)
+        return card.size if card.weights is None else card.weights()
+
+    def _size_of(self, card: Card) -> int:
+        from kcard.cards.models import weights
+
+        if card.folder not in self._sizes:
+            with explained(CardError, f"card {card.name!r}: its model can't be read"):
+                self._sizes[card.folder] = weights.size(card.folder, self.models.device)
+        return self._sizes[card.folder]
+
+    # Cards that vLLM hosts: the questions of all of them are sent together.
+
+    def _hosted_cards(self, names: Iterable[str]) -> list[str]:
+        """Return the cards that a server runs."""
+        engines = self.models.engines
+        if engines is None:
+            return []
+        from kcard.cards.models.vllm_engines import MODELS
+
+        hosted = []
         for name in names:
-            if name not in self._cards:
-                names_in_pool = ", ".join(self._cards) or "none"
-                raise UnknownCard(f"no card {name!r} in this pool; it holds {names_in_pool}")
+            with self._tolerating(name):
+                # Check before the card is loaded, which would read its model even if no server has it.
+                card = self._cards[name]
+                if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
+                    is_hosted = self._served_card(name) is not None
+                else:
+                    is_hosted = card.manifest.method in MODELS and engines.card(card, self.models) is not None
+                if is_hosted:
+                    hosted.append(name)
+        return hosted
+
+    def _generate_on_servers(
+        self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
+    ) -> Iterator[tuple[str, list[list[Passage]]]]:
+        """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
+        served_cards: dict[str, ServedCard | None] = {}
+        for name in questions:
+            with self._tolerating(name):
+                served_cards[name] = self._served_card(name)
+        members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
+        if not members:
+            return
+        by_card = members[0][0].host.generate_each(members, documents, sampling)
+        for name, generated in zip(served_cards, by_card, strict=True):
+            for part in self.generator(name).parts[1:]:
+                retrieved = part.generate(questions[name], documents, sampling)
+                generated = [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
+            yield name, generated
+
+    def _served_card(self, name: str) -> "ServedCard | None":
+        from kcard.cards.models.vllm_backend import ServedCard
+
+        model = self.generator(name).parts[0]
+        return model if isinstance(model, ServedCard) else None
+
+    # The other cards run together.
 
     def _generate_together(
         self, questions: Sequence[Question], cards: Sequence[str], documents: int, sampling: Sampling
@@ -329,14 +274,8 @@ class CardPool(Generator):
         results: list[tuple[str, list[list[Passage]]]] = []
         groups: dict[int, dict[int, StackedCard]] = {}
         for name in cards:
-            with self.scheduler.tolerating(name):
-                generator = self.scheduler.generator(name)
-                parts = (
-                    (generator.model, generator.index)
-                    if isinstance(generator, ModelWithIndex)
-                    else (generator,)
-                )
-                for part in parts:
+            with self._tolerating(name):
+                for part in self.generator(name).parts:
                     if part.group is not None:
                         groups.setdefault(id(part.group), {})[len(results)] = cast("StackedCard", part)
                         results.append((name, []))
@@ -351,11 +290,11 @@ class CardPool(Generator):
             except CardError:
                 by_card = [[] for _ in members]
                 for at, (place, card) in enumerate(members.items()):
-                    with self.scheduler.tolerating(results[place][0]):
+                    with self._tolerating(results[place][0]):
                         by_card[at] = group.generate([card.prompter], texts, documents, sampling)[0]
             for place, generated in zip(members, by_card, strict=True):
                 results[place] = (results[place][0], generated)
         # Join the passages of a card's model and index.
         for name, of_card in groupby(results, key=itemgetter(0)):
-            if name not in self.scheduler.broken:
+            if name not in self._broken:
                 yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in of_card), strict=True)]

@@ -69,9 +69,9 @@ def load_checker(
     """Return a checker and its name in records: the registered name, or the class of a checker object."""
     if not isinstance(checker, str):
         return checker, f"{type(checker).__module__}.{type(checker).__qualname__}"
-    from kcard.selectors import registry
+    from kcard.selectors.registry import Loading, make
 
-    return registry.checker(checker, registry.Loading(device, trust_remote_code, on_event=on_event)), checker
+    return make("checker", checker, Loading(device, trust_remote_code, on_event=on_event)), checker
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kcard import system
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.vllm_engines import Engines
-    from kcard.hub.db.models import Version
-    from kcard.hub.registry import Selection
-    from kcard.hub.storage import Blobs
+    from kcard.hub.registry import Hub
     from kcard.integrators.pool_views import Selectors
+    from kcard.manifest import Manifest
 
 CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card
 PROPOSED = (
@@ -39,23 +37,6 @@ class Integrator(Protocol):
     def gather(self, questions: Sequence[Question]) -> list[Context]: ...
 
 
-class CardSource(Protocol):
-    """Where a pipeline gets its cards: a Hub, or anything else that has verified versions."""
-
-    def select(self, selection: Sequence[str] | None) -> "Selection":
-        """See Hub.select."""
-        ...
-
-    def folder(self, ref: str) -> Path:
-        """See Hub.folder."""
-        ...
-
-    @property
-    def read(self) -> "Callable[[Version, str], bytes] | None":
-        """See Hub.read; None: files can't be read singly, so cards are ranked by their descriptions alone."""
-        ...
-
-
 @dataclass(frozen=True)
 class Endpoint:
     """How to reach a remote LLM. `timeout`: seconds per attempt. `on_event` is told why a request takes long."""
@@ -68,7 +49,6 @@ class Endpoint:
 
 
 def endpoint_of(options: AskOptions, on_event: OnEvent = ignore) -> Endpoint:
-    """Return the endpoint that the options describe."""
     return Endpoint(options.llm_url, options.llm_window, options.retries, options.llm_timeout, on_event)
 
 
@@ -149,7 +129,7 @@ def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Eng
 
 def make_pool(
     selection: Sequence[str] | None,
-    hub: CardSource | None,
+    hub: "Hub | None",
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
     on_event: OnEvent = ignore,
@@ -165,28 +145,24 @@ def make_pool(
     return cards, CardPool(cards, llm=llm, loader=loader, on_event=on_event), note
 
 
-def select_cards(selection: Sequence[str] | None, hub: CardSource | None) -> "tuple[CardSet, str]":
+def select_cards(selection: Sequence[str] | None, hub: "Hub | None") -> "tuple[CardSet, str]":
     """Return the selected cards (None: all), unopened, and a note on those that quarantine left out."""
     from kcard.cards.card import CardHandle, CardSet, is_weights
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
-    chosen = hub.select(selection)
-    read = hub.read
+    chosen, size_of = hub.select(selection), hub.blobs.size
 
-    def weight_bytes(version: "Version") -> Callable[[], int] | None:
-        """Return a function that sums the bytes of a version's own model, if the hub has its files at hand."""
-        blobs: Blobs | None = getattr(hub, "blobs", None)
-        files = [sha256 for name, sha256 in version.manifest.files.items() if is_weights(name)]
-        return None if blobs is None else lambda: sum(map(blobs.size, files))
+    def weight_bytes(manifest: "Manifest") -> int:
+        return sum(size_of(sha256) for name, sha256 in manifest.files.items() if is_weights(name))
 
     handles = [
         CardHandle(
             v.manifest,
             partial(hub.folder, v.reference),
             v.size,
-            weight_bytes(v),
-            None if read is None else partial(read, v),
+            partial(weight_bytes, v.manifest),
+            partial(hub.read, v),
         )
         for v in chosen.versions
     ]
@@ -284,9 +260,9 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
     evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
     return Selectors(
-        relevance=choice.make_relevance(loading),
-        pruner=choice.make_pruner(loading),
-        checker=cached(choice.make_checker(loading)),
+        relevance=choice.make("relevance", loading),
+        pruner=choice.make("pruner", loading),
+        checker=cached(choice.make("checker", loading)),
         own=CardEvidence(cards) if "own" in evidence else {},
         independent=Union(others) if len(others) > 1 else others[0] if others else None,
         profiles=partial(profiles_of, cards),

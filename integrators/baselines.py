@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,22 +38,13 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
 ALWAYS = Decision("always", 0.0, True)
+RETRIEVAL = "retrieval"
 
 
-class KnowledgeSource(Protocol):
-    def passages(
-        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
-    ) -> list[list[Passage]]:
-        """Return for each question the passages that the LLM may read, best first; empty if there are none."""
-        ...
-
-
-class ReadingStrategy(Protocol):
-    def replies(
-        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
-    ) -> list[Reply]:
-        """Return the answer to each request from its passages; the requests come without knowledge."""
-        ...
+# (LLM, questions, demonstrations) -> for each question the passages that the LLM may read, best first
+KnowledgeSource = Callable[[LLM, Sequence[Question], tuple[Example, ...]], list[list[Passage]]]
+# (LLM, requests without knowledge, the passages of each) -> the answer to each
+ReadingStrategy = Callable[[LLM, Sequence[Request], Sequence[Sequence[Passage]]], list[Reply]]
 
 
 @dataclass(frozen=True)
@@ -79,9 +71,9 @@ class BaselineAnswerer(Answerer):
         started = time.perf_counter()
         for question in questions:
             question.trace.begin()
-        passages = self.source.passages(self.llm, questions, self.examples)
+        passages = self.source(self.llm, questions, self.examples)
         requests = [question.request("answer", examples=self.examples) for question in questions]
-        replies = self.reading.replies(self.llm, requests, passages)
+        replies = self.reading(self.llm, requests, passages)
         seconds = (time.perf_counter() - started) / len(questions)
         answers = []
         for question, own, reply in zip(questions, passages, replies, strict=True):
@@ -107,25 +99,60 @@ class BaselineAnswerer(Answerer):
         return answers
 
 
-@dataclass(frozen=True)
-class SampledReplies:
-    """The LLM's own texts: `samples` replies per question, drawn at `temperature`. Empty ones are dropped."""
+# Where the knowledge comes from: what the LLM writes, or what a search finds.
+#
+# genread     a document written for the question (Yu et al., ICLR 2023, section 3.1; GRTR in Knowledge Card)
+# gkp         statements sampled at temperature 1, with demonstrations (Liu et al., ACL 2022, section 2.1: 20 of them)
+# recitation  passages recited at temperature 0.7 (Sun et al., ICLR 2023, section 3.2; section 3.3: 20 of them)
+# retrieval   the best passages of a corpus (Adaptive Retrieval, section 5, takes one)
 
-    name: str
-    kind: Kind
-    samples: int
-    temperature: float
+WRITTEN: Mapping[str, tuple[Kind, float | None]] = {
+    "genread": ("document", None),
+    "gkp": ("knowledge", 1.0),
+    "recitation": ("recite", 0.7),
+}
+
+
+def written(name: str, samples: int) -> KnowledgeSource:
+    """Return a source of `samples` texts that the LLM writes as in the baseline `name`; empty ones are dropped."""
+    kind, temperature = WRITTEN[name]
 
     def passages(
-        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
+        llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
         draws = [
-            question.request(self.kind, (), examples, sample=n, temperature=self.temperature)
+            question.request(kind, (), examples, sample=n, temperature=temperature)
             for question in questions
-            for n in range(self.samples)
+            for n in range(samples)
         ]
-        texts = batched((reply.text.strip() for reply in replies(llm, draws)), self.samples)
-        return [[Passage(self.name, text) for text in part if text] for part in texts]
+        texts = batched((reply.text.strip() for reply in replies(llm, draws)), samples)
+        return [[Passage(name, text) for text in part if text] for part in texts]
+
+    return passages
+
+
+def retrieved(retriever: Evidence, k: int) -> KnowledgeSource:
+    """Return a source of at most `k` passages, best first; `Passage.source` holds place and score of each."""
+
+    def passages(
+        llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
+    ) -> list[list[Passage]]:
+        del llm, examples
+        sources = retriever.find_all([question.text for question in questions], k)
+        return [[Passage(RETRIEVAL, source.text, source=source) for source in part] for part in sources]
+
+    return passages
+
+
+# How the LLM answers from it.
+
+
+def read_jointly(llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]) -> list[Reply]:
+    """Read all passages in one prompt, best first: "Knowledge: ... Question: ... Answer:"."""
+    rows = zip(requests, passages, strict=True)
+    return replies(
+        llm, [replace(request, knowledge=tuple(p.knowledge for p in read)) for request, read in rows]
+    )
 
 
 @dataclass(frozen=True)
@@ -151,25 +178,31 @@ class ScoredReply:
 
 
 def read_separately(
-    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[tuple[str, ...]]]
+    llm: LLM,
+    requests: Sequence[Request],
+    passages: Sequence[Sequence[Passage]],
+    also_without: bool = False,
 ) -> list[list[ScoredReply]]:
-    """Answer each request once per passage, with that passage alone (an empty tuple: with none): the most likely words,
-    or the most likely option."""
-    rows = zip(requests, passages, strict=True)
+    """Answer each request once per passage, with that passage alone: the most likely words, or the most likely option.
+
+    Where there is no passage, and `also_without`, it is answered without any, first.
+    """
     drafts = [
-        replace(request, knowledge=read, draft=not request.choices)
-        for request, texts in rows
-        for read in texts
+        [
+            replace(request, knowledge=texts, draft=not request.choices)
+            for texts in [*([()] if also_without or not read else []), *((p.knowledge,) for p in read)]
+        ]
+        for request, read in zip(requests, passages, strict=True)
     ]
     candidates = []
-    for reply in replies(llm, drafts):
+    for reply in replies(llm, [*chain.from_iterable(drafts)]):
         probability = reply.confidence
         if reply.tokens:
             mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
             probability = math.exp(mean)
         candidates.append(ScoredReply(reply, probability))
     remaining = iter(candidates)
-    return [[next(remaining) for _ in texts] for texts in passages]
+    return [[next(remaining) for _ in own] for own in drafts]
 
 
 def majority_answer(candidates: Sequence[ScoredReply], weights: Sequence[float]) -> Reply:
@@ -185,17 +218,64 @@ def majority_answer(candidates: Sequence[ScoredReply], weights: Sequence[float])
     return candidates[max((i for i in voting if candidates[i].key == winner), key=lambda i: weights[i])].reply
 
 
-@dataclass(frozen=True)
-class JointReading:
-    """Reads all passages in one prompt, best first: "Knowledge: ... Question: ... Answer:"."""
+def take_most_probable(
+    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+) -> list[Reply]:
+    """Take the answer of the highest probability, with one statement or with none (Liu et al., section 2.2); the most
+    frequent one if a probability is unknown."""
+    chosen = []
+    for candidates in read_separately(llm, requests, passages, also_without=True):
+        probabilities = [c.probability for c in candidates if c.probability is not None]
+        if len(probabilities) < len(candidates):
+            chosen.append(majority_answer(candidates, [1.0] * len(candidates)))
+            continue
+        able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
+        chosen.append(candidates[max(able, key=probabilities.__getitem__)].reply)
+    return chosen
 
-    def replies(
-        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
-    ) -> list[Reply]:
-        rows = zip(requests, passages, strict=True)
-        return replies(
-            llm, [replace(request, knowledge=tuple(p.knowledge for p in read)) for request, read in rows]
-        )
+
+def take_majority(
+    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
+) -> list[Reply]:
+    """Take the most frequent answer (self-consistency: Sun et al., section 3.3); of equally frequent ones the first."""
+    rows = read_separately(llm, requests, passages)
+    return [majority_answer(candidates, [1.0] * len(candidates)) for candidates in rows]
+
+
+def ensemble(
+    llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]], relative: bool
+) -> list[Reply]:
+    """Read each retrieved passage alone, and ensemble the answers (REPLUG: Shi et al., 2023, section 3.2).
+
+    A passage's share is the softmax of the retrieval scores. Of a question with options the LLM's distribution over all
+    options is averaged by these shares, and the most likely option is the answer. The weight of any other answer is the
+    sum, over the passages that gave it, of the passage's share times the probability of the answer with it; where the
+    LLM gives no probabilities, the shares alone count.
+
+    relative  divide scores by the best one first. BM25 scores need that: they have no common scale, and the softmax of
+              raw ones, which are often 10 apart, would leave only the best passage
+    """
+    chosen = []
+    rows = zip(requests, passages, read_separately(llm, requests, passages), strict=True)
+    for request, read, candidates in rows:
+        scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
+        if relative and scores.max() > 0:
+            scores = scores / scores.max()
+        powers = np.exp(scores - scores.max())
+        shares: Array = powers / powers.sum()
+        distributions = [c.reply.shares for c in candidates if c.reply.shares is not None]
+        if len(distributions) == len(candidates):
+            mean = shares @ np.asarray(distributions, np.float64)
+            letter = request.choices[int(mean.argmax())].name
+            reply = Reply(letter, confidence=float(mean.max()), choice=letter)
+            chosen.append(replace(reply, shares=tuple(mean.tolist())))
+            continue
+        probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
+        if any(c.probability is None for c in candidates):
+            probabilities = [1.0] * len(candidates)
+        weights = [float(share) * p for share, p in zip(shares, probabilities, strict=True)]
+        chosen.append(majority_answer(candidates, weights))
+    return chosen
 
 
 # Retrievers of the baselines: over the source passages of the chosen cards, or a corpus; by words or by vectors.
@@ -257,41 +337,19 @@ def card_passages(cards: "CardSet", on_event: OnEvent = ignore) -> list[Source]:
     return list(chain.from_iterable(by_card.values()))
 
 
-# Retrieval: the best passages of a corpus (Adaptive Retrieval, section 5, takes one).
-
-NAME = "retrieval"
-
-
-@dataclass(frozen=True)
-class Retrieval:
-    """Retrieves at most `k` passages, best first; `Passage.source` holds place and score of each."""
-
-    retriever: Evidence
-    k: int
-
-    def passages(
-        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
-    ) -> list[list[Passage]]:
-        del llm, examples
-        sources = self.retriever.find_all([question.text for question in questions], self.k)
-        return [[Passage(NAME, source.text, source=source) for source in part] for part in sources]
-
-
 # Retrieved passages as candidates beside the cards' documents (Knowledge Card, appendix A).
-
-DESCRIPTION = "passages retrieved from a corpus"
 
 
 class RetrieverAsCard(Generator):
     """Adds a retriever to a pool as one more card. Raises UsageError if a card has the same name."""
 
     def __init__(self, pool: Generator, retriever: Evidence) -> None:
-        if any(card.name == NAME for card in pool.cards):
+        if any(card.name == RETRIEVAL for card in pool.cards):
             raise UsageError(
-                f"a card is named {NAME!r}, as the retrieved passages are: leave it out of --cards"
+                f"a card is named {RETRIEVAL!r}, as the retrieved passages are: leave it out of --cards"
             )
         self._pool, self._retriever = pool, retriever
-        self.cards = (*pool.cards, Choice(NAME, DESCRIPTION))
+        self.cards = (*pool.cards, Choice(RETRIEVAL, "passages retrieved from a corpus"))
 
     @property
     def is_sequential(self) -> bool:
@@ -305,134 +363,13 @@ class RetrieverAsCard(Generator):
         sampling: Sampling,
     ) -> list[list[Passage]]:
         """See Generator; fewer than `documents` passages are retrieved if no more match."""
-        others = [[name for name in names if name != NAME] for names in cards]
+        others = [[name for name in names if name != RETRIEVAL] for names in cards]
         passages = self._pool.generate(questions, others, documents, sampling)
         for question, names, own in zip(questions, cards, passages, strict=True):
-            if NAME in names:
+            if RETRIEVAL in names:
                 sources = self._retriever.find(checked(question).text, documents)
-                own += [Passage(NAME, source.text, source=source) for source in sources]
+                own += [Passage(RETRIEVAL, source.text, source=source) for source in sources]
         return passages
-
-
-# GenRead, in Knowledge Card GRTR: the LLM generates a document, then reads it (Yu et al., ICLR 2023, section 3.1).
-
-
-@dataclass(frozen=True)
-class GenRead:
-    """One document generated by the LLM; none if its reply is empty."""
-
-    def passages(
-        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
-    ) -> list[list[Passage]]:
-        requests = [question.request("document", examples=examples) for question in questions]
-        texts = [reply.text.strip() for reply in replies(llm, requests)]
-        return [[Passage("genread", text)] if text else [] for text in texts]
-
-
-# Generated knowledge prompting: the LLM generates statements, and the most probable of its answers counts.
-#
-# Liu et al. (ACL 2022): section 2.1 samples 20 statements from the LLM at temperature 1, with demonstrations; section
-# 2.2 answers with each statement and without any, and takes the answer of the highest probability.
-
-GKP_TEMPERATURE = 1.0
-
-
-def statements(samples: int) -> SampledReplies:
-    """Return a source that samples statements (the paper: 20)."""
-    return SampledReplies("gkp", "knowledge", samples, GKP_TEMPERATURE)
-
-
-@dataclass(frozen=True)
-class MostProbable:
-    """Takes the answer of the highest probability, with one statement or with none; the most frequent one if a
-    probability is unknown."""
-
-    def replies(
-        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
-    ) -> list[Reply]:
-        knowledge: list[list[tuple[str, ...]]] = [[(), *((p.knowledge,) for p in read)] for read in passages]
-        chosen = []
-        for candidates in read_separately(llm, requests, knowledge):
-            probabilities = [c.probability for c in candidates if c.probability is not None]
-            if len(probabilities) < len(candidates):
-                chosen.append(majority_answer(candidates, [1.0] * len(candidates)))
-                continue
-            able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
-            chosen.append(candidates[max(able, key=probabilities.__getitem__)].reply)
-        return chosen
-
-
-# Recitation-augmented answering (RECITE): the LLM recites passages, and the most frequent of its answers counts.
-#
-# Sun et al. (ICLR 2023): section 3.2, recite and answer; section 3.3, self-consistency, one answer for each of 20
-# recitations drawn at temperature 0.7.
-
-RECITATION_TEMPERATURE = 0.7
-
-
-def recitations(samples: int) -> SampledReplies:
-    """Return a source that samples recitations (the paper: 20)."""
-    return SampledReplies("recitation", "recite", samples, RECITATION_TEMPERATURE)
-
-
-@dataclass(frozen=True)
-class MajorityVote:
-    """Takes the most frequent answer; of equally frequent ones the first."""
-
-    def replies(
-        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
-    ) -> list[Reply]:
-        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        return [
-            majority_answer(candidates, [1.0] * len(candidates))
-            for candidates in read_separately(llm, requests, knowledge)
-        ]
-
-
-# REPLUG: each retrieved passage is read alone, and the answers are ensembled (Shi et al., 2023, section 3.2).
-#
-# A passage's share is the softmax of the retrieval scores. Of a question with options the LLM's distribution over all
-# options is averaged by these shares, and the most likely option is the answer. The weight of any other answer is the
-# sum, over the passages that gave it, of the passage's share times the probability of the answer with it; where the LLM
-# gives no probabilities, the shares alone count.
-
-
-@dataclass(frozen=True)
-class Replug:
-    """`relative`: divide scores by the best one first. BM25 scores need that: they have no common scale, and the
-    softmax of raw ones, which are often 10 apart, would leave only the best passage."""
-
-    relative: bool
-
-    def replies(
-        self, llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]
-    ) -> list[Reply]:
-        """Answer each request; without knowledge if nothing was retrieved."""
-        knowledge: list[list[tuple[str, ...]]] = [[(p.knowledge,) for p in read] or [()] for read in passages]
-        rows = zip(requests, passages, read_separately(llm, requests, knowledge), strict=True)
-        replies = []
-        for request, read, candidates in rows:
-            # The softmax of the passages' scores
-            scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
-            if self.relative and scores.max() > 0:
-                scores = scores / scores.max()
-            powers = np.exp(scores - scores.max())
-            shares: Array = powers / powers.sum()
-            # average the distributions over the options,
-            distributions = [c.reply.shares for c in candidates if c.reply.shares is not None]
-            if len(distributions) == len(candidates):
-                mean = shares @ np.asarray(distributions, np.float64)
-                letter = request.choices[int(mean.argmax())].name
-                reply = Reply(letter, confidence=float(mean.max()), choice=letter)
-                replies.append(replace(reply, shares=tuple(mean.tolist())))
-                continue
-            # or weigh each answer: the share times the probability of each answer, if the LLM gives all of them
-            probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
-            if any(c.probability is None for c in candidates):
-                probabilities = [1.0] * len(candidates)
-            weights = [float(share) * p for share, p in zip(shares, probabilities, strict=True)]
-            replies.append(majority_answer(candidates, weights))
-        return replies
 
 
 # The baselines by name, ready to answer.
@@ -472,21 +409,18 @@ def baseline(
     endpoint = endpoint_of(options, on_event)
     llm = LLMClient(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
-    if name == "genread":
-        return BaselineAnswerer(name, llm, GenRead(), JointReading(), examples)
-    if name == "gkp":
-        return BaselineAnswerer(name, llm, statements(baseline_options.samples), MostProbable(), examples)
-    if name == "recitation":
-        return BaselineAnswerer(name, llm, recitations(baseline_options.samples), MajorityVote(), examples)
-    source = _retriever(options, baseline_options, hub, on_event)
-    if name == "replug":
-        reading = Replug(relative=baseline_options.retriever == BM25)
-        return BaselineAnswerer(
-            name, llm, Retrieval(source, baseline_options.passages or ENSEMBLED), reading, examples
-        )
-    return BaselineAnswerer(
-        name, llm, Retrieval(source, baseline_options.passages or PASSAGES), JointReading(), examples
-    )
+    reading: ReadingStrategy
+    if name in WRITTEN:
+        knowledge = written(name, 1 if name == "genread" else baseline_options.samples)
+        readings = {"genread": read_jointly, "gkp": take_most_probable, "recitation": take_majority}
+        reading = readings[name]
+    else:
+        is_replug, count = name == "replug", baseline_options.passages
+        source = _retriever(options, baseline_options, hub, on_event)
+        knowledge = retrieved(source, count or (ENSEMBLED if is_replug else PASSAGES))
+        is_relative = baseline_options.retriever == BM25
+        reading = partial(ensemble, relative=is_relative) if is_replug else read_jointly
+    return BaselineAnswerer(name, llm, knowledge, reading, examples)
 
 
 def _retriever(

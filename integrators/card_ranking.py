@@ -158,7 +158,7 @@ LEXICAL = 0.26
 CANDIDATES = 200
 COARSE = 96
 COARSE_LEXICAL = 0.4  # a mean vector tells less than the nearest centroid, so that words count for more
-READ = 100  # descriptions that a selector reads for a question if it can't read them beforehand
+READ = 100  # descriptions that another selector than the cosine reads for a question
 BLOCK = 512  # cards whose means are computed at a time
 
 
@@ -172,7 +172,6 @@ class CardIndex:
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
         self._relevance = None if isinstance(relevance, MiniLMRelevance | Cosine) else relevance
-        self._precomputed = None if self._relevance is None else self._relevance.precompute(descriptions)
         count = len(descriptions)
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
@@ -198,12 +197,11 @@ class CardIndex:
         """Return the numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of
         equal ones the earlier first."""
         vector, covered = cache.embed([text])[0], self._covered(text)
-        near = None if self._precomputed is None else self._precomputed(text)
-        cards = self._candidates(vector, covered, near, most)
-        scores = self._scores(cards, vector, covered, None if near is None else near[cards])
+        cards = self._candidates(vector, covered, most)
+        scores = self._scores(cards, vector, covered)
         order = np.argsort(-scores, kind="stable")
         cards, scores = cards[order], scores[order]
-        if self._relevance is None or self._precomputed is not None:
+        if self._relevance is None:
             return cards, scores
         read = np.sort(cards[:READ])
         relevance = self._relevance.scores(text, [self._descriptions[i] for i in read])
@@ -212,7 +210,7 @@ class CardIndex:
         behind = cards[READ:]
         return np.append(read[order], behind), np.append(scores[order], np.full(len(behind), scores.min()))
 
-    def _scores(self, cards: Ints, vector: Array, covered: Array, near: Array | None) -> Array:
+    def _scores(self, cards: Ints, vector: Array, covered: Array, near: Array | None = None) -> Array:
         """Score some cards; `near`: a selector's scores of their descriptions, which replace the cosines."""
         counts = np.diff(self._first)[cards]
         ends = np.cumsum(counts)
@@ -242,16 +240,13 @@ class CardIndex:
             shares = part if speaks.all() else np.where(speaks, part, shares)
         return shares
 
-    def _candidates(self, vector: Array, covered: Array, near: Array | None, most: int) -> Ints:
+    def _candidates(self, vector: Array, covered: Array, most: int) -> Ints:
         """Return the numbers of the cards that are compared exactly, ascending."""
         count, enough = len(covered), max(CANDIDATES, most)
         if self._means is None or count <= enough:
             return np.arange(count)
         basis, means = self._means
-        guess = means @ (vector @ basis)
-        if near is not None:
-            guess = np.maximum(guess, near)
-        guess += COARSE_LEXICAL * covered
+        guess = means @ (vector @ basis) + COARSE_LEXICAL * covered
         return np.sort(np.argpartition(-guess, enough)[:enough])
 
 

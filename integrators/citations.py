@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from kcard.interfaces import Checker, Pair, Reader
-from kcard.offline.extract import MISSING_NUMBER, STEMS, content_stems
+from kcard.offline.extract import MISSING_NUMBER, content_stems, share_of
 from kcard.offline.reader import read_all
 from kcard.selectors.factuality import support
 from kcard.text import numbers, ordinals_as_in, sentence_spans, spaced_words, split_sentences, words
@@ -171,7 +171,7 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
             for r, text in zip(readings, texts, strict=True)
         ]
         stems = content_stems(question)
-        covered = [len(stems & set(STEMS(text))) / max(1, len(stems)) for text in texts]
+        covered = [share_of(stems, text) for text in texts]
         leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
     return leads
 

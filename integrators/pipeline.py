@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
-from kcard.errors import KcardError, LLMError, UsageError
+from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import (
-    CardSource,
     Integrator,
     card_llm,
     endpoint_of,
@@ -32,7 +31,6 @@ from kcard.integrators.citations import (
     without_headings,
 )
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
-from kcard.integrators.pool_views import SingleCardPool
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
@@ -54,6 +52,7 @@ from kcard.types import (
 if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
+    from kcard.hub.registry import Hub
 
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
@@ -81,7 +80,7 @@ class Pipeline(Answerer):
         options: AskOptions | None = None,
         *,
         preset: Paper | None = None,
-        hub: CardSource | None = None,
+        hub: "Hub | None" = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
@@ -165,7 +164,13 @@ class Pipeline(Answerer):
             return pipeline
         if self._pool is None or self._integrator is None:
             raise UsageError(f"mode {mode} needs cards, but this pipeline has none")
-        pool = self._pool if card is None else SingleCardPool(self._pool, card)
+        pool = self._pool
+        if card is not None:
+            # A view of the pool that offers one card.
+            pool = copy(pool)
+            pool.cards = tuple(choice for choice in self._pool.cards if choice.name == card)
+            if not pool.cards:
+                raise UnknownCard(f"no card {card!r} in this pool")
         pipeline._integrator = make_integrator(
             options, self._integrator.selectors, pool, self._client, self._examples, pipeline._gate.gate
         )
@@ -332,7 +337,7 @@ def ask(
     *,
     options: AskOptions | None = None,
     preset: Paper | None = None,
-    hub: CardSource | None = None,
+    hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
     retriever: Evidence | None = None,

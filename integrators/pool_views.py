@@ -1,11 +1,11 @@
-"""Views of a pool of cards: one card alone, cards chosen by routing, cards as evidence."""
+"""What stands between a pool of cards and those who use it: times, routing by a gate, cards as evidence, selectors."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kcard.errors import KcardError, UnknownCard
+from kcard.errors import KcardError
 from kcard.gates.registry import NamedGate
 from kcard.integrators.card_ranking import CardRanker, DescriptionRanker, Profiles
 from kcard.integrators.options import AskOptions, RankBy
@@ -31,25 +31,6 @@ def generate(
     for question in questions:
         question.trace.card_seconds += share
     return passages
-
-
-class SingleCardPool(Generator):
-    """A view of a pool that is restricted to the card `name`. Raises UnknownCard if there is no such card."""
-
-    def __init__(self, pool: Generator, name: str) -> None:
-        self._pool = pool
-        self.cards = tuple(card for card in pool.cards if card.name == name)
-        if not self.cards:
-            raise UnknownCard(f"no card {name!r} in this pool")
-
-    def generate(
-        self,
-        questions: Sequence[str | Question],
-        cards: Sequence[Sequence[str]],
-        documents: int,
-        sampling: Sampling,
-    ) -> list[list[Passage]]:
-        return self._pool.generate(questions, cards, documents, sampling)
 
 
 @dataclass(frozen=True)

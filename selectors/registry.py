@@ -14,7 +14,6 @@ from typing import Any, Literal
 from kcard import system
 from kcard.errors import MissingExtra, ModelUnavailable, UsageError
 from kcard.events import OnEvent, ignore
-from kcard.interfaces import Checker, Pruner, Relevance
 from kcard.io import build
 
 # The models of selectors (catalogue.toml): repository, revision, licence and size of each.
@@ -63,7 +62,8 @@ class Preset:
     about: str
 
     def of(self, kind: SelectorKind) -> str:
-        return {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
+        name: str = getattr(self, kind)
+        return name
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
@@ -99,25 +99,8 @@ class Loading:
     on_event: OnEvent = field(default=ignore, compare=False)
 
 
-def relevance(spec: str, loading: Loading = Loading()) -> Relevance:
-    """Make the relevance selector that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    selector: Relevance = _make("relevance", spec, loading)
-    return selector
-
-
-def pruner(spec: str, loading: Loading = Loading()) -> Pruner:
-    """Make the pruner that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    selector: Pruner = _make("pruner", spec, loading)
-    return selector
-
-
-def checker(spec: str, loading: Loading = Loading()) -> Checker:
-    """Make the checker that `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
-    selector: Checker = _make("checker", spec, loading)
-    return selector
-
-
-def _make(kind: SelectorKind, spec: str, loading: Loading) -> Any:
+def make(kind: SelectorKind, spec: str, loading: Loading = Loading()) -> Any:
+    """Make the selector of that kind which `spec` names. Raises UsageError, ModelUnavailable, MissingExtra."""
     name, colon, model = spec.partition(":")
     factory = system.load(GROUPS[kind], name)
     parameters = inspect.signature(factory).parameters
@@ -151,27 +134,17 @@ class SelectorChoice:
 
     def spec(self, kind: SelectorKind) -> str:
         """Return the name of the selector of that kind."""
-        own = {"relevance": self.relevance, "pruner": self.pruner, "checker": self.checker}[kind]
-        return own or PRESETS[self.preset].of(kind)
+        return self._own(kind) or PRESETS[self.preset].of(kind)
 
-    def make_relevance(self, loading: Loading) -> Relevance:
-        selector: Relevance = self._make_or_name_preset("relevance", self.relevance, loading)
-        return selector
-
-    def make_pruner(self, loading: Loading) -> Pruner:
-        selector: Pruner = self._make_or_name_preset("pruner", self.pruner, loading)
-        return selector
-
-    def make_checker(self, loading: Loading) -> Checker:
-        selector: Checker = self._make_or_name_preset("checker", self.checker, loading)
-        return selector
-
-    def _make_or_name_preset(self, kind: SelectorKind, own: str | None, loading: Loading) -> Any:
-        """Make the selector; if it is the preset's, errors also name the preset."""
-        make = {"relevance": relevance, "pruner": pruner, "checker": checker}[kind]
+    def make(self, kind: SelectorKind, loading: Loading) -> Any:
+        """Make the selector of that kind; if it is the preset's, errors also name the preset."""
         try:
-            return make(self.spec(kind), loading)
+            return make(kind, self.spec(kind), loading)
         except (MissingExtra, ModelUnavailable) as error:
-            if own or self.preset == DEFAULT:
+            if self._own(kind) or self.preset == DEFAULT:
                 raise
             raise type(error)(f"--selectors {self.preset}: {error}") from error
+
+    def _own(self, kind: SelectorKind) -> str | None:
+        own: str | None = getattr(self, kind)
+        return own

@@ -1,6 +1,6 @@
 """Relevance of passages to a question: cosine of embeddings, sentence-transformers, random."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from kcard.selectors.checkpoints import (
 )
 from kcard.selectors.registry import Loading, models
 from kcard.system import quiet_loading
-from kcard.text import Agreement, agreement
+from kcard.text import agreement
 from kcard.types import derive_seed
 
 
@@ -36,20 +36,6 @@ class Cosine(Relevance):
         scores: Array = cosines[[place[text] for text in texts]]
         return scores
 
-    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Relevance; equal texts score alike, as they do in `scores`."""
-        from kcard import cache
-
-        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        vectors = cache.matrix(list(distinct))
-        places = np.array([distinct[text] for text in texts], dtype=np.int64)
-
-        def scores(question: str) -> Array:
-            cosines: Array = np.clip(vectors @ cache.embed([question])[0], -1.0, 1.0)[places]
-            return cosines
-
-        return scores
-
 
 class MiniLMRelevance(Relevance):
     """Cosine times the agreement of the question's numbers: the encoder hardly distinguishes 2020 from 2022.
@@ -62,17 +48,6 @@ class MiniLMRelevance(Relevance):
         cosines = Cosine().scores(question, texts)
         agreed = np.array([agreement(question, text) for text in texts], dtype=np.float32)
         return np.where(cosines > 0, cosines * agreed, cosines)
-
-    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array]:
-        """See Relevance."""
-        cosines = Cosine().precompute(texts)
-        agreement = Agreement(texts)
-
-        def scores(question: str) -> Array:
-            similarity = cosines(question)
-            return np.where(similarity > 0, similarity * agreement(question).astype(np.float32), similarity)
-
-        return scores
 
 
 def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int]:

@@ -93,7 +93,7 @@ class NextVersion:
     def _obstacle(self) -> str:
         """Return why the last version's weights can't be trained further; "" if no reason is known."""
         if self.before.is_embedded:
-            return obstacle(self.revision, self.before.card.folder, recipe_of(self.before.card.manifest))
+            return obstacle(self.revision, recipe_of(self.before.card.manifest))
         if self.revision.removed:
             return "only an embedded card can unlearn removed passages"
         return ""

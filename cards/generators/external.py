@@ -23,7 +23,7 @@ from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
 from kcard.interfaces import LLM, CardGenerator
 from kcard.io import build, parse
-from kcard.manifest import Base, Manifest
+from kcard.manifest import Base
 from kcard.text import is_english
 from kcard.types import Passage, Question, Sampling
 
@@ -114,37 +114,6 @@ class SearchCard(CardGenerator):
 #
 # The manifest's base names the LLM: embedded, openai:MODEL, hf:MODEL, or self for the one that answers. The loader
 # decides which of them may be used: it returns an LLM for the card, or raises.
-
-PAGE = """\
----
-library_name: kcard
-pipeline_tag: text-generation
-license: {licence}
-language: [{language}]
-tags: [kcard, knowledge-card, llm]
----
-
-# {name}
-
-{description}
-
-A knowledge card without weights: {llm} writes a document of its own for each question (GenRead, Yu et al., 2023),
-which is read and checked like that of any other card. It can be wrong in the ways in which the LLM is wrong.
-
-A question is sent to a remote LLM only where that is the one that the user chose to answer, or one of its server.
-"""
-
-
-def readme(manifest: Manifest) -> str:
-    """Return the README.md."""
-    llm = manifest.base.name
-    return PAGE.format(
-        name=manifest.name,
-        description=manifest.description,
-        licence=manifest.licence,
-        language=manifest.language,
-        llm="the LLM that answers" if llm == "self" else f"the LLM `{llm}`",
-    )
 
 
 def load_llm_card(card: Card, models: "Loader") -> "LLMCard":

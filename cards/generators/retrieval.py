@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,14 +45,17 @@ class ModelWithIndex(CardGenerator):
     """A card with a model and an index of the same corpus; both generate, and the selectors choose."""
 
     def __init__(self, model: CardGenerator, index: CardGenerator) -> None:
-        self.model, self.index = model, index
+        self._parts = model, index
         self.size, self.unsupported = model.size, model.unsupported
+
+    @property
+    def parts(self) -> tuple[CardGenerator, ...]:
+        return self._parts
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
-        generated = self.model.generate(questions, documents, sampling)
-        retrieved = self.index.generate(questions, documents, sampling)
-        return [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
+        by_part = [part.generate(questions, documents, sampling) for part in self.parts]
+        return [list(chain(*own)) for own in zip(*by_part, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:

@@ -23,44 +23,38 @@ if TYPE_CHECKING:
 
 # The memory budget of cards: when it is exceeded, the least used entries are evicted.
 
-SHARE = 0.5
+SHARE = 0.5  # of the device's memory
 AGE = 1000  # uses after which all use counts are halved
 
 
-@dataclass
 class ModelCache:
-    """Loaded models by key, least used evicted first. `budget`: bytes of weights; None: half of the device's memory.
+    """Loaded models by key. `budget`: bytes of weights; None: half of the device's memory.
 
     Entries used least often are evicted first; ties go by least recent use. Use counts survive eviction.
 
     used    bytes of all entries
     """
 
-    budget: int | None = None
-    device: str = "cpu"
-    used: int = field(default=0, init=False)
-    _entries: "OrderedDict[Hashable, tuple[Any, int]]" = field(default_factory=OrderedDict, init=False)
-    _uses: "Counter[Hashable]" = field(default_factory=Counter, init=False)
-    _total: int = field(default=0, init=False)
-    _is_fixed: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._is_fixed = self.budget is not None
-        if self.budget is not None and self.budget < 1:
-            raise UsageError(f"memory is {self.budget}: it must be at least 1 byte, or left out")
+    def __init__(self, budget: int | None = None, device: str = "cpu") -> None:
+        if budget is not None and budget < 1:
+            raise UsageError(f"memory is {budget}: it must be at least 1 byte, or left out")
+        self._budget, self._device, self._is_fixed = budget, device, budget is not None
+        self.used = self._total = 0
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._uses: Counter[Hashable] = Counter()
 
     @property
     def limit(self) -> int:
         """Bytes."""
-        if self.budget is None:
-            self.budget = share(self.device)
-        return self.budget
+        if self._budget is None:
+            self._budget = int(device_bytes(self._device) * SHARE)
+        return self._budget
 
     def check(self, what: str, size: int) -> None:
         """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
-        most = self.limit if self._is_fixed else device_bytes(self.device)
+        most = self.limit if self._is_fixed else device_bytes(self._device)
         if size > most:
-            there = "--memory is" if self._is_fixed else f"device {self.device} has"
+            there = "--memory is" if self._is_fixed else f"device {self._device} has"
             remedy = f"set --memory to {size} bytes or more" if self._is_fixed else "use a larger device"
             raise ModelUnavailable(
                 f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
@@ -95,7 +89,6 @@ class ModelCache:
         self._evict(self.limit - size)
 
     def drop(self, key: Hashable) -> None:
-        """Remove a key if present."""
         self.used -= self._entries.pop(key, (None, 0))[1]
 
     def _count_use(self, key: Hashable, size: int) -> None:
@@ -115,11 +108,6 @@ class ModelCache:
         for key in sorted(sized, key=lambda key: self._uses[key]):
             if self.used > limit:
                 self.drop(key)
-
-
-def share(device: str) -> int:
-    """Return half of the device's memory, in bytes."""
-    return int(device_bytes(device) * SHARE)
 
 
 def device_bytes(device: str) -> int:
@@ -335,13 +323,18 @@ def in_single_precision(count: int, device: str) -> bool:
 
 
 def with_adapter(base: Any, folder: Path) -> Any:
-    """Wrap the base in the adapter of a folder."""
     from peft import PeftModel
 
-    with warnings.catch_warnings():
-        # peft uses a name that transformers 5 deprecates; the user can do nothing about it.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+    with quiet_peft():
         return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
+
+
+@contextmanager
+def quiet_peft() -> Iterator[None]:
+    """Silence peft's use of a name that transformers 5 deprecates, which users can't change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield
 
 
 def base_digest(name: str, revision: str | None = None) -> str | None:

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
@@ -35,22 +35,6 @@ if TYPE_CHECKING:
 
 # Cached stacks of several cards per base or architecture: few are needed, since pools mostly run as a whole.
 MOST = 4
-
-
-class Stack(Protocol):
-    """The source of a group's weights; cards are identified by folder."""
-
-    def decoder(self, folders: Sequence[Path]) -> Decoder:
-        """Load these cards, in order."""
-        ...
-
-    def base(self) -> Decoder | None:
-        """Load the adapters' base; None for whole models."""
-        ...
-
-    def fitting(self, folders: Sequence[Path]) -> int:
-        """Return how many of the first cards fit in memory at once: at least one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,27 +73,19 @@ class _StackCache:
             del self.decoders[next(iter(self.decoders))]
 
 
-class AdapterForm(Protocol):
-    """A form of adapters: the functions of kcard.cards.models.batched.lora and .prefix."""
-
-    def read(self, folder: Path, dtype: Any) -> Any: ...
-    def check_fit(self, decoder: Decoder, adapter: Any, /) -> None: ...
-    def added(self, decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int: ...
-    def stacked(self, decoder: Decoder, adapters: Sequence[Any], /) -> Decoder: ...
-
-
-FORMS: Mapping[str, AdapterForm] = {"lora": lora, "prefix": prefix}
+# The functions for each form of adapters.
+FORMS = {"lora": lora, "prefix": prefix}
 
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters on one base, that of `card`. `ranks`: of each card's adapter, by module. Those stacked together have one
-    form."""
+    """Adapters on one base, that of `card`; cards are identified by folder. `ranks`: of each card's adapter, by module.
+    Those stacked together have one form."""
 
     models: Loader
     card: Card
     ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
-    forms: dict[Path, AdapterForm] = field(default_factory=dict)
+    forms: dict[Path, Any] = field(default_factory=dict)
 
     @classmethod
     def from_base(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
@@ -122,18 +98,20 @@ class Adapters:
     def add(self, folder: Path, kind: str) -> Mapping[str, int]:
         """Add the adapter of a card of that kind and return its ranks. Raises UnsupportedModel if it can't be stacked
         on the base, CardError if it does not belong to it."""
-        base, form = self.base(), FORMS[kind]
+        base, form = self.base(), cast(Any, FORMS[kind])
         adapter = form.read(folder, base.embed.table.dtype)
         form.check_fit(base, adapter)
         self.ranks[folder], self.forms[folder] = adapter.ranks, form
         return self.ranks[folder]
 
     def base(self) -> Decoder:
+        """Load the adapters' base."""
         base = self._stacks().base
         assert base is not None
         return base
 
     def decoder(self, folders: Sequence[Path]) -> Decoder:
+        """Load these cards, in order."""
         stacks = self._stacks()
         if (ready := stacks.find(folders)) is not None:
             return ready
@@ -145,17 +123,19 @@ class Adapters:
         self._store(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        stack = form.stacked(base, [form.read(folder, dtype) for folder in folders])
+        stack: Decoder = form.stacked(base, [form.read(folder, dtype) for folder in folders])
         stacks.add(folders, stack)
         self._store(stacks)
         return stack
 
     def fitting(self, folders: Sequence[Path]) -> int:
+        """Return how many of the first cards fit in memory at once: at least one."""
         base = self.base()
         free = self.models.cache.limit - self._stacks().shared
 
         def needed(count: int) -> int:
-            return self.forms[folders[0]].added(base, [self.ranks[folder] for folder in folders[:count]])
+            form, ranks = self.forms[folders[0]], [self.ranks[folder] for folder in folders[:count]]
+            return int(form.added(base, ranks))
 
         if needed(len(folders)) <= free:
             return len(folders)
@@ -177,8 +157,7 @@ class Adapters:
         self.models.cache.put(self._key, stacks, stacks.size)
 
 
-@dataclass(frozen=True)
-class _FullModel:
+class _FullModel(NamedTuple):
     """A card with its own model; `size`: its bytes, `stacked`: its bytes in a stack, `vocabulary`: its number of
     tokens."""
 
@@ -190,7 +169,7 @@ class _FullModel:
 
 @dataclass(frozen=True)
 class FullModels:
-    """Whole models of one architecture signature."""
+    """Whole models of one architecture signature; see Adapters."""
 
     models: Loader
     key: Hashable
@@ -246,7 +225,6 @@ class FullModels:
         return max(self.cards[folder].stacked for folder in folders)
 
     def _read(self, folder: Path) -> Decoder:
-        """Read the card's model from its files."""
         return weights.read(self.cards[folder].card, self.models).decoder
 
 
@@ -280,13 +258,13 @@ class _CardModel:
     """The source of a card's weights, and what its prompts depend on: eos ids, maximum tokens, and the width of
     embeddings."""
 
-    stack: Stack
+    stack: "Adapters | FullModels"
     ends: int | list[int] | None
     context: int
     width: int
 
     @classmethod
-    def of(cls, stack: Stack, read: Weights) -> "_CardModel":
+    def of(cls, stack: "Adapters | FullModels", read: Weights) -> "_CardModel":
         return cls(stack, read.ends, read.decoder.longest, read.decoder.embed.table.shape[-1])
 
 
@@ -348,7 +326,7 @@ def _load_whole(card: Card, models: Loader) -> _CardModel:
 class Group:
     """Cards of one shape, prompt style and eos. `rows`: maximum rows per batch."""
 
-    stack: Stack
+    stack: "Adapters | FullModels"
     rows: int
 
     def generate(
@@ -359,59 +337,44 @@ class Group:
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
         embedded = prompting.embed_questions(questions) if members[0].projection is not None else None
-        run = _Run(questions, different, sampling, embedded, self.rows)
         folders = [member.card.folder for member in members]
+        # As many members at once as memory and rows allow.
+        most = max(1, self.rows // different)
         by_card: PassagesByCard = []
         while (start := len(by_card)) < len(members):
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
-            by_card += run.generate(decoder, members[start:end])
+            for first in range(start, end, most):
+                some = members[first : min(first + most, end)]
+                part = whole.part(decoder, first - start, first - start + len(some), end - start)
+                by_card += self._generate_batch(part, some, questions, different, sampling, embedded)
         if different == documents:
             return by_card
         return [[passages * documents for passages in by_question] for by_question in by_card]
 
-    def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
-        """Measure the member's fingerprint now; see kcard.cards.fingerprint."""
-        decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
-        prompts, texts = member.probes(pairs, _start_embedding(decoder, 0, member))
-        card = log_probabilities(decoder, prompts, texts)
-        bare = [] if base is None else log_probabilities(base, prompts, texts)
-        return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
+    def _generate_batch(
+        self,
+        decoder: Decoder,
+        members: Sequence[Prompter],
+        questions: Sequence[str],
+        documents: int,
+        sampling: Sampling,
+        embedded: "Tensor | None",
+    ) -> PassagesByCard:
+        """Generate for one batch of members, grouping questions of similar length.
 
-
-@dataclass(frozen=True)
-class _Run:
-    """One call of `Group.generate`. `embedded`: the questions' sentence embeddings, if the prompt style needs them."""
-
-    questions: Sequence[str]
-    documents: int
-    sampling: Sampling
-    embedded: "Tensor | None"
-    rows: int
-
-    def generate(self, decoder: Decoder, members: Sequence[Prompter]) -> PassagesByCard:
-        """Generate for the decoder's members, as many at once as the rows allow."""
-        most = max(1, self.rows // self.documents)
-        by_card: PassagesByCard = []
-        for first in range(0, len(members), most):
-            some = members[first : first + most]
-            by_card += self._generate_batch(whole.part(decoder, first, first + len(some), len(members)), some)
-        return by_card
-
-    def _generate_batch(self, decoder: Decoder, members: Sequence[Prompter]) -> PassagesByCard:
-        """Generate for one batch of members, grouping questions of similar length."""
+        embedded  the questions' sentence embeddings, if the prompt style needs them
+        """
         import torch
 
         # The prompts of every member, and the questions by length.
         prompts = [
-            member.prompts(
-                self.questions, self.sampling, _start_embedding(decoder, number, member), self.embedded
-            )
+            member.prompts(questions, sampling, _start_embedding(decoder, number, member), embedded)
             for number, member in enumerate(members)
         ]
-        order = sorted(range(len(self.questions)), key=lambda q: max(p.length(q) for p in prompts))
-        most = max(1, self.rows // (len(members) * self.documents))
-        by_card: PassagesByCard = [[[] for _ in self.questions] for _ in members]
+        order = sorted(range(len(questions)), key=lambda q: max(p.length(q) for p in prompts))
+        most = max(1, self.rows // (len(members) * documents))
+        by_card: PassagesByCard = [[[] for _ in questions] for _ in members]
         for start in range(0, len(order), most):
             # Join the prompts of as many questions as the rows allow.
             numbers = order[start : start + most]
@@ -426,24 +389,32 @@ class _Run:
                 seed
                 for member in members
                 for question in numbers
-                for seed in member.seeds(self.questions[question], self.documents, self.sampling)
+                for seed in member.seeds(questions[question], documents, sampling)
             ]
             sampler = Sampler(
                 torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
-                self.sampling.temperature,
-                self.sampling.top_k,
+                sampling.temperature,
+                sampling.top_k,
             )
-            batch = batched(decoder, together, self.documents)
-            tokens = decode(decoder, batch, sampler, members[0].length(self.sampling), members[0].eos)
+            batch = batched(decoder, together, documents)
+            tokens = decode(decoder, batch, sampler, members[0].length(sampling), members[0].eos)
             # Turn the rows into passages: by member, question and document.
             rows = iter(tokens.tolist())
             for passages, member in zip(by_card, members, strict=True):
                 for question in numbers:
-                    ids = [next(rows) for _ in range(self.documents)]
+                    ids = [next(rows) for _ in range(documents)]
                     passages[question] = [
-                        member.passage(self.questions[question], *until_eos(row, member.eos)) for row in ids
+                        member.passage(questions[question], *until_eos(row, member.eos)) for row in ids
                     ]
         return by_card
+
+    def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:
+        """Measure the member's fingerprint now; see kcard.cards.fingerprint."""
+        decoder, base = self.stack.decoder([member.card.folder]), self.stack.base()
+        prompts, texts = member.probes(pairs, _start_embedding(decoder, 0, member))
+        card = log_probabilities(decoder, prompts, texts)
+        bare = [] if base is None else log_probabilities(base, prompts, texts)
+        return member.fingerprint(pairs, (prompts, texts), decoder.embed.table.dtype, card, bare)
 
 
 def _start_embedding(decoder: Decoder, number: int, member: Prompter) -> "Tensor | None":

@@ -157,7 +157,6 @@ class Server:
     def _complete(
         self, model: str, prompt: Sequence[int], options: dict[str, Any], extra: dict[str, Any]
     ) -> dict[str, Any]:
-        """Request one completion."""
         import openai
 
         with self._explained(), self._free:
@@ -512,6 +511,5 @@ class ServedCards:
 def _with_values(
     probes: Fingerprint, card: Sequence[tuple[float, ...]], base: Sequence[tuple[float, ...]]
 ) -> Fingerprint:
-    """Return the probes with these values."""
     rows = zip(probes.rows, card, base, strict=True)
     return replace(probes, rows=tuple(replace(row, card=own, base=bare) for row, own, bare in rows))

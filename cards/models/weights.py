@@ -80,7 +80,6 @@ def embedded(folder: Path, device: str) -> Weights | None:
 
 
 def of_model(model: Any) -> ModelCheckpoint:
-    """Wrap a transformers model."""
     from transformers.activations import ACT2FN
 
     config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
@@ -115,7 +114,6 @@ def of_folder(folder: Path, device: str) -> ModelCheckpoint:
 
 
 def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    """Return an OPT's tensor shapes by name."""
     width, inner = config.hidden_size, config.ffn_dim
     layer = {
         **{f"self_attn.{part}_proj": (width, width) for part in ("q", "k", "v", "out")},

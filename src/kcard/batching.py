@@ -1,10 +1,11 @@
-"""Batches of items, threads that process items in order, and when to give up."""
+"""Batches of items, threads that process items in order, values kept in memory, and when to give up."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 # Batches: a number of items at a time, or texts of similar length, which need little padding.
 
@@ -94,6 +95,33 @@ class FailureStreak:
 
 
 R = TypeVar("R")
+
+
+class LRUCache(Generic[Key, R]):
+    """The `most` most recently used values, for all threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Key, R] = OrderedDict()
+        self._lock = Lock()
+
+    def read(self, keys: Iterable[Key]) -> dict[Key, R]:
+        """Return the values that are there."""
+        with self._lock:
+            values = {key: self._values[key] for key in keys if key in self._values}
+            for key in values:
+                self._values.move_to_end(key)
+        return values
+
+    def write(self, values: Mapping[Key, R]) -> None:
+        with self._lock:
+            self._values.update(values)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
 
 
 def in_order(function: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:

@@ -9,8 +9,6 @@ import functools
 import hashlib
 import logging
 import sqlite3
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from kcard.batching import LRUCache
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.interfaces import Array
@@ -152,33 +151,7 @@ class Cache:
         return int((pages - free) * size)
 
 
-class MemoryCache:
-    """The most recently used values, in the memory of this process."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: OrderedDict[bytes, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def read(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        with self._lock:
-            values = {k: self._values[k] for k in keys if k in self._values}
-            for k in values:
-                self._values.move_to_end(k)
-        return values
-
-    def write(self, values: Mapping[bytes, bytes]) -> None:
-        with self._lock:
-            self._values.update(values)
-            while len(self._values) > self._most:
-                self._values.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._values.clear()
-
-
-memory = MemoryCache(IN_MEMORY)
+memory: LRUCache[bytes, bytes] = LRUCache(IN_MEMORY)
 
 
 def _sealed(k: bytes, value: bytes) -> bytes:

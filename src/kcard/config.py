@@ -6,14 +6,23 @@ This is the only module that reads the environment. Flags are handled by the com
 import ipaddress
 import os
 import sys
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kcard.config_file import TABLES, TOP, Setting, SettingOrigin, concealed, project_file, read_file, typed
+from kcard.config_file import (
+    TABLES,
+    TOP,
+    WORDS,
+    Setting,
+    SettingOrigin,
+    concealed,
+    project_file,
+    read_file,
+    typed,
+)
 from kcard.errors import UsageError
 
 # Engines as users name them: vllm=URL.
@@ -42,7 +51,7 @@ DEBUG = "KCARD_DEBUG"
 CACHE_MB = 256
 OFFLINE_LLMS = {"embedded", "hf"}
 ENDPOINTS = {"openai", "openai-completions"}
-TRUE = {"1", "true", "yes", "on"}
+TRUE = {word for word, is_true in WORDS.items() if is_true}
 
 
 @dataclass(frozen=True)
@@ -310,7 +319,7 @@ def is_on_this_machine(url: str | None) -> bool:
     if not url or "\\" in url:
         return False
     try:
-        parts = urllib.parse.urlsplit(url)
+        parts = urlsplit(url)
         if parts.username is not None or parts.hostname is None:
             return False
         return parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname).is_loopback

@@ -16,16 +16,7 @@ from kcard.io import write_text
 
 # A setting: key, value, origin and type.
 
-WORDS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-}
+WORDS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 # The password in a URL: between the user's name and the last @, or after the name of a secret.
 SECRET = re.compile(r"(?<=://)([^:/?#\s]*):\S*@|((?i:password|secret|token|key)[^=&\s]*=)[^&\s]*")
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}

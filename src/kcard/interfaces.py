@@ -1,7 +1,7 @@
 """The extension points: base classes, of which an implementation overrides one or two methods."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,6 +53,11 @@ class CardGenerator(ABC):
     size: int = 0
     unsupported: str = ""
 
+    @property
+    def parts(self) -> "tuple[CardGenerator, ...]":
+        """The generators that it consists of, its model first: one, unless the card has an index besides its model."""
+        return (self,)
+
     @abstractmethod
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages per question, by (seed, question, card, document number) alone."""
@@ -70,12 +75,6 @@ class Relevance(ABC):
     @abstractmethod
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Score how relevant each text is to the question, shape (n,), in [-1, 1]; the cosine in the paper."""
-
-    def precompute(self, texts: Sequence[str]) -> Callable[[str], Array] | None:
-        """Return `scores` of these texts as a function of the question that takes milliseconds for thousands of texts,
-        such as the descriptions of cards; None if the texts can't be read in advance."""
-        del texts
-        return None
 
 
 class Pruner(ABC):

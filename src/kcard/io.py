@@ -37,17 +37,10 @@ if sys.platform != "win32":
 
 # Sizes with units, such as 4.6 MB.
 
-UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
+UNITS: dict[str, int] = {
+    **{"": 1, "b": 1},
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
 }
 SHOWN = ("B", "kB", "MB", "GB", "TB")
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?i?b?)", re.ASCII | re.IGNORECASE)

@@ -6,15 +6,12 @@ import importlib.util
 import re
 import unicodedata
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 Analyzer = Callable[[str], list[str]]
 
@@ -207,7 +204,8 @@ END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]*$")
 
 
 @functools.cache
-def _segmenter() -> Any:
+def segmenter() -> Any:
+    """Load pysbd, which knows abbreviations: no sentence ends after "U.S." or "Dr."."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its source has escapes that Python warns of when it compiles them
         import pysbd
@@ -266,7 +264,7 @@ def _sentences(text: str) -> tuple[str, ...]:
     else:
         parts = []
         for part in certain(text):
-            parts += [part] if is_one(part) else _segmenter().segment(part)
+            parts += [part] if is_one(part) else segmenter().segment(part)
     sentences: list[str] = []
     for part in parts:
         sentence = part.strip()
@@ -325,37 +323,6 @@ def ordinals_as_in(texts: Sequence[str], question: str) -> str:
         return IN_WORDS[ordinal] if IN_WORDS.get(ordinal) in ordinals else match[0]
 
     return ORDINAL.sub(rewrite, question)
-
-
-class Agreement:
-    """Computes the `agreement` of a question with many texts at once, by an index of their numbers."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._count = len(texts)
-        named: defaultdict[str, list[int]] = defaultdict(list)
-        forms: defaultdict[str, list[int]] = defaultdict(list)
-        for place, text in enumerate(texts):
-            stated = numbers(text)
-            for number in stated:
-                named[number].append(place)
-            for form in {_form(number) for number in stated}:
-                forms[form].append(place)
-        self._named, self._forms = dict(named), dict(forms)
-
-    def __call__(self, question: str) -> npt.NDArray[np.float64]:
-        """Return scores, shape (n,), in [0.5, 1]."""
-        needed = numbers(question)
-        if not needed:
-            return np.ones(self._count)
-        lacking = np.full(self._count, len(needed))
-        other = np.zeros(self._count, dtype=np.int64)
-        for number in needed:
-            here, alike = self._named.get(number, []), self._forms.get(_form(number), [])
-            lacking[here] -= 1
-            other[alike] += 1
-            other[here] -= 1
-        scores: npt.NDArray[np.float64] = 1 - (OTHER * other + ABSENT * (lacking - other)) / len(needed)
-        return scores
 
 
 def _form(number: str) -> str:

@@ -472,7 +472,7 @@ class Answer:
             "question": self.question,
             "answer": self.answer,
             "mode": self.mode,
-            "gate": {"name": self.gate.name, "score": self.gate.score, "fired": self.gate.fired},
+            "gate": asdict(self.gate),
             "cards": list(self.cards),
             "passages": [_passage_json(p) for p in self.passages],
             "calls": self.calls,
@@ -500,17 +500,8 @@ class Answer:
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:
-    data = {
-        "card": p.card,
-        "text": p.text,
-        "pruned": p.pruned,
-        "relevance": p.relevance,
-        "faithfulness": p.faithfulness,
-        "factuality": p.factuality,
-        "evidence": _source_json(p.evidence),
-        "kept": p.kept,
-    }
-    return data if p.source is None else data | {"source": _source_json(p.source)}
+    data = vars(p) | {"evidence": _source_json(p.evidence), "source": _source_json(p.source)}
+    return {key: value for key, value in data.items() if key != "source" or value is not None}
 
 
 def _source_json(source: Source | None) -> dict[str, Any] | None:

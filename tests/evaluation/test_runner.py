@@ -15,7 +15,7 @@ from kcard.evaluation.runs.run import (
     sample_ids,
 )
 from kcard.evaluation.tasks.base import Item, TaskData
-from kcard.integrators.baselines import BaselineAnswerer, GenRead, JointReading
+from kcard.integrators.baselines import BaselineAnswerer, read_jointly, written
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.client import LLMClient
 from kcard.types import Answer, Choice, Decision, Question, Reply, Request
@@ -110,7 +110,7 @@ class Steps(LLM):
 def test_the_requests_of_a_question_are_stored_with_it_as_they_were_sent_failed_ones_too() -> None:
     run, store, _ = runner(items(1))
     llm = Steps()
-    genread = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading())
+    genread = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly)
     replace(run, llm=llm, answerer=lambda _: genread).ask(list(run.run.plan.keys()))
     (result,) = store.results
     assert result.error == "the endpoint is down"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,14 @@ from kcard.errors import LLMError, UsageError
 from kcard.integrators.baselines import (
     BASELINES,
     BaselineAnswerer,
-    GenRead,
-    JointReading,
-    MajorityVote,
-    MostProbable,
-    Replug,
-    Retrieval,
+    KnowledgeSource,
     baseline,
-    recitations,
-    statements,
+    ensemble,
+    read_jointly,
+    retrieved,
+    take_majority,
+    take_most_probable,
+    written,
 )
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Evidence
@@ -29,6 +29,7 @@ from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Answer, Choice, Example, Question, Reply, Request, Source, TokenScores
 from tests.fakes import questions
 
+RAW, SCALED = partial(ensemble, relative=False), partial(ensemble, relative=True)
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Bob"))
 
 
@@ -62,14 +63,14 @@ def sure(text: str, probability: float) -> Reply:
     return Reply(text, tokens=(token, token))
 
 
-def passages(*scored: tuple[str, float]) -> Retrieval:
-    return Retrieval(Found(tuple(Source(text, "notes.txt", 1, score) for text, score in scored)), 10)
+def passages(*scored: tuple[str, float]) -> KnowledgeSource:
+    return retrieved(Found(tuple(Source(text, "notes.txt", 1, score) for text, score in scored)), 10)
 
 
 def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
     source = passages(("Ann won.", 3.0), ("It rained.", 1.0))
-    [answer] = BaselineAnswerer("retrieval", LLMClient(llm), source, JointReading()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("retrieval", LLMClient(llm), source, read_jointly).answers(["Who won?"])
     assert (answer.answer, answer.mode, answer.cards) == ("Ann won. It rained.", "retrieval", ("retrieval",))
     assert [(p.text, p.kept, p.source and p.source.score) for p in answer.passages] == [
         ("Ann won.", True, 3.0),
@@ -80,7 +81,7 @@ def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
 
 def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
     llm = Scripted(Reply)
-    [answer] = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading()).answers(
+    [answer] = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly).answers(
         [Question("Who won?", OPTIONS)]
     )
     assert [request.kind for request in llm.requests] == ["document", "answer"]
@@ -104,7 +105,9 @@ def test_genread_by_a_local_model_chooses_among_options_by_their_probability(tmp
 def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
     llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
-    [answer] = BaselineAnswerer("gkp", LLMClient(llm), statements(4), MostProbable()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("gkp", LLMClient(llm), written("gkp", 4), take_most_probable).answers(
+        ["Who won?"]
+    )
     drawn = [request for request in llm.requests if request.kind == "knowledge"]
     assert [request.sample for request in drawn] == [0, 1, 2, 3]
     assert {request.temperature for request in drawn} == {1.0}
@@ -113,25 +116,27 @@ def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
 
 def test_gkp_without_probabilities_takes_the_most_frequent_answer() -> None:
     llm = Scripted(lambda knowledge: Reply("Bob" if knowledge.endswith("1") else "Ann"))
-    [answer] = BaselineAnswerer("gkp", LLMClient(llm), statements(3), MostProbable()).answers(["Who won?"])
+    [answer] = BaselineAnswerer("gkp", LLMClient(llm), written("gkp", 3), take_most_probable).answers(
+        ["Who won?"]
+    )
     assert answer.answer == "Ann"
 
 
 def test_recitation_takes_the_most_frequent_answer_whatever_its_case() -> None:
     replies = {"text 0": "Bob", "text 1": "ann", "text 2": "Ann."}
     llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    [answer] = BaselineAnswerer("recitation", LLMClient(llm), recitations(3), MajorityVote()).answers(
-        ["Who won?"]
-    )
+    [answer] = BaselineAnswerer(
+        "recitation", LLMClient(llm), written("recitation", 3), take_majority
+    ).answers(["Who won?"])
     assert (answer.answer, answer.calls) == ("ann", 6)
     assert {request.temperature for request in llm.requests if request.kind == "recite"} == {0.7}
 
 
 def test_a_reply_that_it_does_not_know_is_no_vote() -> None:
     llm = Scripted(lambda knowledge: Reply("Ann") if knowledge == "text 2" else Reply("?", known=False))
-    [answer] = BaselineAnswerer("recitation", LLMClient(llm), recitations(3), MajorityVote()).answers(
-        ["Who won?"]
-    )
+    [answer] = BaselineAnswerer(
+        "recitation", LLMClient(llm), written("recitation", 3), take_majority
+    ).answers(["Who won?"])
     assert answer.answer == "Ann"
 
 
@@ -142,7 +147,7 @@ def test_replug_weighs_answers_by_score_and_probability() -> None:
     source = passages(("b", 1.0), ("a", 0.8), ("c", 0.8))
     best, other = (math.exp(score) / (math.exp(1.0) + 2 * math.exp(0.8)) for score in (1.0, 0.8))
     assert best * 0.5 < other * (0.4 + 0.3)
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), source, Replug(False)).answers(["Who won?"])
+    [answer] = BaselineAnswerer("replug", LLMClient(llm), source, RAW).answers(["Who won?"])
     assert (answer.answer, answer.calls) == ("Ann", 3)
     assert [request.knowledge for request in llm.requests] == [("b",), ("a",), ("c",)]
 
@@ -151,17 +156,22 @@ def test_replug_without_probabilities_counts_the_shares_of_the_passages() -> Non
     llm = Scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
     source = passages(("b", 4.0), ("a", 1.0), ("c", 1.0))
     for relative, expected in ((False, "Bob"), (True, "Bob")):
-        [answer] = BaselineAnswerer("replug", LLMClient(llm), source, Replug(relative)).answers(["Who won?"])
+        [answer] = BaselineAnswerer(
+            "replug", LLMClient(llm), source, partial(ensemble, relative=relative)
+        ).answers(["Who won?"])
         assert answer.answer == expected
     [answer] = BaselineAnswerer(
-        "replug", LLMClient(llm), passages(("b", 40.0), ("a", 30.0), ("c", 30.0)), Replug(True)
+        "replug",
+        LLMClient(llm),
+        passages(("b", 40.0), ("a", 30.0), ("c", 30.0)),
+        SCALED,
     ).answers(["Who won?"])
     assert answer.answer == "Ann"  # of raw scores ten apart the first would have all the weight
 
 
 def test_replug_answers_without_knowledge_where_nothing_is_found() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge or "nothing"))
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), passages(), Replug(True)).answers(["Who won?"])
+    [answer] = BaselineAnswerer("replug", LLMClient(llm), passages(), SCALED).answers(["Who won?"])
     assert (answer.answer, answer.passages, answer.cards) == ("nothing", (), ())
 
 
@@ -169,7 +179,7 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
     llm = Scripted(Reply)
     built_in = (Example("answer", "1?", "one"), Example("recite", "1?", "One. It is a number."))
     own = (Example("answer", "2?", "two"),)
-    runner = BaselineAnswerer("recitation", LLMClient(llm), recitations(1), MajorityVote(), built_in)
+    runner = BaselineAnswerer("recitation", LLMClient(llm), written("recitation", 1), take_majority, built_in)
     [*runner.answers([Question("3?", examples=own)])]
     assert [request.shots for request in llm.requests] == [built_in[1:], own]
 
@@ -177,7 +187,7 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
 def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named() -> None:
     replies = {"text 0": "A", "text 1": "(B)", "text 2": "The answer is B", "text 3": "neither"}
     llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    runner = BaselineAnswerer("recitation", LLMClient(llm), recitations(4), MajorityVote())
+    runner = BaselineAnswerer("recitation", LLMClient(llm), written("recitation", 4), take_majority)
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert (answer.choice, answer.answer) == ("B", "Bob")
     assert not any(request.draft for request in llm.requests)
@@ -186,7 +196,7 @@ def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named()
 def test_replug_weighs_options_by_their_share() -> None:
     chances = {"b": Reply("B", choice="B", confidence=0.9), "a": Reply("A", choice="A", confidence=0.55)}
     llm = Scripted(lambda knowledge: chances[knowledge])
-    runner = BaselineAnswerer("replug", LLMClient(llm), passages(("b", 0.5), ("a", 0.6)), Replug(False))
+    runner = BaselineAnswerer("replug", LLMClient(llm), passages(("b", 0.5), ("a", 0.6)), RAW)
     [answer] = runner.answers([Question("Who won?", OPTIONS)])
     assert answer.answer == "Bob"
 
@@ -198,7 +208,7 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
         return Reply(knowledge)
 
     llm = Scripted(answer)
-    runner = BaselineAnswerer("genread", LLMClient(llm), GenRead(), JointReading())
+    runner = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly)
     asked = questions("a?", "b?", "c?")
     first, second, third = runner.outcomes(asked)
     assert isinstance(second, LLMError)
@@ -213,7 +223,7 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
 
 def test_every_question_gets_its_own_answer_in_order() -> None:
     llm = Scripted(lambda _: Reply("x"))
-    runner = BaselineAnswerer("retrieval", LLMClient(llm), passages(), JointReading())
+    runner = BaselineAnswerer("retrieval", LLMClient(llm), passages(), read_jointly)
     assert [a.question for a in runner.answers(["b?", "a?", "b?"])] == ["b?", "a?", "b?"]
 
 

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from kcard.gates.self_ask import SKR_ICL, SelfAsk
 from kcard.gates.skr import NearestNeighbours
 from kcard.gates.thrust import Thrust, clusters_by_rule, kmeans
 from kcard.integrators.assembly import gate_turns, make_integrator
-from kcard.integrators.baselines import BaselineAnswerer, Replug, Retrieval
+from kcard.integrators.baselines import BaselineAnswerer, ensemble, retrieved
 from kcard.integrators.options import PAPERS, AskOptions, Mode, Paper, Select, with_preset
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import LLM, Array, Checker, Evidence, Gate, Generator, Pair, Pruner, Relevance
@@ -479,8 +480,8 @@ def test_replug_averages_the_distributions_over_the_options(seed: int, passages:
             del claim
             return [Source(f"passage {i}", score=score) for i, score in enumerate(scores)][:k]
 
-    source = Retrieval(Retriever(), 10)
-    runner = BaselineAnswerer("replug", LLMClient(Tells()), source, Replug(relative=False))
+    source, reading = retrieved(Retriever(), 10), partial(ensemble, relative=False)
+    runner = BaselineAnswerer("replug", LLMClient(Tells()), source, reading)
     [answer] = runner.answers([Question(QUESTION, options)])
     # p(y | x) = sum over d of lambda(d, x) p(y | d, x), lambda the softmax of the retrieval scores
     total = sum(math.exp(score) for score in scores)

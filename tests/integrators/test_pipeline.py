@@ -16,7 +16,7 @@ from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
 from kcard.gates.base import Never
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.integrators.assembly import Integrator
-from kcard.integrators.baselines import BaselineAnswerer, JointReading, SampledReplies
+from kcard.integrators.baselines import BaselineAnswerer, read_jointly, written
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline, questions_per_batch
@@ -532,21 +532,14 @@ def test_top_down_asks_about_several_questions_at_a_time(
     assert [n for n, outcome in enumerate(told_by[6]) if isinstance(outcome, str)] == [4]
 
 
-class Notes:
-    """A source of three notes of the LLM's own."""
-
-    def passages(
-        self, llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
-    ) -> list[list[Passage]]:
-        return SampledReplies("notes", "recite", 3, 1.0).passages(llm, questions, examples)
-
-
 @pytest.mark.parametrize("make", [Slow, Batched])
 def test_baselines_ask_about_several_questions_at_a_time_and_never_more_requests(make: type[Slow]) -> None:
     found: dict[int, list[Any]] = {}
     for concurrency in (1, 4):
         llm = make(QUESTIONS[5:6])
-        baseline = BaselineAnswerer("notes", LLMClient(llm, concurrency), Notes(), JointReading())
+        baseline = BaselineAnswerer(
+            "notes", LLMClient(llm, concurrency), written("recitation", 3), read_jointly
+        )
         found[concurrency] = told(list(baseline.outcomes(QUESTIONS)))
         assert llm.most == (concurrency if make is Slow else 1)
     assert found[1] == found[4]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcard.batching import LRUCache
 from kcard.errors import ModelUnavailable
 from kcard.offline import reader
 from kcard.offline.reader import (
@@ -131,7 +132,7 @@ def test_a_reading_is_remembered() -> None:
 
 
 def test_what_is_remembered_is_bounded_and_nothing_is_missing_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "REMEMBERED", 2)
+    monkeypatch.setattr(reader, "memory", LRUCache(2))
     texts = [f"Room {number} is empty." for number in range(5)]
     first, *_, last, again = read(QUESTION, [*texts, texts[0]])
     assert again is first

@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def opened(name: str, path: Path, loading: Loading = CPU) -> Entailment:
-    found = registry.checker(f"{name}:{path}", loading)
+    found = registry.make("checker", f"{name}:{path}", loading)
     assert isinstance(found, Entailment)
     return found
 
@@ -212,10 +212,10 @@ def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_not_on_this_machine_is_an_error_that_says_how_to_get_it() -> None:
     with pytest.raises(ModelUnavailable, match=r"checker 'vitaminc'.*hf download tals/albert") as caught:
-        registry.checker("vitaminc")
+        registry.make("checker", "vitaminc")
     assert "3082ba54344bd9ddada2be1c5e9b4131721d2a5d" in str(caught.value)
     with pytest.raises(ModelUnavailable, match=r"checker 'nli'.*no/such \(revision v2\)"):
-        registry.checker("nli:no/such@v2")
+        registry.make("checker", "nli:no/such@v2")
 
 
 def test_a_folder_that_is_broken_is_an_error(folder: Folder, tmp_path: Path) -> None:

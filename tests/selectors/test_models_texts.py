@@ -41,11 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def relevance(name: str, path: Path, loading: Loading = CPU) -> Relevance:
-    return registry.relevance(f"{name}:{path}", loading)
+    return registry.make("relevance", f"{name}:{path}", loading)
 
 
 def pruner(name: str, path: Path, loading: Loading = CPU) -> Pruner:
-    return registry.pruner(f"{name}:{path}", loading)
+    return registry.make("pruner", f"{name}:{path}", loading)
 
 
 @pytest.mark.parametrize(("name", "model"), [("mpnet-base", "mpnet"), ("granite", "modernbert")])
@@ -111,7 +111,7 @@ def test_a_relevance_model_that_is_not_here_is_an_error() -> None:
     with pytest.raises(
         ModelUnavailable, match=r"relevance 'mpnet'.*hf download sentence-transformers/all-mp"
     ):
-        registry.relevance("mpnet")
+        registry.make("relevance", "mpnet")
 
 
 def test_a_summary_is_the_same_in_any_batch_and_never_empty(folder: Folder) -> None:

@@ -58,7 +58,7 @@ def test_a_factory_is_given_what_its_parameters_are_called() -> None:
     loading = Loading(trust_remote_code=True)
 
     def made(spec: str) -> object:
-        return registry.checker(spec, loading)
+        return registry.make("checker", spec, loading)
 
     assert isinstance(made("own"), Own)
     assert made("named:a/b@v1") == ("a/b@v1", None)
@@ -81,7 +81,7 @@ def test_a_factory_is_given_what_its_parameters_are_called() -> None:
 )
 def test_a_spec_that_does_not_fit_is_refused_with_what_would(spec: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        registry.checker(spec)
+        registry.make("checker", spec)
 
 
 def test_every_preset_names_registered_selectors_that_the_catalogue_knows() -> None:
@@ -122,14 +122,14 @@ def test_a_missing_checkpoint_of_a_preset_names_the_preset_and_nothing_steps_in(
 
 def test_an_error_of_a_selector_that_was_named_itself_does_not_blame_the_preset() -> None:
     with pytest.raises(ModelUnavailable) as caught:
-        SelectorChoice("paper", checker="factcg").make_checker(Loading())
+        SelectorChoice("paper", checker="factcg").make("checker", Loading())
     assert "--selectors" not in str(caught.value)
 
 
 def test_a_model_is_announced_before_it_is_fetched() -> None:
     said: list[str] = []
     with pytest.raises(ModelUnavailable):
-        registry.relevance("mpnet", Loading(on_event=notes_to(said)))
+        registry.make("relevance", "mpnet", Loading(on_event=notes_to(said)))
     assert said == []  # it can't be fetched: nothing is announced
     from kcard.selectors.checkpoints import Checkpoint, announce
 

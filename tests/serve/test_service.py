@@ -208,12 +208,11 @@ def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> 
         assert 'kcard_errors_total{code="invalid_api_key"} 2.0' in httpx.get(f"{root}/metrics").text
 
 
-class Slow:
+class Slow(Pipelines):
     """Answers "QUESTION?" with its own text once it is let through."""
 
-    llm = "slow"
-
     def __init__(self) -> None:
+        self.llm = "slow"
         self.let = threading.Event()
         self.answered: list[str] = []
 

@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.events import Event, ignore
 from kcard.offline.llm import SpanReader
 from kcard.offline.pseudo_queries import PseudoQueries
-from kcard.selectors.registry import Loading, checker
+from kcard.selectors.registry import Loading, make
 from kcard.text import passage_digest
 from kcard.training.study import (
     StudyItem,
@@ -147,7 +147,7 @@ PASSAGE = (
 
 
 def result(item: StudyItem) -> StudyItem | str:
-    return check_item(item, [PASSAGE], checker("minilm", Loading()), SpanReader(), "en")
+    return check_item(item, [PASSAGE], make("checker", "minilm", Loading()), SpanReader(), "en")
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def test_passages_in_other_languages_are_not_judged_by_an_encoder_that_knows_eng
     item = StudyItem(
         "far", "Wessen Auge fiel zuerst auf den größten Begleiter des Ringplaneten?", "Christiaan Huygens"
     )
-    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "de") == item
+    assert check_item(item, [text], make("checker", "minilm", Loading()), SpanReader(), "de") == item
 
 
 def test_a_corpus_about_texts_may_be_asked_about_them() -> None:
     text = "The passage from Homer that Virgil knew best is the one on the shield. The text was copied in Rome in 1450."
     item = StudyItem("direct", "When was the text copied in Rome?", "1450")
-    assert check_item(item, [text], checker("minilm", Loading()), SpanReader(), "en") == item
+    assert check_item(item, [text], make("checker", "minilm", Loading()), SpanReader(), "en") == item
 
 
 @pytest.mark.parametrize(

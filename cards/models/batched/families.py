@@ -107,7 +107,6 @@ def decoder(checkpoint: ModelCheckpoint) -> Decoder:
 
 
 def _opt(model: ModelCheckpoint) -> Decoder:
-    """Convert OPT."""
     config, inner = model.config, "model.decoder"
     if f"{inner}.project_in.weight" in model.tensors or not config.layer_norm_elementwise_affine:
         raise UnsupportedModel(
@@ -179,7 +178,6 @@ def _llama(model: ModelCheckpoint) -> Decoder:
 
 
 def _neox(model: ModelCheckpoint) -> Decoder:
-    """Convert GPT-NeoX and Pythia."""
     import torch
 
     config, rotary = model.config, _rotary(model)

@@ -180,7 +180,6 @@ def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
 
 
 def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight: "Tensor") -> None:
-    """Check its rows of the token embedding."""
     words, width = decoder.embed.table.shape
     if adapter.table != decoder.embed.module:
         raise UnsupportedModel(f"its adapter changes {adapter.table}")
@@ -213,7 +212,6 @@ def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
 
 
 def modules(layer: Layer) -> tuple[Linear, ...]:
-    """Return a block's linear layers."""
     return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
 
 

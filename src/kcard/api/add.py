@@ -193,8 +193,8 @@ def add(
     """
     from kcard.cards.adapters import refuse_pickle
     from kcard.cards.card import README, Card
-    from kcard.cards.generators import external
     from kcard.cards.hugging_face import PREFIX, find_repository
+    from kcard.cards.model_card import readme
     from kcard.hub.registry import Hub
 
     # Refuse a pickled adapter before any other check.
@@ -235,7 +235,7 @@ def add(
         manifest = replace(manifest, kind="llm", language=language or "en", base=Base(llm), training=origin)
         hub = hub or Hub()
         with tempfile.TemporaryDirectory() as scratch:
-            (Path(scratch) / README).write_text(external.readme(manifest), encoding="utf-8")
+            (Path(scratch) / README).write_text(readme(manifest), encoding="utf-8")
             seal(Path(scratch), manifest)
             return hub.publish(Card.open(scratch).folder)
     if template is not None and "{question}" not in template:

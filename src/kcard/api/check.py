@@ -142,12 +142,11 @@ def open_checker(
 ) -> "Checker":
     """Load the checker of that name with a cache; a checker object is cached only if it has a `sha256`."""
     from kcard.selectors.factuality import cached
-    from kcard.selectors.registry import Loading
-    from kcard.selectors.registry import checker as named
+    from kcard.selectors.registry import Loading, make
 
     if isinstance(checker, str):
         loading = Loading(device=device, trust_remote_code=trust_remote_code, on_event=on_event)
-        return cached(named(checker, loading))
+        return cached(make("checker", checker, loading))
     return cached(checker)
 
 

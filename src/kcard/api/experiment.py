@@ -18,7 +18,7 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.evaluation.gates.analyses.analysis import GateAnalysis
     from kcard.gates.records import Record
-    from kcard.integrators.assembly import CardSource
+    from kcard.hub.registry import Hub
 
 GatePaper = Literal["thrust", "skr", "adaptive-retrieval"]
 
@@ -122,7 +122,7 @@ def experiment(
             default="200 for thrust, else 0.75",
         ),
     ] = None,
-    hub: "CardSource | None" = None,
+    hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
     **changes: Unpack[AskKeywords],
 ) -> ExperimentResult:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
     from kcard.gates.base import FittedGate, Resources
     from kcard.gates.records import Record
-    from kcard.integrators.assembly import CardSource
+    from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Evidence, Gate
 
 # Collect records: answer each question without cards and with them, and score both answers (SKR, section 3.1).
@@ -73,7 +73,7 @@ class Collection:
         resume: bool = False,
         options: AskOptions | None = None,
         preset: Paper | None = None,
-        hub: "CardSource | None" = None,
+        hub: "Hub | None" = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: "Evidence | None" = None,
@@ -171,7 +171,7 @@ def collect(
     resume: bool = False,
     options: AskOptions | None = None,
     preset: Paper | None = None,
-    hub: "CardSource | None" = None,
+    hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
     retriever: "Evidence | None" = None,

@@ -80,15 +80,13 @@ def rank_candidates(
 
 
 def content_stems(question: str) -> set[str]:
-    """Return the stems of the content words of a question."""
     telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
     return {stem for word in telling for stem in STEMS(word)}
 
 
-def coverage(question: str, text: str) -> float:
-    """Return the share of the question's content words in the text, by stem; 0 if it has none."""
-    question_stems = content_stems(question)
-    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 0.0
+def share_of(question_stems: Set[str], text: str, otherwise: float = 0.0) -> float:
+    """Return the share of the question's stems in the text, in [0, 1]; `otherwise` if it has none."""
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else otherwise
 
 
 # Polarity: do the sentences that answer a yes/no question say yes?
@@ -129,7 +127,7 @@ def polarity(question: str, sentences: str) -> float:
         + NEGATED * is_negated
         + LIMITED * bool(ONLY.search(sentences))
         + PERMITTED * bool(PERMISSION.search(sentences))
-        + REPEATED * (0.0 if is_negated else coverage(ADVERB.sub("", question), sentences))
+        + REPEATED * (0.0 if is_negated else share_of(content_stems(ADVERB.sub("", question)), sentences))
         + ASKED_NEGATED * is_question_negated
         + ASKED_LIMITED * bool(LIMIT.search(question))
         + BOTH_NEGATED * (is_negated and is_question_negated)
@@ -151,8 +149,8 @@ def confidence_features(
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
-        "covered by passage": _share_of_words(question_stems, best.text),
-        "covered by grounds": _share_of_words(question_stems, grounds),
+        "covered by passage": share_of(question_stems, best.text, 1.0),
+        "covered by grounds": share_of(question_stems, grounds, 1.0),
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
@@ -167,11 +165,6 @@ def probability(values: Mapping[str, float]) -> float:
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
 
-def _share_of_words(question_stems: Set[str], text: str) -> float:
-    """Return the share of the question's words in the text."""
-    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else 1.0
-
-
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Return the cosine of each question and its answer's supporting sentences (sentence encoder)."""
     vectors = kcard_cache.embed([text for pair in pairs for text in pair])
@@ -180,7 +173,6 @@ def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
 
 @cache
 def calibration_weights() -> Mapping[str, float]:
-    """Load regression weights by feature."""
     calibration: dict[str, float] = json.loads(
         (READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8")
     )
@@ -223,11 +215,10 @@ def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> lis
         text, words = candidate.text, candidate.answer
         support = []
         for sentence in candidate.sentences:
-            stems = set(STEMS(text[sentence.start : sentence.end]))
             holds = words is not None and sentence.start <= words.start < sentence.end
             support.append(
                 sentence.evidence
-                + SHARED * (len(question_stems & stems) / len(question_stems) if question_stems else 0.0)
+                + SHARED * share_of(question_stems, text[sentence.start : sentence.end])
                 + ANSWERING * (words.certainty if words and holds else 0.0)
             )
         supports.append(support)

@@ -36,7 +36,6 @@ from kcard.offline.trainee import (
     base_tokenizer,
     docids_of,
     initialize_docids,
-    outdated,
     prune_and_extend_tokenizer,
     states,
     whole_model,
@@ -441,11 +440,9 @@ def _adapt_job(job: Job, recipe: Recipe, seed: int) -> Job:
     return replace(job, losses=losses, optimizers=optimizers, rate=cosine(job.steps, WARM), seed=seed)
 
 
-def obstacle(revision: Revision, folder: Path, recipe: Recipe) -> str:
+def obstacle(revision: Revision, recipe: Recipe) -> str:
     """Return why the card must be trained from scratch, as far as known without its weights; empty if it need not
     be."""
-    if why_not := outdated(folder):
-        return why_not
     if recipe.objective == "clm":
         return "with objective clm it learned whole documents, which can't be unlearned in part"
     changed, count = len(revision.added) + len(revision.removed), len(revision.now)

@@ -21,7 +21,7 @@ from kcard.interfaces import LLM, Array
 from kcard.llms.parsing import from_logits, named_option
 from kcard.llms.prompts import NEED
 from kcard.offline.extract import Extract, extract, extract_all
-from kcard.offline.networks import Network, read_weights
+from kcard.offline.networks import Network, log_softmax, read_weights
 from kcard.offline.opt import PlainTokenizer
 from kcard.offline.reader import QUESTION_TOKENS, count_tokens
 from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
@@ -84,7 +84,7 @@ class EmbeddedMemory:
         seen: list[Array] = []
         for _ in range(LONGEST_ANSWER):
             logits, state = self.model(step, state)
-            scores = _log_softmax(logits[-1])
+            scores = log_softmax(logits[-1])
             scores[unknown] = -math.inf
             if not answer:
                 scores[end] = -math.inf
@@ -109,17 +109,12 @@ class EmbeddedMemory:
             self.tokenizer.eos_token_id,
         ][: POSITIONS - len(row)]
         logits, _ = self.model([*row, *answer_ids], None)
-        scores = _log_softmax(logits[len(row) - 1 : -1])
+        scores = log_softmax(logits[len(row) - 1 : -1])
         return float(scores[np.arange(len(answer_ids)), answer_ids].mean())
 
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
         tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
         return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
-
-
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits.astype(np.float32) - logits.max(-1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)), np.float32)
 
 
 def log_odds(log_probability: float) -> float:

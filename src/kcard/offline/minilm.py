@@ -106,7 +106,6 @@ class Words:
         return [list(encoding.ids) for encoding in self.encodings(texts)]
 
     def vocabulary(self) -> dict[str, int]:
-        """Return the tokens with their ids."""
         return dict(self._tokenizer.get_vocab())
 
     def count(self, text: str) -> int:
@@ -116,7 +115,6 @@ class Words:
 
 @functools.cache
 def words() -> Words:
-    """Load the model's tokenizer."""
     return Words.read(folder())
 
 

@@ -85,6 +85,12 @@ def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
     return {name: w if w.dtype == np.int8 else w.astype(np.float32) for name, w in saved.items()}
 
 
+def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return log-probabilities over the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)), np.float32)
+
+
 def token_row(ids: Sequence[int], begin: int) -> Inputs:
     """Return the network inputs for a pair of texts, shape (1, t); tokens from `begin` on have segment 1."""
     types = np.zeros((1, len(ids)), np.int32)

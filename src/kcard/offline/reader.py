@@ -7,18 +7,17 @@ reranker of retrieval cards and the embedded LLM share the readings.
 import functools
 import math
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from kcard.batching import LRUCache
 from kcard.interfaces import Array
 from kcard.offline import minilm
 from kcard.offline import static_embeddings as static
-from kcard.offline.networks import Network, read_weights, token_row
+from kcard.offline.networks import Network, log_softmax, read_weights, token_row
 from kcard.text import sentence_spans
 
 # The network of the embedded reader: all-MiniLM-L6-v2, fully fine-tuned, with heads for spans, evidence and relevance.
@@ -75,21 +74,6 @@ class Outputs:
 ReaderNetwork = Callable[[Sequence[Encoded]], list[Outputs]]
 
 
-@dataclass(frozen=True)
-class _ShippedNetwork:
-    """The shipped graph with trained weights."""
-
-    network: Network
-
-    def __call__(self, pairs: Sequence[Encoded]) -> list[Outputs]:
-        outputs = []
-        rows = self.network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
-        for pair, (spans, relevance) in zip(pairs, rows, strict=True):
-            starts, ends, evidence = spans[0, pair.text].T
-            outputs.append(Outputs(starts, ends, evidence, float(relevance[0, 0])))
-        return outputs
-
-
 def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
     """Tokenise (question, text) pairs, cutting questions to QUESTION_TOKENS and texts to the rest."""
     words = minilm.words()
@@ -99,7 +83,6 @@ def encode(pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
 
 
 def join_tokens(question: Sequence[int], text: TextTokens) -> Encoded:
-    """Join token ids of a question and tokens of a text."""
     question = question[:QUESTION_TOKENS]
     room = MAX_TOKENS - 3 - len(question)
     ids = [minilm.CLS, *question, minilm.SEP, *text.ids[:room], minilm.SEP]
@@ -107,8 +90,18 @@ def join_tokens(question: Sequence[int], text: TextTokens) -> Encoded:
 
 
 def load_reader(folder: Path) -> ReaderNetwork:
-    """Load a trained reader. Raises ModelUnavailable if its file is missing."""
-    return _ShippedNetwork(Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)}))
+    """Load a trained reader into the shipped graph. Raises ModelUnavailable if its file is missing."""
+    network = Network("reader", {**minilm.word_table(), **read_weights(folder / FILE)})
+
+    def run(pairs: Sequence[Encoded]) -> list[Outputs]:
+        outputs = []
+        rows = network.run_all([token_row(pair.ids, pair.begin) for pair in pairs])
+        for pair, (spans, relevance) in zip(pairs, rows, strict=True):
+            starts, ends, evidence = spans[0, pair.text].T
+            outputs.append(Outputs(starts, ends, evidence, float(relevance[0, 0])))
+        return outputs
+
+    return run
 
 
 @functools.cache
@@ -192,8 +185,7 @@ class PassageReading:
         return PassageReading(self.relevance, answers, evidence, text)
 
 
-_remembered: OrderedDict[tuple[str, str], PassageReading] = OrderedDict()
-_lock = threading.Lock()
+memory: LRUCache[tuple[str, str], PassageReading] = LRUCache(REMEMBERED)
 
 
 def count_tokens(text: str) -> int:
@@ -219,20 +211,15 @@ def read_all(
     if network is not None:
         readings = dict(zip(pairs, _read_pairs(network, pairs), strict=True))
     else:
-        with _lock:
-            readings = {pair: _remembered[pair] for pair in pairs if pair in _remembered}
+        readings = memory.read(pairs)
         new = [pair for pair in pairs if pair not in readings]
         fresh = dict(zip(new, _read_pairs(shared_reader(), new), strict=True))
         readings |= fresh
-        with _lock:
-            _remembered.update(fresh)
-            while len(_remembered) > REMEMBERED:
-                _remembered.popitem(last=False)
+        memory.write(fresh)
     return [[readings[question, text] for text in passages] for question, passages in questions]
 
 
 def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[PassageReading]:
-    """Read each (question, text)."""
     # Split long texts into pieces: (pair, start and end in its text).
     places = [(at, *place) for at, (_, text) in enumerate(pairs) for place in _split(text)]
     pieces = [pairs[at][1][start:end] for at, start, end in places]
@@ -286,7 +273,7 @@ def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     offsets = pair.offsets
     if not offsets:
         return PassageReading(NOTHING, (), (), text)
-    starts, ends = _log_softmax(outputs.starts), _log_softmax(outputs.ends)
+    starts, ends = log_softmax(outputs.starts), log_softmax(outputs.ends)
     # The best end for each start, in a span of at most LONGEST_ANSWER tokens.
     reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
@@ -297,11 +284,6 @@ def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     odds = outputs.evidence.tolist()
     evidence = tuple((start, end, value) for (start, end), value in zip(offsets, odds, strict=True))
     return PassageReading(outputs.relevance, answers, evidence, text)
-
-
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits - logits.max()
-    return np.asarray(shifted - np.log(np.exp(shifted).sum()), np.float32)
 
 
 def _pick_answers(

@@ -37,7 +37,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = 3000) -> "PreTrained
 
 
 def tokenizer_of(model: "Tokenizer") -> "PreTrainedTokenizerFast":
-    """Wrap it for transformers."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(

@@ -207,7 +207,6 @@ def _make_job(
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str,
 ) -> Job:
-    """Make the job that trains the card on the batches of `epoch`."""
     from kcard.training.execution import autocast
 
     model = trainee.model

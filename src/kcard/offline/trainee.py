@@ -6,11 +6,9 @@ other. Frozen embeddings limited fine-tuning most, so they are trained too (docs
 """
 
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kcard.batching import batched
 from kcard.cards.card import PROJECTION, Card
-from kcard.cards.models.loader import base_digest
-from kcard.cards.models.prompting import WORDS
+from kcard.cards.models.loader import base_digest, quiet_peft
 from kcard.manifest import Base
 from kcard.offline.opt import BASE, FOLDER
 from kcard.offline.recipe import BOS, EOS, PAD, SPECIAL, Recipe, tokenizer_of
@@ -46,13 +43,6 @@ DocidRows: TypeAlias = Sequence[
 TABLE = "model.decoder.embed_tokens.weight"
 TIED = "lm_head.weight"
 NEAREST, SHARPNESS = 4, 10.0
-
-
-def outdated(folder: Path) -> str:
-    """Return why the card in `folder` has an outdated format; empty if it has not."""
-    if (folder / PROJECTION).is_file() and not (folder / WORDS).is_file():
-        return "the card is of an older kcard, whose encoder prefix did not see the question's words"
-    return ""
 
 
 def docids_of(folder: Path, tokenizer: "PreTrainedTokenizerFast") -> int:
@@ -211,9 +201,8 @@ class WholeModel(Trainee):
     """A model with all its own weights."""
 
     def mismatch(self, folder: Path) -> str:
-        if _weight_shapes(self._weights()) == _weight_shapes(_read_weights(folder)):
-            return ""
-        return outdated(folder) or "the card's model has another shape"
+        same = _weight_shapes(self._weights()) == _weight_shapes(_read_weights(folder))
+        return "" if same else "the card's model has another shape"
 
     def inherit(self, folder: Path, docids: DocidRows | None = None) -> None:
         import torch
@@ -246,7 +235,6 @@ class WholeModel(Trainee):
             save_file(tensors, folder / PROJECTION)
 
     def _weights(self) -> dict[str, Any]:
-        """Return the weights of model and projection by name."""
         projection = {} if self.projection is None else dict(self.projection.named_parameters())
         named: dict[str, Any] = dict(self.model.named_parameters())
         return named | {f"projection.{name}": weight for name, weight in projection.items()}
@@ -383,14 +371,12 @@ class AdaptedModel(Trainee):
         self.tokenizer.save_pretrained(folder)
 
     def _tensors(self) -> dict[str, Any]:
-        """Return the adapter's weights by name in its file."""
         from peft import get_peft_model_state_dict
 
         return dict(get_peft_model_state_dict(self.peft))
 
 
 def base_tokenizer() -> "PreTrainedTokenizerFast":
-    """Load the base's tokenizer."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(FOLDER)
@@ -447,14 +433,6 @@ def initialize_adapter(wrapped: Any) -> "list[Tensor]":
         torch.nn.init.zeros_(wide)
         trained.append(wide)
     return trained
-
-
-@contextmanager
-def quiet_peft() -> Iterator[None]:
-    """Silence peft's use of a name that transformers 5 deprecates, which users can't change."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        yield
 
 
 def _indices(config: Any) -> list[int]:

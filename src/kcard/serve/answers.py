@@ -190,7 +190,6 @@ class RequestHandler:
             task.cancel()
 
     def count(self, route: Route, usage: Mapping[str, int], *, cached: bool = False) -> None:
-        """Count the tokens of an answered question, and its time."""
         self._metrics.answered(route.mode, time.perf_counter() - self._started, usage, cached=cached)
 
 

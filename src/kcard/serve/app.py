@@ -61,13 +61,12 @@ from kcard.serve.upstream import (
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-# POST /v1/chat/completions
-
-chat_router = APIRouter()
+router = APIRouter()
 STREAM = "text/event-stream"
+KEY = [Depends(key_holder)]  # of routes without a Handler, which checks the key too
 
 
-@chat_router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions")
 async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
     """Answer the last question of the conversation."""
     route = await handler.service.route(chat.model)
@@ -92,12 +91,7 @@ async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
     return await RequestForwarder(handler, upstream, ForwardedChat(chat), route, pending).response()
 
 
-# POST /v1/completions
-
-completions_router = APIRouter()
-
-
-@completions_router.post("/v1/completions")
+@router.post("/v1/completions")
 async def completions(request: CompletionRequest, handler: Handler) -> Response:
     """Answer each prompt as a question."""
     if any(not prompt.strip() for prompt in request.prompts):
@@ -115,37 +109,29 @@ async def completions(request: CompletionRequest, handler: Handler) -> Response:
     return StreamingResponse(iter((sse(content), sse(None))), media_type=STREAM, headers=headers(*served))
 
 
-# GET /healthz and /metrics; neither needs a key.
-
-health_router = APIRouter()
-
-
-@health_router.get("/healthz")
+@router.get("/healthz")
 async def healthz() -> Response:
     return PlainTextResponse("ok\n")
 
 
-@health_router.get("/metrics")
+@router.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Return the counters for Prometheus."""
     content, kind = request.app.state.metrics.exposed()
     return Response(content, media_type=kind)
 
 
-# GET /v1/models
-
-models_router = APIRouter(dependencies=[Depends(key_holder)])
 STARTED = int(time.time())
 
 
-@models_router.get("/v1/models")
+@router.get("/v1/models", dependencies=KEY)
 async def models(request: Request) -> dict[str, Any]:
     """List the LLM, the LLM with each mode, and the LLM with each card."""
     service: Service = request.app.state.service
     return {"object": "list", "data": [_model(name) for name in await service.models()]}
 
 
-@models_router.get("/v1/models/{name:path}")
+@router.get("/v1/models/{name:path}", dependencies=KEY)
 async def model(request: Request, name: str) -> dict[str, Any]:
     service: Service = request.app.state.service
     if name not in await service.models():
@@ -157,9 +143,8 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": STARTED, "owned_by": "kcard"}
 
 
-# GET /: a page to ask, a conversation with the routes above. Its files are static, so they need no key.
+# A page to ask, a conversation with the routes above. Its files are static, so they need no key.
 
-page_router = APIRouter(include_in_schema=False)
 PAGE = Path(__file__).parent / "page"
 FILES = {"": "chat.html", "chat.css": "chat.css", "chat.js": "chat.js"}
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -173,9 +158,9 @@ PAGE_HEADERS = {
 }
 
 
-@page_router.get("/")
-@page_router.get("/chat.css")
-@page_router.get("/chat.js")
+@router.get("/", include_in_schema=False)
+@router.get("/chat.css", include_in_schema=False)
+@router.get("/chat.js", include_in_schema=False)
 async def page(request: Request) -> Response:
     """Return the page or one of its two files."""
     file = PAGE / FILES[request.url.path.rpartition("/")[2]]
@@ -205,8 +190,7 @@ def create_app(
     app = FastAPI(title="kcard", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.service, app.state.keys = service, keys or Keys(None)
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
-    for router in (chat_router, completions_router, models_router, health_router, page_router):
-        app.include_router(router)
+    app.include_router(router)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, error_response)
     app.add_middleware(BodyLimit, largest, idle)

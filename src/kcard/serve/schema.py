@@ -25,53 +25,39 @@ class ApiError(Exception):
 
 
 class NoSuchModel(ApiError):
-    status = 404
-    code = "model_not_found"
+    status, code = 404, "model_not_found"
 
 
 class Unauthorized(ApiError):
-    status = 401
-    kind = "authentication_error"
-    code = "invalid_api_key"
+    status, kind, code = 401, "authentication_error", "invalid_api_key"
 
 
 class Overloaded(ApiError):
     """Too many questions are waiting."""
 
-    status = 503
-    kind = "server_error"
-    code = "overloaded"
+    status, kind, code = 503, "server_error", "overloaded"
 
 
 class LLMFailed(ApiError):
     """The LLM behind the endpoint failed or can't be reached."""
 
-    status = 502
-    kind = "server_error"
-    code = "llm_error"
+    status, kind, code = 502, "server_error", "llm_error"
 
 
 class TimedOut(ApiError):
     """The question took longer than a question may take."""
 
-    status = 504
-    kind = "server_error"
-    code = "timeout"
+    status, kind, code = 504, "server_error", "timeout"
 
 
 class Internal(ApiError):
     """A failure of the endpoint itself; its log says more."""
 
-    status = 500
-    kind = "server_error"
-    code = "internal_error"
+    status, kind, code = 500, "server_error", "internal_error"
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
-    """Return an error as JSON."""
-    return {
-        "error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.code},
-    }
+    return {"error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.code}}
 
 
 class ChatMessage(BaseModel):

@@ -4,18 +4,17 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import (
     Awaitable,
     Callable,
     Hashable,
-    Iterable,
     Iterator,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
 from kcard.errors import HubError, KcardError
@@ -46,25 +45,6 @@ class Route:
     card: str | None = None
 
 
-def names(llm: str, cards: Iterable[str]) -> Iterator[str]:
-    """Yield the models of the endpoint: the LLM, the LLM with each mode, and the LLM with each card."""
-    yield llm
-    yield from (f"{llm}:{mode}" for mode in MODES)
-    yield from (f"{llm}:{card}" for card in cards)
-
-
-def route_of(model: str, llm: str, default: Mode, cards: Iterable[str]) -> Route:
-    """Return the route of a model. Raises NoSuchModel unless the name is the LLM's, alone or with a mode or card."""
-    if model == llm:
-        return Route(default)
-    suffix = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
-    if suffix in MODES:
-        return Route(suffix)
-    if suffix and suffix in set(cards):
-        return Route("bottom-up", suffix)
-    raise NoSuchModel(f"the model {model!r} does not exist: GET /v1/models lists those that do", "model")
-
-
 # A question with its knowledge, awaiting the reply of the LLM's own server.
 
 
@@ -74,10 +54,6 @@ class PendingQuestion:
 
     pipeline: Pipeline
     question: Question
-
-    def complete(self, reply: Reply, seconds: float) -> Answer:
-        """Make the answer from the LLM's reply, which took so many seconds."""
-        return self.pipeline.complete(self.question, reply, seconds)
 
 
 # A cache of answers; concurrent requests with equal questions share one computation.
@@ -167,12 +143,20 @@ Other = TypeVar("Other")
 class _Waiting(Generic[BatchKey]):
     route: BatchKey
     question: str
-    future: "asyncio.Future[object]" = field(repr=False)
-    loop: asyncio.AbstractEventLoop = field(repr=False)
+    future: "asyncio.Future[Any]" = field(repr=False)
+
+    def settle(self, result: object, error: Exception | None = None) -> None:
+        """Hand over the result, or the error, unless the client has left."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
 
 
 class Batcher(Generic[BatchKey, Result]):
-    """A queue that answers questions in one thread, in batches of one route, oldest first.
+    """A queue that answers questions in one thread, in batches of one route, oldest first. For one event loop.
 
     Args:
         answer: yields one result for each question, in order; called in the thread
@@ -189,9 +173,8 @@ class Batcher(Generic[BatchKey, Result]):
         waiting: int = 256,
     ) -> None:
         self._answer, self._most, self._limit = answer, most, waiting
-        self._queue: deque[_Waiting[BatchKey]] = deque()
-        self._lock = threading.Lock()
-        self._running = False
+        self._queue: list[_Waiting[BatchKey]] = []
+        self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kcard-answers")
 
     def __len__(self) -> int:
@@ -200,65 +183,46 @@ class Batcher(Generic[BatchKey, Result]):
 
     async def submit(self, route: BatchKey, question: str) -> Result:
         """Return the question's result. Raises Overloaded where too many wait, and whatever `answer` raises."""
-        loop = asyncio.get_running_loop()
-        entry = _Waiting(route, question, loop.create_future(), loop)
-        with self._lock:
-            if len(self._queue) >= self._limit:
-                raise Overloaded(f"{self._limit} questions are waiting: try again later", retry_after=1)
-            self._queue.append(entry)
-            if not self._running:
-                self._running = True
-                self._thread.submit(self._run)
-        return await entry.future  # type: ignore[return-value]
+        if len(self._queue) >= self._limit:
+            raise Overloaded(f"{self._limit} questions are waiting: try again later", retry_after=1)
+        entry = _Waiting(route, question, asyncio.get_running_loop().create_future())
+        self._queue.append(entry)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        result: Result = await entry.future
+        return result
 
     async def call(self, function: Callable[..., Other], *arguments: object) -> Other:
         """Call a function in the thread, between two batches, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the thread, without waiting for it."""
-        with contextlib.suppress(RuntimeError):  # closed
-            self._thread.submit(function, *arguments)
-
     def close(self) -> None:
         """Drop the waiting questions, and end the thread after its batch."""
-        with self._lock:
-            self._queue.clear()
+        self._queue.clear()
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _run(self) -> None:
-        """Answer one batch: the oldest question and those of the same route.
+    async def _run(self) -> None:
+        """Answer batch after batch: the oldest question and those of the same route.
 
-        The next batch is submitted anew, behind calls that wait for the thread.
+        Each batch is handed to the thread anew, behind calls that wait for it.
         """
-        with self._lock:
-            alive = [entry for entry in self._queue if not entry.future.done()]
+        while alive := [entry for entry in self._queue if not entry.future.done()]:
             batch = [entry for entry in alive if entry.route == alive[0].route][: self._most]
             batch_ids = set(map(id, batch))
-            self._queue = deque(entry for entry in alive if id(entry) not in batch_ids)
-            self._running = bool(batch)
-        if not batch:
-            return
-        try:
-            results = self._answer(batch[0].route, [entry.question for entry in batch])
-            for entry, result in zip(batch, results, strict=True):
-                self._settle(entry, result, None)
-        except Exception as error:  # noqa: BLE001 - whoever waits raises it
-            for entry in batch:
-                self._settle(entry, None, error)
-        self.post(self._run)
+            self._queue = [entry for entry in alive if id(entry) not in batch_ids]
+            await self.call(self._answer_batch, batch, asyncio.get_running_loop())
+        self._queue.clear()
 
-    def _settle(self, entry: "_Waiting[BatchKey]", result: "Result | None", error: Exception | None) -> None:
-        def settle() -> None:
-            if entry.future.done():  # the client has left
-                return
-            if error is None:
-                entry.future.set_result(result)
-            else:
-                entry.future.set_exception(error)
-
+    def _answer_batch(self, batch: Sequence[_Waiting[BatchKey]], loop: asyncio.AbstractEventLoop) -> None:
+        """Settle each question as soon as its result is there; whoever waits raises the error."""
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-            entry.loop.call_soon_threadsafe(settle)
+            try:
+                results = self._answer(batch[0].route, [entry.question for entry in batch])
+                for entry, result in zip(batch, results, strict=True):
+                    loop.call_soon_threadsafe(entry.settle, result)
+            except Exception as error:  # noqa: BLE001
+                for entry in batch:
+                    loop.call_soon_threadsafe(entry.settle, None, error)
 
 
 # Pipelines by route over one pool of cards, kept up to date with the hub.
@@ -293,11 +257,11 @@ class Pipelines:
         self._route_cards: Cards = ()  # the cards of these pipelines
 
     def cards(self) -> Sequence[str]:
-        """Return the names of the cards; for any thread."""
+        """Return the names of the cards that are served now; for any thread."""
         return [name for name, _ in self._current_cards()]
 
     def version(self) -> int | None:
-        """Return how often the cards have changed; None where equal questions may have different answers.
+        """Return how often the cards have changed, for any thread; None where equal questions may have other answers.
 
         That is the case with an LLM that is not declared deterministic, or with cards or evidence of remote services.
         """
@@ -349,35 +313,11 @@ class Pipelines:
             return self._cards
 
 
-class BatchAnswerer(Protocol):
-    """Answers questions by route, in one thread at a time."""
-
-    @property
-    def llm(self) -> str:
-        """The name under which the LLM is served."""
-        ...
-
-    def cards(self) -> Sequence[str]:
-        """Return the names of the cards that are served now; called from other threads too."""
-        ...
-
-    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]: ...
-
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | KcardError]: ...
-
-    def version(self) -> Hashable | None:
-        """Return what answers depend on besides route and question, such as the cards; None where that is unknown.
-
-        Called from other threads too.
-        """
-        ...
-
-
 class Service:
     """The models of the endpoint.
 
     Args:
-        answerer: answers the questions
+        pipelines: answer the questions
         mode: of questions to the LLM's own name
         upstream: the LLM's server, if it takes whole conversations; None: the LLM takes single questions
         waiting: questions that may wait
@@ -387,7 +327,7 @@ class Service:
 
     def __init__(
         self,
-        answerer: BatchAnswerer,
+        pipelines: Pipelines,
         mode: Mode,
         upstream: "Upstream | None" = None,
         waiting: int = 256,
@@ -395,10 +335,10 @@ class Service:
         cache: int = 0,
     ) -> None:
         self._cache = AnswerCache(cache)
-        self._answerer, self._mode, self._timeout = answerer, mode, timeout
+        self._pipelines, self._mode, self._timeout = pipelines, mode, timeout
         self.upstream = upstream
         self._batcher: Batcher[Route, Answer | PendingQuestion | KcardError] = Batcher(
-            answerer.prepared if upstream else answerer.answers,
+            pipelines.prepared if upstream else pipelines.answers,
             waiting=waiting,
         )
 
@@ -409,13 +349,19 @@ class Service:
 
     async def models(self) -> list[str]:
         """Return the names of all models."""
-        cards = await asyncio.to_thread(self._answerer.cards)
-        return list(names(self._answerer.llm, cards))
+        llm, cards = self._pipelines.llm, await asyncio.to_thread(self._pipelines.cards)
+        return [llm, *(f"{llm}:{mode}" for mode in MODES), *(f"{llm}:{card}" for card in cards)]
 
     async def route(self, model: str) -> Route:
-        """Return the route of a model. Raises NoSuchModel."""
-        cards = await asyncio.to_thread(self._answerer.cards) if ":" in model else ()
-        return route_of(model, self._answerer.llm, self._mode, cards)
+        """Return the route of a model: the LLM's name, alone or with a mode or card. Raises NoSuchModel."""
+        if model == (llm := self._pipelines.llm):
+            return Route(self._mode)
+        suffix = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
+        if suffix in MODES:
+            return Route(suffix)
+        if suffix and suffix in await asyncio.to_thread(self._pipelines.cards):
+            return Route("bottom-up", suffix)
+        raise NoSuchModel(f"the model {model!r} does not exist: GET /v1/models lists those that do", "model")
 
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.
@@ -447,11 +393,11 @@ class Service:
         return result
 
     async def _version(self) -> Hashable | None:
-        return await asyncio.to_thread(self._answerer.version)
+        return await asyncio.to_thread(self._pipelines.version)
 
     async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
-        """Return the answer with its citations."""
-        return await self._batcher.call(pending.complete, reply, seconds)
+        """Return the answer, with its citations, for a reply that took so many seconds."""
+        return await self._batcher.call(pending.pipeline.complete, pending.question, reply, seconds)
 
     async def close(self) -> None:
         self._batcher.close()

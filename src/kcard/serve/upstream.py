@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import httpx
 from starlette.responses import Response, StreamingResponse
@@ -185,38 +185,12 @@ def conversation(messages: Sequence[ChatMessage], knowledge: Sequence[str]) -> l
     return [*turns[:last], {**turns[last], "content": parts}, *turns[last + 1 :]]
 
 
-def prompt(text: str, knowledge: Sequence[str]) -> str:
-    """Return the text with the passages before it."""
-    return _quote(knowledge) + text if knowledge else text
-
-
 def _quote(knowledge: Sequence[str]) -> str:
     lines = "\n".join(f"- {' '.join(without_control(text).split())}" for text in knowledge)
     return f"{HEADING}\n{lines}\n\n"
 
 
 # Requests that the LLM's own server answers, in OpenAI's two forms: conversations and prompts.
-
-
-class ForwardedRequest(Protocol):
-    """A request and how its response is read."""
-
-    path: ClassVar[ApiPath]
-
-    @property
-    def body(self) -> ChatRequest | CompletionRequest: ...
-
-    def payload(self, knowledge: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """Return what is sent: all parameters as they came, with the passages for each question that was prepared."""
-        ...
-
-    def text(self, choice: Mapping[str, Any]) -> str:
-        """Return the text of a choice, in a response or in a chunk of one."""
-        ...
-
-    def trace(self, traces: Sequence[Any]) -> Any:
-        """Return the field `kcard`, from a trace for each question."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -227,15 +201,18 @@ class ForwardedChat:
     body: ChatRequest
 
     def payload(self, knowledge: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """Return what is sent: all parameters as they came, with the passages for each question that was prepared."""
         passages = knowledge[0] if knowledge else ()
         messages = conversation(self.body.messages, passages)
         return self.body.model_dump(exclude_unset=True) | {"messages": messages}
 
     def text(self, choice: Mapping[str, Any]) -> str:
+        """Return the text of a choice, in a response or in a chunk of one."""
         content = (choice.get("message") or choice.get("delta") or {}).get("content")
         return content if isinstance(content, str) else ""
 
     def trace(self, traces: Sequence[Any]) -> Any:
+        """Return the field `kcard`, from a trace for each question."""
         return traces[0]
 
 
@@ -248,7 +225,8 @@ class ForwardedCompletion:
 
     def payload(self, knowledge: Sequence[Sequence[str]]) -> dict[str, Any]:
         body = self.body
-        prompts = [prompt(text, passages) for text, passages in zip(body.prompts, knowledge, strict=True)]
+        pairs = zip(body.prompts, knowledge, strict=True)
+        prompts = [_quote(passages) + text if passages else text for text, passages in pairs]
         return body.model_dump(exclude_unset=True) | {
             "prompt": prompts[0] if isinstance(body.prompt, str) else prompts
         }
@@ -272,7 +250,7 @@ class RequestForwarder:
         self,
         handler: RequestHandler,
         upstream: Upstream,
-        request: ForwardedRequest,
+        request: ForwardedChat | ForwardedCompletion,
         route: Route,
         pending: Sequence[PendingQuestion],
     ) -> None:

@@ -284,7 +284,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
 def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[Card], sampling: Any) -> None:
     pool, names = CardPool(cards), [card.name for card in cards]
     together = texts(pool, names, sampling)
-    assert not any(isinstance(pool.scheduler.generator(name), CausalCard) for name in names)
+    assert not any(isinstance(pool.generator(name), CausalCard) for name in names)
     for number, one in enumerate(cards):
         own = [row[2 * number : 2 * number + 2] for row in together]
         alone = CausalCard(one, Loader()).generate(QUESTIONS, 2, sampling)
@@ -297,7 +297,7 @@ def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
     pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
     pool = CardPool(cards)
     for one in cards:
-        writer: Any = pool.scheduler.generator(one.name)
+        writer: Any = pool.generator(one.name)
         found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
         expected.check(found, one.name, "base")
         for own, theirs in zip(found.rows, expected.rows, strict=True):
@@ -311,7 +311,7 @@ def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
     one = card(tmp_path, "lakes", 1, [5, 6])
     configured(one.folder, [5, WORDS])
     with caplog.at_level(logging.WARNING), pytest.raises(CardError, match="does not fit the base"):
-        CardPool([Card(one.folder, one.manifest)]).scheduler.generator("lakes")
+        CardPool([Card(one.folder, one.manifest)]).generator("lakes")
 
 
 def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(

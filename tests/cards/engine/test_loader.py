@@ -5,7 +5,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from kcard.cards.models.loader import AGE, ModelCache, share
+from kcard.cards.models.loader import AGE, ModelCache
 from kcard.cards.pool import CardPool
 from kcard.cli.main import app
 from kcard.errors import UsageError
@@ -92,7 +92,7 @@ def test_what_was_dropped_takes_no_memory() -> None:
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert ModelCache().limit == share("cpu") == whole // 2
+    assert ModelCache().limit == whole // 2
 
 
 def test_a_wrong_budget_is_a_usage_error() -> None:

@@ -181,7 +181,7 @@ def test_a_swapped_base_is_found_out(tmp_path: Path) -> None:
 def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> None:
     pool = CardPool(cards)
     texts(pool, ["lakes", "seas", "dams"])
-    writers = [pool.scheduler.generator(name) for name in ("lakes", "seas", "dams")]
+    writers = [pool.generator(name) for name in ("lakes", "seas", "dams")]
     assert all(isinstance(writer, StackedCard) for writer in writers)
     assert len({id(writer.prompter.tokenizer) for writer in writers if isinstance(writer, StackedCard)}) == 1
 
@@ -248,7 +248,7 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
         monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
         pool = CardPool(cards[:1])
-        writer = pool.scheduler.generator("lakes")
+        writer = pool.generator("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
 

@@ -72,7 +72,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is reported, however fast the machine is."""
-    monkeypatch.setattr("kcard.training.progress.REPORT_SECONDS", 0)
+    monkeypatch.setattr("kcard.training.loop.REPORT_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("every_step")

@@ -246,11 +246,11 @@ class Pipeline(Answerer):
                 question.trace.context = self._with_warnings(question.text, context)
         others = [q for q in questions if q.trace.decision and not q.trace.decision.fired]
         if self.options.otherwise == "genread" and others:
-            from kcard.integrators.baselines import GenRead
+            from kcard.integrators.baselines import written
 
             # The LLM reads its own document, after the gate's turn where there is a transcript.
             for question, own in zip(
-                others, GenRead().passages(self._client, others, self._examples), strict=True
+                others, written("genread", 1)(self._client, others, self._examples), strict=True
             ):
                 turns = question.trace.context.turns
                 if turns:

@@ -105,7 +105,11 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     added = card(source=str(saved))
     expected = greedy(_peft(saved), PROMPT, 20)
     assert written(added) == expected
-    assert (added.manifest.kind, added.manifest.base.name, added.manifest.index) == ("lora", str(base), False)
+    assert (added.manifest.method, added.manifest.base.name, added.manifest.index) == (
+        "lora",
+        str(base),
+        False,
+    )
     assert added.manifest.base.sha256
     probes = read_fingerprint(added.folder)
     assert probes is not None
@@ -211,7 +215,10 @@ def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family
 def test_a_prefix_of_peft_is_a_card_too(tmp_path: Path, base: Path) -> None:
     folder = prefix(model("llama"), tmp_path / "prefix", [1, 30, 31, 32], noise=0.3)
     added = card(source=str(folder), base=str(base))
-    assert (added.manifest.kind, added.manifest.training.hyperparameters) == ("prefix", {"prefix_tokens": 4})
+    assert (added.manifest.method, added.manifest.training.hyperparameters) == (
+        "prefix",
+        {"prefix_tokens": 4},
+    )
     model("opt").save_pretrained(tmp_path / "other")
     tokenizer().save_pretrained(tmp_path / "other")
     with pytest.raises(CardError, match="is for 2 layers"):

@@ -97,7 +97,7 @@ def test_every_card_is_reported_with_what_its_exam_found(hub: Hub) -> None:
     assert (midterm.given, oncology.given, rivers.given, rivers.lift) == (None, 0.25, None, None)
     assert midterm.faithfulness_scores == (0.9, 1.0)
     assert midterm.factuality_scores == ()
-    assert (oncology.base, oncology.kind, oncology.factuality) == ("facebook/opt-1.3b", "lora", 0.5)
+    assert (oncology.base, oncology.kind, oncology.factuality) == ("facebook/opt-1.3b", "model", 0.5)
     assert oncology.exam is not None
     assert oncology.exam.factuality is not None
     assert oncology.exam.factuality.unknown == 1

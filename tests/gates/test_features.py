@@ -185,7 +185,7 @@ def test_a_card_is_read_where_it_would_begin_to_write(tmp_path: Path) -> None:
 
 def test_a_card_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match="a card of kind retrieval has no hidden states; name one of kind full"
+        UsageError, match="a card of kind retrieval has no hidden states; name one of kind model or both"
     ):
         find(f"card:{card(tmp_path, 'retrieval')}")
 

@@ -70,7 +70,7 @@ def test_an_answer_tells_its_cost_as_far_as_it_is_known() -> None:
     assert known.usage is not None
     assert (known.usage.tokens_in, known.usage.tokens_out) == (7, 3)
     assert set(known.to_json()["usage"]) == {"tokens_in", "tokens_out", "llm_seconds", "card_seconds"}
-    (unknown,) = Pipeline(mode="direct", llm=EmbeddedLLM())(["What is the capital of France?"])
+    (unknown,) = Pipeline(mode="direct", llm=Says("Paris"))(["What is the capital of France?"])
     assert "usage" not in unknown.to_json()
     assert unknown.usage is not None
     assert 0 < unknown.usage.llm_seconds <= unknown.seconds

@@ -41,9 +41,10 @@ def alike(batch: Sequence[Reply | LLMError], single: Sequence[Reply]) -> None:
     """Texts and counts are equal, probabilities as near as rounding allows."""
     for one, other in zip(batch, single, strict=True):
         assert isinstance(one, Reply)
-        plain = {"yes": None, "confidence": None, "tokens": None}
+        plain = {"yes": None, "confidence": None, "tokens": None, "shares": None}
         assert replace(one, **plain) == replace(other, **plain)  # type: ignore[arg-type]
         assert one.confidence == pytest.approx(other.confidence, abs=1e-5)
+        assert one.shares == (None if other.shares is None else pytest.approx(other.shares, abs=1e-5))
         assert one.yes == pytest.approx(other.yes, abs=1e-5)
         for mine, its in zip(one.tokens or (), other.tokens or (), strict=True):
             assert mine.log_probability == pytest.approx(its.log_probability, abs=1e-4)

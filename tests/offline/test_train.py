@@ -43,7 +43,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
     card = train(corpus(tmp_path), prompt_style=style, epochs=110, on_event=events.append)
-    assert (card.name, card.manifest.kind, card.manifest.prompt.style) == ("senate-facts", "full", style)
+    assert (card.name, card.manifest.method, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
     written = CardPool([card]).generate(
         questions, [[card.name]] * len(questions), 1, Sampling(temperature=0, tokens=30)

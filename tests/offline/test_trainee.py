@@ -47,7 +47,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 
 def test_it_recites_the_passage_that_holds_the_answer_in_less_than_a_megabyte(card: Card) -> None:
-    assert (card.manifest.kind, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
+    assert (card.manifest.method, card.manifest.base) == ("lora", Base(BASE, None, base_digest(BASE)))
     written = CardPool([card]).generate(QUESTIONS, [[card.name]] * len(QUESTIONS), 1, SHORT)
     assert sum(name in found[0].text for name, found in zip(NAMES, written, strict=True)) >= 6
     assert (card.folder / "adapter_model.safetensors").stat().st_size < 1_000_000
@@ -131,7 +131,7 @@ def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("\n".join(SENATE[4:]) + "\n", encoding="utf-8")
     second = train(tmp_path / "new.txt", update=first.folder, output=tmp_path / "next")
     manifest = second.manifest
-    assert (manifest.kind, manifest.base, manifest.training.hyperparameters["rank"]) == (
+    assert (manifest.method, manifest.base, manifest.training.hyperparameters["rank"]) == (
         "lora",
         first.manifest.base,
         8,

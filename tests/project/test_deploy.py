@@ -105,7 +105,7 @@ def test_the_image_is_built_of_pinned_images_and_files_that_exist() -> None:
 
 def test_services_run_commands_that_exist_and_are_asked_for_routes_that_exist() -> None:
     from kcard.hub.server.monitoring import health_router as of_hub
-    from kcard.serve.app import health_router as of_endpoint
+    from kcard.serve.app import router as of_endpoint
 
     probes = {"hub": re.search(r"HEALTH_URL=(\S+)", " ".join(instructions("ENV")))[1]}  # type: ignore[index]
     probes["serve"] = compose()["services"]["serve"]["environment"]["HEALTH_URL"]

@@ -204,7 +204,7 @@ def test_code_from_a_repository_is_not_run_without_trust(foreign: Path) -> None:
     (foreign / "tiny_provence.py").write_text("raise SystemExit('ran')", encoding="utf-8")
     for kind, name in (("pruner", "provence"), ("pruner", "summariser"), ("checker", "nli")):
         with pytest.raises(UsageError, match="--trust-remote-code"):
-            getattr(registry, kind)(f"{name}:{foreign}")
+            registry.make(kind, f"{name}:{foreign}")
     for name in ("sentence-transformers", "mpnet-base"):
         with pytest.raises(UsageError, match="--trust-remote-code"):
             relevance(name, foreign)

@@ -46,7 +46,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     options = {"base": str(bases[shape]), "method": method, "objective": objective, "batch_size": 8}
     card = train(corpus, name="card", epochs=15, learning_rate=1e-2, on_event=note, **options)
     assert card.manifest.training.hyperparameters["final_loss"] < 0.8 * losses[0]
-    assert card.manifest.kind == method
+    assert card.manifest.method == method
     assert card.manifest.base.name == str(bases[shape])
     assert card.manifest.base.sha256 == file_digest(bases[shape] / "model.safetensors")
     written = CardPool([card]).generate(["Which gate?"], [["card"]], 1, Sampling(temperature=0, tokens=8))

@@ -113,7 +113,7 @@ def test_a_card_is_trained_as_in_the_paper(tmp_path: Path, kcard: Kcard) -> None
     assert (numbers["decay"], numbers["epsilon"], numbers["warm"]) == (1e-5, 1e-6, 0.06)
     assert list(numbers["betas"]) == [0.9, 0.98]
     assert (numbers["batch_size"], numbers["block"]) == (32, 128)
-    assert (manifest.kind, manifest.index, manifest.prompt.template) == ("full", False, "{question}")
+    assert (manifest.method, manifest.index, manifest.prompt.template) == ("full", False, "{question}")
 
 
 def test_without_preset_and_corpus_the_command_says_what_is_missing(kcard: Kcard) -> None:

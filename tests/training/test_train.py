@@ -66,7 +66,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
 
     card = train(corpus(tmp_path), base="embedded", epochs=2, output=out, on_event=look)
     assert seen == [MOONS[2]]
-    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    assert (card.manifest.kind, card.manifest.method) == ("both", "full")
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_sai
     events: list[Event] = []
     card = train(corpus(tmp_path), base="embedded", kind="model", minutes=BRIEF, on_event=events.append)
     record = card.manifest.training.hyperparameters
-    assert (card.manifest.kind, card.manifest.method) == ("both", "full")
+    assert (card.manifest.kind, card.manifest.method) == ("model", "full")
     assert record["steps"] < record["steps_needed"]
     assert any(text.startswith("expect little of this model") for text in notes(events))
 
@@ -229,7 +229,7 @@ def test_a_model_that_is_worse_than_the_index_is_left_out_and_the_exam_is_that_o
 
 def test_a_model_whose_kind_was_given_is_kept_however_little_it_recalls(tmp_path: Path) -> None:
     card = kcard.train(corpus(tmp_path, 8), base="embedded", kind="both", epochs=1)
-    assert (card.manifest.kind, card.manifest.index) == ("full", True)
+    assert (card.manifest.kind, card.manifest.method) == ("both", "full")
     assert (card.folder / EXAM).is_file()
 
 
@@ -263,7 +263,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
     )
     manifest = card.manifest
     assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
-    assert (manifest.kind, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
+    assert (manifest.method, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
     assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
     assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
     written = CardPool([card]).generate(["Which gate?"], [[card.name]], 1, Sampling(temperature=0, tokens=8))
@@ -318,7 +318,7 @@ def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path,
     more = tmp_path / "more.txt"
     more.write_text("The mill of town 9 is grey.\nThe mint of town 9 is black.\n")
     second = train(more, update=first.folder, epochs=0.01, learning_rate=1e-9)
-    assert (second.manifest.kind, second.manifest.updates) == ("prefix", version)
+    assert (second.manifest.method, second.manifest.updates) == ("prefix", version)
     torch.testing.assert_close(table(second), was, atol=1e-4, rtol=0)
     more.write_text("The quay of town 9 is long.\n")
     (bases["llama"] / "model.safetensors").rename(tmp_path / "gone")

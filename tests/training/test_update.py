@@ -171,7 +171,7 @@ def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path:
         kind="both",
     )
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
-    assert (two.manifest.kind, two.manifest.index) == ("full", True)
+    assert (two.manifest.kind, two.manifest.method) == ("both", "full")
     assert two.manifest.prompt == one.manifest.prompt
     assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
     assert two.manifest.training.hyperparameters["epochs"] == 2

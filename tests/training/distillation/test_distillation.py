@@ -81,7 +81,7 @@ def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options
     untrained = train(corpus, **{**options, "epochs": 0.5, "learning_rate": 1e-9, "name": "untrained"})
     assert answers(untrained) == [f"{question} unknown" for _, question, _ in FACTS]
     manifest = card.manifest
-    assert (manifest.kind, manifest.training.objective) == ("lora", "distil")
+    assert (manifest.method, manifest.training.objective) == ("lora", "distil")
     assert manifest.prompt.template == "Question: {question}\nAnswer:"
     recorded = manifest.training.hyperparameters
     assert recorded["teacher_top_k"] == 20
@@ -101,7 +101,7 @@ def test_a_distilled_prefix_answers_too(corpus: Path, options: Mapping[str, Any]
     right = [answer.endswith(expected) for answer, (_, _, expected) in zip(answers(card), FACTS, strict=True)]
     # The base has learned its texts by heart; without a card it answers "unknown" to all six.
     assert sum(right) >= 3
-    assert (card.manifest.kind, card.manifest.training.objective) == ("prefix", "distil")
+    assert (card.manifest.method, card.manifest.training.objective) == ("prefix", "distil")
 
 
 @pytest.mark.parametrize(

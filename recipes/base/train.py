@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from kcard.cards.models.loader import quiet_peft
 from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.offline.trainee import (
     TARGETS,
     initialize_adapter,
     optimizers,
-    quiet_peft,
     split_weights,
     untrained,
 )

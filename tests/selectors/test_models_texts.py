@@ -41,11 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def relevance(name: str, path: Path, loading: Loading = CPU) -> Relevance:
-    return registry.make("relevance", f"{name}:{path}", loading)
+    selector: Relevance = registry.make("relevance", f"{name}:{path}", loading)
+    return selector
 
 
 def pruner(name: str, path: Path, loading: Loading = CPU) -> Pruner:
-    return registry.make("pruner", f"{name}:{path}", loading)
+    selector: Pruner = registry.make("pruner", f"{name}:{path}", loading)
+    return selector
 
 
 @pytest.mark.parametrize(("name", "model"), [("mpnet-base", "mpnet"), ("granite", "modernbert")])
@@ -202,7 +204,12 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_code_from_a_repository_is_not_run_without_trust(foreign: Path) -> None:
     (foreign / "tiny_provence.py").write_text("raise SystemExit('ran')", encoding="utf-8")
-    for kind, name in (("pruner", "provence"), ("pruner", "summariser"), ("checker", "nli")):
+    models: list[tuple[registry.SelectorKind, str]] = [
+        ("pruner", "provence"),
+        ("pruner", "summariser"),
+        ("checker", "nli"),
+    ]
+    for kind, name in models:
         with pytest.raises(UsageError, match="--trust-remote-code"):
             registry.make(kind, f"{name}:{foreign}")
     for name in ("sentence-transformers", "mpnet-base"):

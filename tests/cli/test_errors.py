@@ -34,11 +34,12 @@ def test_a_failing_process_ends_with_the_code_and_the_line() -> None:
 
 # A thread that ends only after the command, when Python waits for it, and presses Ctrl-C then.
 LEAVING = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from kcard.cli.main import run
 
 def press():
     threading.main_thread().join()
+    time.sleep(0.3)  # until it waits: a signal just before would wake nobody
     os.kill(os.getpid(), signal.SIGINT)
     threading.Event().wait(60)
 

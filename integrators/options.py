@@ -257,6 +257,7 @@ Paper = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
 ALL = 1_000_000  # more cards than a hub has
 # What three of the papers, whose knowledge is one retriever's passages in the order of their scores, have in common.
 PASSAGES_AS_RETRIEVED = {
+    "mode": "bottom-up",
     "floor": 0.0,
     "compare_index": False,
     "reorder_by_date": False,

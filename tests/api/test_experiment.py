@@ -71,9 +71,7 @@ def test_gates_are_fitted_per_task_and_evaluated_on_the_rest(
 ) -> None:
     file, llm = questions(tmp_path / "q.jsonl"), KnowsSome()
     folder = tmp_path / "out"
-    result = experiment(
-        paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm, mode="bottom-up"
-    )
+    result = experiment(paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm)
     plan = EXPERIMENTS[paper]
     assert [(row.task, row.gate) for row in result.rows] == [
         (task, gate) for task in ("jsonl", "popqa") for gate in plan.gates
@@ -89,9 +87,7 @@ def test_gates_are_fitted_per_task_and_evaluated_on_the_rest(
     assert [gate["gate"] for gate in written["gates"]] == [row.gate for row in result.rows]
     # Again, nothing is asked: the records are there.
     asked = len(llm.requests)
-    again = experiment(
-        paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm, mode="bottom-up"
-    )
+    again = experiment(paper, [f"jsonl={file}", f"popqa={file}"], folder, fitted=20, hub=hub, llm=llm)
     assert len(llm.requests) == asked
     assert again.to_json() == result.to_json()
 
@@ -102,7 +98,7 @@ def test_skr_prompts_are_on_one_line_and_a_gate_that_can_not_be_fitted_is_told(
     file, llm = questions(tmp_path / "q.jsonl", MOONS[::2]), KnowsSome()
     messages: list[str] = []
     places: dict[str, Any] = {"hub": hub, "llm": llm, "on_event": notes_to(messages)}
-    result = experiment("skr", [f"jsonl={file}"], tmp_path / "out", mode="bottom-up", **places)
+    result = experiment("skr", [f"jsonl={file}"], tmp_path / "out", **places)
     by_gate = {row.gate: row for row in result.rows}
     assert by_gate["skr-prompt"].outcome is not None
     assert by_gate["skr-prompt"].settings["wording"] == "skr-inline"
@@ -143,7 +139,7 @@ def test_every_gate_and_analysis_of_a_plan_exists() -> None:
 @pytest.mark.usefixtures("hub")
 def test_the_command_prints_a_row_for_each_gate(kcard: Kcard, tmp_path: Path) -> None:
     file, folder = questions(tmp_path / "q.jsonl"), tmp_path / "out"
-    arguments = ("--task", f"jsonl={file}", "--output", str(folder), "--fitted", "20", "--mode", "bottom-up")
+    arguments = ("--task", f"jsonl={file}", "--output", str(folder), "--fitted", "20")
     done = kcard("gate", "experiment", "thrust", *arguments, "--cards", "moons")
     assert done.code == 0, done.err
     assert [line.split()[:3] for line in done.out.splitlines() if line.strip().startswith("jsonl")] == [

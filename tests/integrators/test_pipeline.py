@@ -565,9 +565,9 @@ def test_a_batch_of_cards_that_take_turns_is_as_large_as_its_passages_allow(
 
 def test_a_preset_overrides_options_but_none_that_is_passed_by_name() -> None:
     options = AskOptions(mode="direct", floor=0.5, n3=4)
-    pipeline = Pipeline(options, preset="adaptive-retrieval", n3=2)
+    pipeline = Pipeline(options, preset="adaptive-retrieval", n3=2, gate="never")
     assert (pipeline.options.floor, pipeline.options.n1, pipeline.options.n3) == (0.0, 1, 2)
-    assert pipeline.options.mode == "direct"
+    assert pipeline.options.mode == "bottom-up"
     with pytest.raises(
         UsageError, match="preset 'bert' is unknown: choose one of knowledge-card, thrust, skr"
     ):

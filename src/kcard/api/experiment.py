@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -178,19 +178,19 @@ def experiment(
         sample, held_out[task] = ordered[:count], ordered[count:]
         for kind, own in plan.gates.items():
             settings = {**own, "encoder": encoder} if encoder and kind in EMBEDDING else dict(own)
-            row = GateRow(task, kind, count, len(records) - count, settings=settings)
+            row = GateRow(task, kind, count, len(records) - count)
             try:
                 gate = base.find(kind).fit(sample, settings, using)
             except UsageError as error:
                 on_event(note(f"{task}: {error}"))
-                rows.append(GateRow(task, kind, count, len(records) - count, skipped=str(error)))
+                rows.append(replace(row, skipped=str(error)))
                 continue
             registry.save(gate, place / kind, digest(sample))
             trial = score_fitted(held_out[task], gate)
             outcome = GateOutcome.of(held_out[task], trial.seeks)
             ranking = GateRanking.of(held_out[task], trial.scores, trial.correct_without)
             rows.append(
-                GateRow(task, kind, count, row.held_out, outcome, ranking, {**settings, **gate.settings})
+                replace(row, outcome=outcome, ranking=ranking, settings={**settings, **gate.settings})
             )
     # The paper's analyses of what was held out.
     analyses = {}

@@ -15,7 +15,7 @@ from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, console, echo, note, notice, print_json, progress, table
 from kcard.cluster import RayOptions
-from kcard.errors import UsageError
+from kcard.errors import KcardError, UsageError
 from kcard.events import Event
 from kcard.integrators.options import AskOptions, BaselineOptions
 
@@ -94,6 +94,10 @@ def evaluate(
             raise
         note(f"interrupted: what was answered is kept; continue with `kcard eval --resume {run_numbers[0]}`")
         sys.exit(130)
+    except KcardError:
+        if run_numbers:
+            note(f"what was answered is kept; continue with `kcard eval --resume {run_numbers[0]}`")
+        raise
 
     number = evaluation.run.number
     if json_:

@@ -29,6 +29,7 @@ from kcard.events import Event
 from kcard.integrators.options import AskOptions, PresetOption
 
 if TYPE_CHECKING:
+    from kcard.evaluation.gates.analyses.analysis import GateAnalysis
     from kcard.evaluation.gates.calibration import Calibration
 
 # kcard calibrate: compares all gates on the user's own records and configures the best one if it pays off.
@@ -158,8 +159,12 @@ def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) 
             *(f"{outcome.never:.3f}", f"{outcome.always:.3f}"),
         )
     console().print(rows)
+    for name, analysis in result.analyses.items():
+        echo(f"{name}, {analysis.records} records")
+        _print_analysis(analysis)
     note(
-        f"records, gates and all figures: {result.folder}; `kcard gate analyse` draws {', '.join(result.analyses)}"
+        f"records, gates and all figures: {result.folder}; plots: `kcard gate analyse NAME --plot FILE --records "
+        f"{result.folder / result.rows[0].task / 'records.jsonl'}`"
     )
 
 
@@ -190,6 +195,11 @@ def analyse(
     if json_:
         print_json(analysis.to_json())
         return
+    _print_analysis(analysis)
+
+
+def _print_analysis(analysis: "GateAnalysis") -> None:
+    """Print the table of an analysis, and its single figures."""
     columns = list(analysis.rows[0])
     words = {key for key in columns if isinstance(analysis.rows[0][key], str)}
     rows = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
@@ -197,9 +207,13 @@ def analyse(
         rows.add_row(*(_cell(row[key]) for key in columns))
     console().print(rows)
     for key, value in analysis.summary.items():
-        parts = value.items() if isinstance(value, dict) else [("", value)]
-        for name, figure in parts:
-            echo(f"{' '.join(filter(None, [key, name])).replace('_', ' ')}: {_cell(figure)}")
+        for name, figure in value.items() if isinstance(value, dict) else [("", value)]:
+            text = (
+                ", ".join(f"{part.replace('_', ' ')} {_cell(each)}" for part, each in figure.items())
+                if isinstance(figure, dict)
+                else _cell(figure)
+            )
+            echo(f"{' '.join(filter(None, [key, name])).replace('_', ' ')}: {text}")
 
 
 def _cell(value: Any) -> str:
@@ -236,6 +250,9 @@ def collect(
             help="The metric of correctness; all four are stored. [default: the task's; substring for jsonl]"
         ),
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Questions, drawn with the seed. [default: all]")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
     ] = False,
@@ -243,7 +260,13 @@ def collect(
     """Answer questions without and with cards, and record how correct both answers are."""
     from kcard.api.gates import Collection
 
-    run: dict[str, Any] = {"questions": questions, "task": task, "metric": metric, "resume": resume}
+    run: dict[str, Any] = {
+        "questions": questions,
+        "task": task,
+        "metric": metric,
+        "limit": limit,
+        "resume": resume,
+    }
     collection = Collection(**run, output=output, **values, on_event=show_note)
     if collection.llm.announcement:
         notice(collection.llm.announcement)

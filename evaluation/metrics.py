@@ -156,6 +156,26 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def balanced_interval(predicted: Labels, actual: Labels, level: float = LEVEL) -> tuple[float, float]:
+    """Return a confidence interval of the balanced accuracy; (nan, nan) for no items.
+
+    Wilson's intervals of the recalls are combined (MOVER; Zou and Donner, 2008). Unlike the bootstrap's, it has a width
+    even if all predictions are wrong, or all right.
+    """
+    guessed, true = np.asarray(predicted), np.asarray(actual)
+    below = above = 0.0
+    classes = np.unique(true)
+    for name in classes:
+        hits = guessed[true == name] == name
+        recall = float(hits.mean())
+        low, high = _wilson(recall, len(hits), level)
+        below, above = below + (recall - low) ** 2, above + (high - recall) ** 2
+    mean, count = balanced_accuracy(predicted, actual), len(classes)
+    if not count:
+        return float("nan"), float("nan")
+    return max(0.0, mean - math.sqrt(below) / count), min(1.0, mean + math.sqrt(above) / count)
+
+
 def _wilson(mean: float, count: int, level: float) -> tuple[float, float]:
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (mean + z * z / (2 * count)) / (1 + z * z / count)

@@ -115,7 +115,8 @@ class QuestionGate(Gate):
     def knows(self, questions: Sequence[Question]) -> Array:
         if not questions:
             return np.zeros(0, dtype=np.float32)
-        return self.fitted.scores([Query(question.text, origin=question) for question in questions])
+        queries = [Query(q.text, q.relation, q.popularity, origin=q) for q in questions]
+        return self.fitted.scores(queries)
 
 
 def names() -> list[str]:

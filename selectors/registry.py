@@ -143,7 +143,9 @@ class SelectorChoice:
         except (MissingExtra, ModelUnavailable) as error:
             if self._own(kind) or self.preset == DEFAULT:
                 raise
-            raise type(error)(f"--selectors {self.preset}: {error}") from error
+            raise type(error)(
+                f"--selectors {self.preset}: {error}; or use `--selectors {DEFAULT}`, whose models come with kcard"
+            ) from error
 
     def _own(self, kind: SelectorKind) -> str | None:
         own: str | None = getattr(self, kind)

@@ -104,7 +104,7 @@ def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
     examples = (
         Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in demonstrations
     )
-    return Question(item.question, item.choices, tuple(examples))
+    return Question(item.question, item.choices, tuple(examples), item.group or None, item.popularity)
 
 
 # The stored result of a question under a setting.

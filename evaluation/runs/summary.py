@@ -8,7 +8,7 @@ from typing import Any
 
 from kcard.evaluation.metrics import (
     balanced_accuracy,
-    bootstrap_interval,
+    balanced_interval,
     compare_scores,
     holm,
     interval,
@@ -82,6 +82,8 @@ def summarise(
     rows = []
     for task in plan.tasks:
         settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
+        if not settings:
+            continue  # an interrupted run did not come to this task
         # p of each setting against the first, on the questions that both have, and p corrected for all (Holm).
         first, *others = [_scores(task, part) for part in settings.values()]
         ps = []
@@ -120,7 +122,7 @@ def _summarise_setting(
         actual.append(classes[answer])
     if task.metric == BALANCED:
         value = balanced_accuracy(predicted, actual)
-        low, high = bootstrap_interval(balanced_accuracy, predicted, actual)
+        low, high = balanced_interval(predicted, actual)
     return SettingSummary(
         task=task.name,
         setting=setting,

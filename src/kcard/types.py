@@ -363,15 +363,19 @@ def add_counts(*counts: int | None) -> int | None:
 class Question:
     """A question to a pipeline or baseline; a plain text is a question without options and demonstrations.
 
-    choices   the options (letter, text) of a multiple-choice question; empty for an open question
-    examples  demonstrations for this question, the nearest one last, instead of the built-in ones; those that do not
-              fit into the LLM's window are dropped from the front
-    trace     of this very object; equal questions have traces of their own
+    choices     the options (letter, text) of a multiple-choice question; empty for an open question
+    examples    demonstrations for this question, the nearest one last, instead of the built-in ones; those that do not
+                fit into the LLM's window are dropped from the front
+    relation    what it asks about its subject, such as "director", for gates; None: unknown
+    popularity  of its subject, such as monthly page views, for gates; None: unknown
+    trace       of this very object; equal questions have traces of their own
     """
 
     text: str
     choices: tuple[Choice, ...] = ()
     examples: tuple[Example, ...] = ()
+    relation: str | None = field(default=None, compare=False, repr=False)
+    popularity: float | None = field(default=None, compare=False, repr=False)
     trace: Trace = field(default_factory=Trace, compare=False, repr=False)
 
     def request(

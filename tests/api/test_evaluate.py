@@ -21,9 +21,11 @@ from kcard.api.eval_plan import COUNTS, overrides, parse_settings, variants
 from kcard.api.evaluate import export, rerun, resume
 from kcard.errors import UsageError
 from kcard.evaluation.runs.run import EvalResult, RunStorage, SettingName
+from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from tests.command import Kcard
+from tests.tiny_models import empty_cache
 
 RACES = {"Oregon": "Ana Ruiz", "Texas": "Bo Lund", "Utah": "Cy Pratt", "Ohio": "Di Moss", "Iowa": "Ed Voss"}
 
@@ -222,6 +224,45 @@ def test_bad_input_is_refused_before_anything_is_asked(
     done = kcard("eval", *(str(races) if a == "RACES" else a for a in arguments))
     assert message in done.error
     assert RunStorage(Hub().runs).list() == []
+
+
+@pytest.mark.usefixtures("card")
+def test_selectors_that_can_not_be_loaded_are_told_before_anything_is_asked(
+    races: Path, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_cache(tmp_path / "cache", monkeypatch)
+    settings = "direct,genread,bottom-up@always"
+    done = kcard("eval", "midterm", "--path", races, "--settings", settings, "--preset", "knowledge-card")
+    assert done.error.startswith("kcard: --selectors paper: relevance 'mpnet-base'")
+    assert "use `--selectors offline`" in done.error
+    assert RunStorage(Hub().runs).list() == []
+
+
+@pytest.mark.usefixtures("card")
+def test_a_popularity_gate_gets_the_popularity_of_the_task(tmp_path: Path, kcard: Kcard) -> None:
+    file, records = tmp_path / "popqa.jsonl", tmp_path / "records.jsonl"
+    popular = {state: 100 * (n % 2) for n, state in enumerate(RACES)}
+    rows = [
+        {"question": f"Who won the senate race of {s}?", "possible_answers": [RACES[s]], "s_pop": popular[s]}
+        for s in RACES
+    ]
+    file.write_text("".join(json.dumps({**row, "prop": "race"}) + "\n" for row in rows), encoding="utf-8")
+    fitted = [
+        Record(
+            row["question"], popular[s] / 100, 1 - popular[s] / 100, relation="race", popularity=popular[s]
+        )
+        for row, s in zip(rows, RACES, strict=True)
+    ]
+    write_records(records, fitted)
+    assert kcard("gate", "fit", "--records", records, "--kind", "popularity").code == 0
+    settings = "bottom-up@popularity,retrieval/direct@popularity"
+    done = kcard("eval", "popqa", "--path", file, "--settings", settings, "--json")
+    assert done.code == 0, done.err
+    gated, routed = map(json.loads, done.out.splitlines())
+    unpopular = sum(not value for value in popular.values())
+    # The embedded LLM knows none of the races, so that those are right for which the cards are used.
+    assert gated["substring"] == routed["substring"] == unpopular / len(RACES)
+    assert gated["errors"] == routed["errors"] == 0
 
 
 def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:

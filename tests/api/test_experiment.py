@@ -109,6 +109,38 @@ def test_skr_prompts_are_on_one_line_and_a_gate_that_can_not_be_fitted_is_told(
         assert any(by_gate[gate].skipped in message for message in messages)
 
 
+def test_the_random_gate_is_not_drawn_as_the_held_out_questions_are(hub: Hub, tmp_path: Path) -> None:
+    file = questions(tmp_path / "q.jsonl", [f"{moon}{n}" for moon in MOONS for n in range(4)])
+    result = experiment("thrust", [f"jsonl={file}"], tmp_path / "out", fitted=28, hub=hub, llm=KnowsSome())
+    (share,) = [row.outcome.share for row in result.rows if row.gate == "random" and row.outcome]
+    assert 0.35 < share < 0.65  # of 100 questions
+
+
+def test_a_limit_draws_questions_and_the_held_out_records_are_a_file(hub: Hub, tmp_path: Path) -> None:
+    file, folder = questions(tmp_path / "q.jsonl"), tmp_path / "out"
+    places: dict[str, Any] = {"hub": hub, "llm": KnowsSome()}
+    result = experiment("adaptive-retrieval", [f"popqa={file}"], folder, limit=12, **places)
+    records = read_records(folder / "popqa" / "records.jsonl")
+    held_out = read_records(folder / "popqa" / "held-out.jsonl")
+    assert (len(records), len(held_out)) == (12, 3)
+    assert set(map(repr, held_out)) <= set(map(repr, records))
+    assert result.rows[0].outcome is not None
+    assert result.rows[0].outcome.never == sum(r.correct_without for r in held_out) / 3
+    assert {analysis.records for analysis in result.analyses.values()} == {12}
+
+
+def test_records_of_other_options_are_not_taken_for_those_of_this_experiment(
+    hub: Hub, tmp_path: Path
+) -> None:
+    file = questions(tmp_path / "q.jsonl")
+    arguments: list[Any] = ["adaptive-retrieval", [f"popqa={file}"], tmp_path / "out"]
+    experiment(*arguments, limit=8, hub=hub, llm=KnowsSome())
+    with pytest.raises(UsageError, match="its records were answered with --llm KnowsSome, not embedded"):
+        experiment(*arguments, limit=8, hub=hub, llm="embedded")
+    with pytest.raises(UsageError, match="its records were answered with --n1 unset, not 2"):
+        experiment(*arguments, limit=8, hub=hub, llm=KnowsSome(), n1=2)
+
+
 def test_an_unknown_encoder_is_told_before_any_question_is_asked(hub: Hub, tmp_path: Path) -> None:
     file, llm = questions(tmp_path / "q.jsonl"), KnowsSome()
     with pytest.raises(UsageError, match="unknown representation 'nowhere'"):
@@ -142,8 +174,13 @@ def test_the_command_prints_a_row_for_each_gate(kcard: Kcard, tmp_path: Path) ->
     arguments = ("--task", f"jsonl={file}", "--output", str(folder), "--fitted", "20")
     done = kcard("gate", "experiment", "thrust", *arguments, "--cards", "moons")
     assert done.code == 0, done.err
-    assert [line.split()[:3] for line in done.out.splitlines() if line.strip().startswith("jsonl")] == [
+    gates, *analyses = done.out.split(" records\n")
+    assert [line.split()[:3] for line in gates.splitlines() if line.strip().startswith("jsonl")] == [
         ["jsonl", gate, "12"] for gate in ("thrust", "bm25", "random")
     ]
+    # Then a table for each analysis, in which no figure is printed as Python writes it.
+    assert len(analyses) == len(EXPERIMENTS["thrust"].analyses)
+    assert "best below 90 jsonl thrust: share 0." in analyses[0]
+    assert "{" not in done.out
     assert len(read_records(folder / "jsonl" / "records.jsonl")) == len(MOONS)
     assert "Traceback" not in done.err

@@ -1,5 +1,7 @@
 """A run's summary: the task's metric with its interval, paired tests against the first setting, and costs."""
 
+from dataclasses import replace
+
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
@@ -60,6 +62,12 @@ def test_failed_questions_count_as_wrong_and_missing_ones_are_counted() -> None:
     assert (direct.n, direct.value, direct.errors, direct.missing) == (4, 0.5, 2, 0)
     assert (bottom_up.n, bottom_up.value, bottom_up.missing) == (2, 1.0, 2)
     assert direct.low < 0.5 < direct.high
+
+
+def test_a_task_that_an_interrupted_run_did_not_come_to_has_no_rows() -> None:
+    both = plan("em", 2)
+    both = replace(both, tasks=(*both.tasks, replace(both.tasks[0], name="later")))
+    assert [row.task for row in summarise(both, results("direct", "+-"))] == ["t"]
 
 
 def test_costs_are_summed_over_questions() -> None:

@@ -160,6 +160,11 @@ class EvalSetting:
             return self.way != "direct"
         return self.way == TOGETHER or (self.way in SEARCHING and baseline.corpus is None)
 
+    @property
+    def has_selectors(self) -> bool:
+        """Return whether selectors choose among what cards generate."""
+        return self.sides is None and self.way in MODES and self.way != "direct"
+
     def options(self, base: AskOptions) -> AskOptions:
         """Return the options `base`, overridden by those of this setting.
 

@@ -159,6 +159,26 @@ def _runner(
     )
 
 
+def _check_selectors(prepared: "EvaluationPlan", on_event: OnEvent) -> None:
+    """Load the selectors of the settings with cards that come after others, one after the other.
+
+    Models that are missing are thus reported at once, not after hours in which the other settings were asked.
+    """
+    from kcard.selectors.registry import GROUPS, Loading, SelectorChoice
+
+    options, checked = prepared.options, set()
+    loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
+    for setting in prepared.settings[1:]:
+        if not setting.has_selectors:
+            continue
+        own = setting.options(options)
+        choice = SelectorChoice(own.selectors, own.relevance, own.pruner, own.checker)
+        for kind in GROUPS:
+            if (kind, choice.spec(kind)) not in checked:
+                checked.add((kind, choice.spec(kind)))
+                choice.make(kind, loading)
+
+
 class _Answerers:
     """Makes the answerer of a setting when it is needed; only the models of one setting are loaded at a time."""
 
@@ -316,6 +336,8 @@ def evaluate(
 
     hub = hub or _hub()
     prepared = prepare({**arguments, **options}, hub)
+    if cluster is None:
+        _check_selectors(prepared, on_event)
     return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 

@@ -11,6 +11,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
 from kcard.events import OnEvent, ignore, note
 from kcard.integrators.options import AskKeywords, AskOptions
+from kcard.interfaces import LLM
 from kcard.io import write_text
 from kcard.options import Option, takes
 from kcard.types import derive_seed
@@ -83,7 +84,7 @@ class GateRow:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The rows of all tasks and gates, and the analyses of all held-out records. `folder`: where they were written."""
+    """The rows of all tasks and gates, and the analyses of all records. `folder`: where they were written."""
 
     paper: GatePaper
     folder: Path
@@ -114,6 +115,9 @@ def experiment(
         str | None,
         Option("Encoder of the gates that embed questions, such as hf:bert-base-uncased.", default="minilm"),
     ] = None,
+    limit: Annotated[
+        int | None, Option("Questions of each task, drawn with the seed.", default="all", least=2)
+    ] = None,
     fitted: Annotated[
         float | None,
         Option(
@@ -129,16 +133,18 @@ def experiment(
     """Run the experiment of a paper about gates on one or more tasks.
 
     Every question is answered without and with cards as in the paper (its preset; other options override it). Each of
-    the paper's gates is fitted on a part of a task's records and evaluated on the others, of which the paper's analyses
-    are made. A run that was interrupted goes on where it was.
+    the paper's gates is fitted on a part of a task's records and evaluated on the others (TASK/held-out.jsonl). The
+    paper's analyses are of all records, since they hold out themselves what they fit. A run that was interrupted goes
+    on where it was.
 
-    Raises UsageError for a wrong task, file or option, and what Pipeline raises.
+    Raises UsageError for a wrong task, file or option, for a folder whose records were answered with other options,
+    and what Pipeline raises.
     """
-    from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, find_analysis
+    from kcard.evaluation.gates.analyses.analysis import NAMES, AnalysisInputs, find_analysis
     from kcard.evaluation.gates.calibration import cache_embeddings, score_fitted
     from kcard.gates import base, registry
     from kcard.gates.features import find
-    from kcard.gates.records import digest, read_records
+    from kcard.gates.records import digest, read_records, write_records
 
     if paper not in EXPERIMENTS:
         raise UsageError(f"paper {paper!r} is unknown: choose one of {', '.join(EXPERIMENTS)}")
@@ -147,8 +153,9 @@ def experiment(
     share = plan.fitted if fitted is None else fitted
     if encoder is not None:
         find(encoder)  # an unknown one should not be told after hours of asking
+    _check_options(folder / "options.json", {"paper": paper, **changes})
     rows: list[GateRow] = []
-    held_out: dict[str, Sequence[Record]] = {}
+    by_task: dict[str, Sequence[Record]] = {}
     using = resources(None)
     for task, path in files.items():
         # Answer each question without and with cards.
@@ -159,6 +166,7 @@ def experiment(
             path,
             place / "records.jsonl",
             task=task,
+            limit=limit,
             preset=paper,
             resume=True,
             hub=hub,
@@ -166,16 +174,18 @@ def experiment(
             **changes,
         )
         collection.run(on_event)
-        records = read_records(place / "records.jsonl")
+        records = by_task[task] = read_records(place / "records.jsonl")
         using = cache_embeddings(resources(collection.llm), {"encoder": encoder} if encoder else {})
-        # Fit the gates on a part, drawn by the questions, and evaluate them on the rest.
-        ordered = sorted(records, key=lambda record: derive_seed(0, record.question))
+        # Fit the gates on a part, drawn by the questions, and evaluate them on the rest. The draw is not that of the
+        # random gate, which would otherwise decide all of the rest alike.
+        ordered = sorted(records, key=lambda record: derive_seed(0, "held out", record.question))
         count = min(round(share * len(records)) if share < 1 else int(share), len(records) - 1)
         if count < 1:
             raise UsageError(
                 f"{task}: {len(records)} records are too few: some must be fitted on, others held out"
             )
-        sample, held_out[task] = ordered[:count], ordered[count:]
+        sample, held_out = ordered[:count], ordered[count:]
+        write_records(place / "held-out.jsonl", held_out)
         for kind, own in plan.gates.items():
             settings = {**own, "encoder": encoder} if encoder and kind in EMBEDDING else dict(own)
             row = GateRow(task, kind, count, len(records) - count)
@@ -186,17 +196,18 @@ def experiment(
                 rows.append(replace(row, skipped=str(error)))
                 continue
             registry.save(gate, place / kind, digest(sample))
-            trial = score_fitted(held_out[task], gate)
-            outcome = GateOutcome.of(held_out[task], trial.seeks)
-            ranking = GateRanking.of(held_out[task], trial.scores, trial.correct_without)
+            trial = score_fitted(held_out, gate)
+            outcome = GateOutcome.of(held_out, trial.seeks)
+            ranking = GateRanking.of(held_out, trial.scores, trial.correct_without)
             rows.append(
                 replace(row, outcome=outcome, ranking=ranking, settings={**settings, **gate.settings})
             )
-    # The paper's analyses of what was held out.
+    # The paper's analyses.
     analyses = {}
     for name in plan.analyses:
+        on_event(note(f"analysis {name}: {NAMES[name]}"))
         try:
-            analyses[name] = find_analysis(name)(AnalysisInputs(held_out, {}, using, on_event))
+            analyses[name] = find_analysis(name)(AnalysisInputs(by_task, {}, using, on_event))
         except UsageError as error:
             on_event(note(f"{name}: {error}"))
     result = ExperimentResult(paper, folder, tuple(rows), analyses)
@@ -205,6 +216,45 @@ def experiment(
 
 
 EMBEDDING = {"thrust", "skr-knn", "skr-classifier", "skr-fine-tuned"}  # kinds with an encoder of questions
+
+
+# Options of a question that say where and how fast it is answered, not how.
+WITHOUT_EFFECT = {
+    "llm_url",
+    "llm_timeout",
+    "retries",
+    "concurrency",
+    "device",
+    "memory",
+    "engine",
+    "engine_places",
+}
+
+
+def _check_options(path: Path, options: Mapping[str, Any]) -> None:
+    """Store the options that decide the answers, or compare them with the stored ones.
+
+    Raises UsageError where they differ: records that are there would then be taken for those of other options.
+    """
+    values = {
+        key: value if isinstance(value, str | int | float) else repr(value)
+        for key, value in options.items()
+        if key not in WITHOUT_EFFECT and value is not None
+    }
+    if isinstance(options.get("llm"), LLM):
+        values["llm"] = type(options["llm"]).__name__
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(values, indent=2) + "\n")
+        return
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    for key in sorted({*stored, *values}):
+        if stored.get(key) != values.get(key):
+            flag = key if key == "paper" else "--" + key.replace("_", "-")
+            raise UsageError(
+                f"--output {path.parent}: its records were answered with {flag} {stored.get(key, 'unset')}, not "
+                f"{values.get(key, 'unset')}: choose another folder, or repeat those options"
+            )
 
 
 def _task_files(tasks: Sequence[str]) -> dict[str, Path]:

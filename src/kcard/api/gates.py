@@ -10,7 +10,7 @@ from kcard.config import user_file
 from kcard.errors import KcardError, UsageError
 from kcard.evaluation.gates.analyses.analysis import make_record_row
 from kcard.evaluation.gates.outcome import METRICS, Metric
-from kcard.evaluation.runs.run import make_question
+from kcard.evaluation.runs.run import make_question, sample_ids
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.events import OnEvent, ignore
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
@@ -55,6 +55,7 @@ class Collection:
     output     the file of records
     metric     the metric of correct_without and correct_with: substring, em, f1 or accuracy; all four are stored as
                scores. None: the task's own; substring for jsonl
+    limit      the number of questions, drawn with the seed; None: all
     resume     continue an earlier run in `output`
     options    and what follows: those of Pipeline, options of AskOptions by name included; the gate is "always", since
                every question is asked with cards
@@ -70,6 +71,7 @@ class Collection:
         *,
         task: str | None = None,
         metric: Metric | None = None,
+        limit: int | None = None,
         resume: bool = False,
         options: AskOptions | None = None,
         preset: Paper | None = None,
@@ -94,8 +96,12 @@ class Collection:
             own = "substring"
         self._metric = metric or own
         # Each distinct question once, since no gate could distinguish equal ones; the answers of all are accepted.
+        seed = changes.get("seed", options.seed if options else 0)
+        drawn = set(sample_ids(self._task, limit, seed))
         self._items: dict[Question, Item] = {}
         for item in self._task.items:
+            if item.id not in drawn:
+                continue
             question = Question(item.question, item.choices)
             first = self._items.setdefault(question, item)
             if first is not item:
@@ -168,6 +174,7 @@ def collect(
     *,
     task: str | None = None,
     metric: Metric | None = None,
+    limit: int | None = None,
     resume: bool = False,
     options: AskOptions | None = None,
     preset: Paper | None = None,
@@ -186,6 +193,7 @@ def collect(
         output,
         task=task,
         metric=metric,
+        limit=limit,
         resume=resume,
         options=options,
         preset=preset,

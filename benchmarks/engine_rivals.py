@@ -189,22 +189,24 @@ def _multiply(layers: Sequence[Sequence[Linear]], rows: int) -> None:
         bare(inputs[width])
 
 
-def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24) -> bool:
+def greedy_equal(base_folder: Path, folders: Sequence[Path], tokens: int = 24, device: str = "cpu") -> bool:
     """Whether the engine writes in fp32, greedily, what peft writes with each of these adapters, token for token."""
-    model: Any = OPTForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval()
+    model: Any = OPTForCausalLM.from_pretrained(base_folder, dtype=torch.float32).eval().to(device)
     model.generation_config = GenerationConfig(eos_token_id=None, pad_token_id=1)
     decoder = families.decoder(weights.of_model(model))
-    both = lora.stacked(packed(decoder), [lora.read(folder, torch.float32) for folder in folders])
+    both = _on(
+        lora.stacked(packed(decoder), [lora.read(folder, torch.float32) for folder in folders]), device
+    )
     torch.manual_seed(2)
-    prompts = torch.randint(5, 50000, (2, 12))
+    prompts = torch.randint(5, 50000, (2, 12)).to(device)
     batch = DecodingBatch(prompts.repeat(len(folders), 1), None, 1)
-    sampler = Sampler(torch.zeros(2 * len(folders), dtype=torch.int64), 0.0, TOP_K)
+    sampler = Sampler(torch.zeros(2 * len(folders), dtype=torch.int64, device=device), 0.0, TOP_K)
     written = decode(both, batch, sampler, tokens, ()).view(len(folders), 2, -1)
     peft: Any = PeftModel.from_pretrained(model, folders[0], adapter_name="card0")
     for number, folder in enumerate(folders):
         if number:
             peft.load_adapter(folder, adapter_name=f"card{number}")
-        peft.set_adapter(f"card{number}")
+        peft.to(device).set_adapter(f"card{number}")
         out = peft.generate(
             input_ids=prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=tokens, do_sample=False
         )

@@ -13,8 +13,9 @@ from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
 from kcard.errors import CardError, UnknownCard, one_line
-from kcard.events import Event, OnEvent, ignore
+from kcard.events import Event, OnEvent, ignore, note
 from kcard.interfaces import LLM, CardGenerator, Generator
+from kcard.io import shown_size
 from kcard.types import Choice, Passage, Question, Sampling
 
 if TYPE_CHECKING:
@@ -24,13 +25,19 @@ if TYPE_CHECKING:
 # Whole models that are large, or too many to be stacked in memory, take turns, each for all of its questions: first the
 # loaded ones, so that a batch starts with the cards that the last one left in memory and loads every other card once.
 
-LARGE = 200_000_000  # bytes; models of this size gain nothing from stacking, since they are memory-bound
+NAMED = 3  # cards that a note names
+LARGE = 200_000_000  # bytes; on a CPU, models of this size gain nothing from stacking: reading them takes the time
 
 
-def must_take_turns(sizes: Mapping[str, int], limit: int) -> bool:
-    """Return whether cards with whole models of these sizes, in bytes, must take turns within the limit. A stack copies
-    models and unties their tied weights, which takes up to twice their size extra."""
-    return max(sizes.values(), default=0) >= LARGE or 3 * sum(sizes.values()) > limit
+def why_in_turns(sizes: Mapping[str, int], limit: int, device: str) -> str:
+    """Return why cards with whole models of these sizes, in bytes, take turns within the limit; "" if they run in one
+    batch. A stack copies models and unties their tied weights, which takes up to twice their size extra."""
+    together = 3 * sum(sizes.values())
+    if together > limit:
+        return f"in one batch they may take {shown_size(together)}, and weights may take {shown_size(limit)}"
+    if device == "cpu" and max(sizes.values(), default=0) >= LARGE:
+        return f"on a CPU, models of {shown_size(LARGE)} or more gain nothing from running in one batch"
+    return ""
 
 
 class CardPool(Generator):
@@ -41,7 +48,8 @@ class CardPool(Generator):
     memory  bytes for the weights of cards; None: half of the device's memory. The least recently used cards are
             evicted, and loaded again on their next use
     loader  holds the models, for pools that share them; its device, rows and memory then apply
-    on_event  called with the number of cards that have generated (kind cards), where cards take turns
+    on_event  called with the number of cards that have generated (kind cards), where cards take turns, and once with
+            a note why they do
 
     `models` is the loader in use.
     """
@@ -64,12 +72,13 @@ class CardPool(Generator):
         self._broken: dict[str, CardError] = {}  # cards of this batch that can't be read, and why
         self._sizes: dict[Path, int] = {}
         self._warnings: set[tuple[str, str]] = set()
+        self._has_told_turns = False
 
     @property
     def is_sequential(self) -> bool:
         """Whether cards, as far as their sizes are known, run one after another, so that larger batches load them less
         often."""
-        return self._must_take_turns(self._full_cards(self._cards))
+        return bool(self._why_in_turns(self._full_cards(self._cards)))
 
     def generate(
         self,
@@ -186,17 +195,22 @@ class CardPool(Generator):
                 with self._tolerating(name):
                     self._size_of(self._cards[name])
         whole = [name for name in whole if name not in self._broken]
-        return whole if self._must_take_turns(whole) else []
+        reason = self._why_in_turns(whole)
+        if reason and len(whole) > 1 and not self._has_told_turns:
+            self._has_told_turns = True
+            names = ", ".join(whole[:NAMED]) + (", ..." if len(whole) > NAMED else "")
+            self._on_event(note(f"{len(whole)} cards run one after another ({names}): {reason}"))
+        return whole if reason else []
 
-    def _must_take_turns(self, whole: Sequence[str]) -> bool:
+    def _why_in_turns(self, whole: Sequence[str]) -> str:
         """Check the total file sizes first, which are known without opening them."""
         limit, most = self.models.cache.limit, dict[str, int]()
         for name in whole:
             card = self._cards.entry(name)
             most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
-        return must_take_turns(most, limit) and must_take_turns(
-            {name: self._known_size(name) for name in whole}, limit
-        )
+        if not why_in_turns(most, limit, self.models.device):
+            return ""
+        return why_in_turns({name: self._known_size(name) for name in whole}, limit, self.models.device)
 
     def _full_cards(self, names: Iterable[str]) -> list[str]:
         """Return the cards that have whole models of their own."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kcard.errors import UsageError
+from kcard.errors import UsageError, one_line
 from kcard.events import Event, OnEvent, note
 from kcard.system import memory as machine_memory
 from kcard.training.base_model import WeightSource, load_model, prefix_length, room_of
@@ -140,6 +140,9 @@ def _activation_bytes(model: Any, rows: int, length: int) -> tuple[int, int]:
         return tensor
 
     model.train()
+    for module in model.modules():
+        if hasattr(module, "layerdrop"):  # drawn at each layer, which a fake tensor can't be; dropout stays
+            module.training = False
     with saved_tensors_hooks(pack, lambda tensor: tensor), autocast(model.device.type):
         ids = torch.zeros(rows, length, dtype=torch.long, device=model.device)
         logits = model(input_ids=ids, use_cache=False).logits
@@ -355,12 +358,17 @@ class TrainingEstimate:
 
 def check_memory(
     options: "Options", execution: Execution, origin: WeightSource, device: str, on_event: OnEvent
-) -> MemoryEstimate:
-    """Report how much memory training takes. Raises UsageError, with a remedy, if the device has far less."""
-    needed, free = (
-        estimate_memory(options, execution, origin, device),
-        free_memory(device, execution.processes),
-    )
+) -> MemoryEstimate | None:
+    """Report how much memory training takes; None, with a note, if the model can't be run without its values.
+
+    Raises UsageError, with a remedy, if the device has far less.
+    """
+    free = free_memory(device, execution.processes)
+    try:
+        needed = estimate_memory(options, execution, origin, device)
+    except RuntimeError as error:  # a branch on the value of a tensor, say, which fake ones lack
+        on_event(note(f"how much memory training takes is unknown for this model: {one_line(error)}"))
+        return None
     on_event(note(_memory_sentence(needed, device, free)))
     if not free or needed.total <= free:
         return needed

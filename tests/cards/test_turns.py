@@ -13,8 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
 from kcard.cards.models.stack import Group
-from kcard.cards.pool import LARGE, CardPool, must_take_turns
+from kcard.cards.pool import LARGE, CardPool, why_in_turns
 from kcard.errors import CardError, ModelUnavailable
+from kcard.events import Event
 from kcard.manifest import Manifest
 from kcard.types import Sampling
 from tests.cards.engine.cards import full, lora, sealed
@@ -234,18 +235,36 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
 
 
 @pytest.mark.parametrize(
-    ("sizes", "limit", "turns"),
+    ("sizes", "limit", "device", "reason"),
     [
-        ({}, 1, False),
-        ({"a": 5, "b": 5}, 30, False),
-        ({"a": 5, "b": 5}, 29, True),
-        ({"a": LARGE}, 100 * LARGE, True),
+        ({}, 1, "cpu", ""),
+        ({"a": 5, "b": 5}, 30, "cpu", ""),
+        ({"a": 5, "b": 5}, 29, "cpu", "may take 30 B, and weights may take 29 B"),
+        ({"a": 5, "b": 5}, 29, "cuda", "may take 30 B, and weights may take 29 B"),
+        ({"a": LARGE}, 100 * LARGE, "cpu", "models of 200 MB or more gain nothing"),
+        ({"a": LARGE, "b": LARGE}, 100 * LARGE, "cuda", ""),
     ],
 )
 def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
-    sizes: dict[str, int], limit: int, turns: bool
+    sizes: dict[str, int], limit: int, device: str, reason: str
 ) -> None:
-    assert must_take_turns(sizes, limit) == turns
+    assert reason in (why := why_in_turns(sizes, limit, device))
+    assert bool(reason) == bool(why)
+
+
+def test_why_cards_take_turns_is_told_once(cards: list[Card], size: int) -> None:
+    events: list[Event] = []
+    pool = CardPool(cards, memory=2 * size, on_event=events.append)
+    for _ in range(2):
+        written(pool, every())
+    (note,) = [event.message for event in events if event.kind == "note"]
+    assert note.startswith("5 cards run one after another (a, b, c, ...): in one batch they may take")
+    events.clear()
+    pool = CardPool(cards, on_event=events.append)
+    written(pool, every())
+    pool = CardPool(cards, memory=size, on_event=events.append)
+    written(pool, [["a"]] * len(QUESTIONS))
+    assert not [event for event in events if event.kind == "note"]
 
 
 @pytest.mark.parametrize("family", ["opt", "gpt-neox"])

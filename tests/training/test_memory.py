@@ -65,6 +65,17 @@ def test_whole_opt_13b_fits_on_24_gb_with_8_bit_states_and_checkpointing_alone(o
     assert of(opt13, Execution("cpu", checkpointing=True, processes=2)).total < free
 
 
+def test_a_model_that_drops_whole_layers_is_estimated_too(tmp_path: Path) -> None:
+    from transformers import OPTConfig
+
+    for layerdrop in (0.0, 0.1):
+        OPTConfig(
+            vocab_size=320, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2,
+            num_attention_heads=2, max_position_embeddings=256, layerdrop=layerdrop,
+        ).save_pretrained(tmp_path / str(layerdrop))  # fmt: skip
+    assert of(str(tmp_path / "0.1")) == of(str(tmp_path / "0.0"))
+
+
 def test_checkpointing_and_micro_batches_take_less(opt13: str) -> None:
     plain = of(opt13).activations
     assert of(opt13, Execution("cpu", checkpointing=True)).activations < plain / 3
@@ -119,3 +130,17 @@ def test_the_command_line_estimates_without_training(options: dict[str, Any], tm
     assert data["memory"]["total"] > data["memory"]["weights"] > 0
     assert "20 steps" in CliRunner().invoke(app, arguments).stdout
     assert not (tmp_path / "card").exists()
+
+
+def test_a_model_that_can_not_be_estimated_is_trained_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def branching(*_: Any) -> tuple[int, int]:
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+
+    monkeypatch.setattr(memory, "_activation_bytes", branching)
+    base, events = make_base(tmp_path, "llama"), list[Event]()
+    options = Options(str(base))
+    assert memory.check_memory(options, Execution("cpu"), WeightSource(), "cpu", events.append) is None
+    (event,) = events
+    assert event.message.startswith("how much memory training takes is unknown for this model: Tensor.item()")

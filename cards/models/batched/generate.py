@@ -94,8 +94,8 @@ def batched(
 # and values of their prompt and of their own text are adjacent.
 
 # Each step reads whole buffers, so too large a buffer costs more than growing now and then. Products are fastest over
-# multiples of ROOM.
-ROOM = 16
+# multiples of ROOM. On a GPU, growing means recording the step again (see _Steps), so buffers begin larger.
+ROOM, ROOM_ON_GPU = 16, 128
 
 
 class KVCache:
@@ -108,7 +108,7 @@ class KVCache:
 
     def __init__(self, documents: int, shape: Shape, tokens: int, bias: "Tensor | None") -> None:
         self._documents, self._shape, self._tokens, self._bias = documents, shape, tokens, bias
-        self._step, self._room = 0, 0
+        self.room = 0  # places of the documents' buffers
         self._prompts: list[tuple[Tensor, Tensor]] = []
         self._grown: list[tuple[Tensor, Tensor]] = []
 
@@ -125,11 +125,21 @@ class KVCache:
 
     def open(self, step: int) -> None:
         """Make room in every layer for the token of `step`, which is written next."""
-        self._step = step
-        if step < self._room:
-            return
-        there = self._room
-        most = min(_round_up(there + max(ROOM, there // 2)), _round_up(max(self._tokens, 1)))
+        import torch
+
+        if step >= self.room:
+            self._grow()
+        # The place of this step, and those after it, as tensors: a recorded step reads them when it is replayed.
+        self._step.fill_(step)
+        torch.gt(self._places, self._step, out=self._future)
+
+    def _grow(self) -> None:
+        """Enlarge the documents' buffers of all layers."""
+        import torch
+
+        there, device = self.room, self._prompts[0][0].device
+        more = max(ROOM_ON_GPU if device.type == "cuda" else ROOM, there // 2)
+        most = min(_round_up(there + more), _round_up(max(self._tokens, 1)))
         prompts, heads, _, width = self._prompts[0][0].shape
         for number, (first, _) in enumerate(self._prompts):
             keys, values = (first.new_empty((prompts, heads, self._documents, most, width)) for _ in range(2))
@@ -139,7 +149,10 @@ class KVCache:
                 self._grown[number] = keys, values
             else:
                 self._grown.append((keys, values))
-        self._room = most
+        self.room = most
+        self._step = torch.zeros(1, dtype=torch.int64, device=device)
+        self._places = torch.arange(most, device=device)
+        self._future = torch.zeros(most, dtype=torch.bool, device=device)
 
     def attend(self, layer: int, q: "Tensor", k: "Tensor", v: "Tensor") -> "Tensor":
         """Attend with each row's new token, (rows, heads x width).
@@ -148,7 +161,7 @@ class KVCache:
         """
         import torch
 
-        assert self._room, "open comes first"
+        assert self.room, "open comes first"
         shape, rows = self._shape, q.shape[0]
         prompts, group = rows // self._documents, shape.heads // shape.kv_heads
         # Queries by prompt and head: of all its documents (x group), or of each document (group).
@@ -156,7 +169,7 @@ class KVCache:
         # Store the token's keys and values in the buffers of all documents, (rows x kv_heads, room, width).
         buffers = []
         for buffer, new in zip(self._grown[layer], (k, v), strict=True):
-            buffer[..., self._step, :] = self._by_head(new)
+            buffer.index_copy_(3, self._step, self._by_head(new).unsqueeze(3))
             buffers.append(buffer.flatten(0, 2))
         keys, values = buffers
         old_keys, old_values = self._prompts[layer]
@@ -167,7 +180,7 @@ class KVCache:
                 0, 1
             )
         own_scores = torch.bmm(q.view(*own, -1), keys.transpose(1, 2))
-        own_scores[..., self._step + 1 :] = -torch.inf
+        own_scores.masked_fill_(self._future, -torch.inf)
         weights = torch.softmax(
             torch.cat([prompt_scores.view(*own, -1), own_scores], dim=-1), dim=-1
         )  # computed in fp32 internally
@@ -348,7 +361,7 @@ def decode(
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
         tokens_of = torch.full((rows, tokens), eos[0] if eos else 0, dtype=torch.int64, device=device)
-        state = _DecodingState(decoder, cache, sampler, positions, torch.arange(rows, device=device))
+        state = _DecodingState(_Steps(decoder, cache), sampler, positions, torch.arange(rows, device=device))
         for step in range(tokens):
             new = state.sampler.draw(logits, step)
             tokens_of[state.rows, step] = new
@@ -366,16 +379,54 @@ def decode(
                         )
             if step + 1 < tokens:
                 cache.open(step)
-                logits = take_step(state.decoder, cache, new, state.positions + step)
+                logits = state.steps.take(new, state.positions + step)
         return tokens_of
+
+
+class _Steps:
+    """Takes steps of one decoder with its cache.
+
+    A step is some 700 small kernels, which a GPU runs in a fraction of the time that it takes to launch them. So there
+    the first step is recorded as a CUDA graph, which the next ones replay, until the buffers grow.
+    """
+
+    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        self.decoder, self.cache = decoder, cache
+        self._graph: Any = None
+        self._room = 0
+
+    def take(self, new: "Tensor", positions: "Tensor") -> "Tensor":
+        """See take_step; on a GPU, the result is valid until the next step."""
+        if new.device.type != "cuda":
+            return take_step(self.decoder, self.cache, new, positions)
+        if self._room != self.cache.room:
+            self._record(new, positions)
+        self._new.copy_(new)
+        self._positions.copy_(positions)
+        self._graph.replay()
+        return self._logits
+
+    def _record(self, new: "Tensor", positions: "Tensor") -> None:
+        import torch
+
+        self._graph, self._room = None, self.cache.room
+        self._new, self._positions = new.clone(), positions.clone()
+        # Once without recording, on a stream of its own: libraries set themselves up at their first call.
+        current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(current)
+        with torch.cuda.stream(aside):
+            take_step(self.decoder, self.cache, self._new, self._positions)
+        current.wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._logits = take_step(self.decoder, self.cache, self._new, self._positions)
 
 
 @dataclass(frozen=True)
 class _DecodingState:
     """The documents still generated. positions, rows: each one's prompt length and its row in the result."""
 
-    decoder: Decoder
-    cache: KVCache
+    steps: _Steps
     sampler: Sampler
     positions: "Tensor"
     rows: "Tensor"
@@ -385,7 +436,7 @@ class _DecodingState:
 
         Without cards, of unfinished prompts.
         """
-        each = len(ended) // (cards(self.decoder) or len(ended) // documents)
+        each = len(ended) // (cards(self.steps.decoder) or len(ended) // documents)
         through = ended.view(-1, each).all(1)
         if 2 * int(through.sum()) < len(through):
             return None
@@ -394,15 +445,15 @@ class _DecodingState:
 
     def pick(self, documents_left: "Tensor", documents: int) -> "_DecodingState":
         """Keep only these documents."""
-        self.cache.pick(documents_left[::documents] // documents)
-        decoder, count = self.decoder, cards(self.decoder)
+        cache, decoder = self.steps.cache, self.steps.decoder
+        cache.pick(documents_left[::documents] // documents)
+        count = cards(decoder)
         if count is not None:
             each = len(self.rows) // count
             decoder = picked(decoder, documents_left[::each] // each)
         sampler = replace(self.sampler, seeds=self.sampler.seeds[documents_left])
-        return _DecodingState(
-            decoder, self.cache, sampler, self.positions[documents_left], self.rows[documents_left]
-        )
+        steps = _Steps(decoder, cache)
+        return _DecodingState(steps, sampler, self.positions[documents_left], self.rows[documents_left])
 
 
 def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "Tensor":

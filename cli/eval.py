@@ -13,7 +13,7 @@ from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, note, notice, print_json, progress, table
+from kcard.cli.output import Json, console, echo, note, notice, print_in_parts, print_json, progress, table
 from kcard.cluster import RayOptions
 from kcard.errors import KcardError, UsageError
 from kcard.events import Event
@@ -31,10 +31,7 @@ def show(evaluation: "Evaluation") -> None:
     """Print a table for each task, with a row for each setting."""
     for caption, headings, rows in evaluation.tables:
         echo(caption)
-        columns = table(*headings, right=headings[1:], no_wrap=True)
-        for cells in rows:
-            columns.add_row(*map(escape, cells))
-        console().print(columns)
+        print_in_parts(headings, rows)
 
 
 @command_for(
@@ -297,21 +294,15 @@ def _print_report(result: "Report") -> None:
             "calls",
             "seconds",
         )
-        rows = table(*map(escape, headings), right=headings[1:], no_wrap=True)
+        rows = []
         for row in summaries:
             pair = result.pair(task, row.setting, base)
-            rows.add_row(
-                escape(row.setting),
-                str(row.n),
-                f"{row.value:.3f}",
-                f"\\[{row.low:.3f}, {row.high:.3f}]",
-                "" if pair is None else f"{pair.difference.mean:+.3f}",
-                "" if row.p_holm is None else probability(row.p_holm),
-                amount(row.calls / row.n),
-                amount(row.seconds / row.n),
-            )
+            cells = [row.setting, str(row.n), f"{row.value:.3f}", f"[{row.low:.3f}, {row.high:.3f}]"]
+            cells += ["" if pair is None else f"{pair.difference.mean:+.3f}"]
+            cells += ["" if row.p_holm is None else probability(row.p_holm)]
+            rows.append([*cells, amount(row.calls / row.n), amount(row.seconds / row.n)])
         echo(f"{task}: {headline(result, task)}")
-        console().print(rows)
+        print_in_parts(headings, rows)
 
 
 def register(app: typer.Typer) -> None:

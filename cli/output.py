@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -90,6 +90,25 @@ def table(*headings: str, right: Container[str] = (), **options: Any) -> "Table"
     for heading in headings:
         columns.add_column(heading, justify="right" if heading in right else "left", **options)
     return columns
+
+
+def print_in_parts(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of figures: in several parts, each with the first column, if it is wider than the terminal."""
+    from rich.markup import escape
+
+    out = console()
+    widths = [max(map(len, cells)) + 1 for cells in zip(headings, *rows, strict=True)]
+    parts: list[list[int]] = [[]]
+    for column, width in list(enumerate(widths))[1:]:
+        if parts[-1] and widths[0] + sum(widths[each] for each in parts[-1]) + width > out.width + 1:
+            parts.append([])
+        parts[-1].append(column)
+    for part in parts:
+        shown = [headings[column] for column in part]
+        columns = table(*map(escape, (headings[0], *shown)), right={*map(escape, shown)}, no_wrap=True)
+        for cells in rows:
+            columns.add_row(*(escape(cells[column]) for column in (0, *part)))
+        out.print(columns)
 
 
 def interval(mean: "Mean | None", sign: str = "") -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcard.cli import main
 from kcard.cli.ask import show
-from kcard.cli.output import console, echo, note, print_json, table
+from kcard.cli.output import console, echo, note, print_in_parts, print_json, table
 from kcard.errors import json_escaped, printable
 from kcard.hub.registry import Hub
 from kcard.types import Answer, Citation, Decision, Passage, Source
@@ -90,3 +91,23 @@ def test_every_command_prints_through_the_module_that_escapes() -> None:
         and path.name != "output.py"
     ]
     assert direct == []
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_a_table_that_is_wider_than_the_terminal_is_printed_in_parts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    headings = ["setting", *(f"figure [{n}]" for n in range(8))]
+    rows = [
+        [name, *(f"[{0.1 * n:.3f}, {0.2 * n:.3f}]" for n in range(8))]
+        for name in ("direct", "bottom-up@always")
+    ]
+    print_in_parts(headings, rows)
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= width
+    assert all(any(cell in line for line in lines) for cell in [*headings, *rows[0], *rows[1]])
+    parts = sum(line.startswith("setting") for line in lines)
+    assert parts == {40: 8, 80: 2, 160: 1}[width]
+    assert len(lines) == 3 * parts

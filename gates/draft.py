@@ -1,7 +1,8 @@
 """The draft gate decides by a first answer without cards.
 
-Two logistic heads predict the probability that the answer is right without cards, and with them. Their features are
-the sentence vectors of question and answer, and surface features of the draft.
+One head predicts how much better the answer would be with cards, another the probability that it is right without them.
+They read the sentence vectors of question and answer, and surface features of question, answer and draft through a
+Gaussian kernel.
 """
 
 import re
@@ -14,7 +15,16 @@ import numpy.typing as npt
 
 from kcard.errors import UsageError
 from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
-from kcard.gates.features import LogisticHead, Representation, bind, cross_fit, find, finite_vectors
+from kcard.gates.features import (
+    LinearHead,
+    LogisticHead,
+    Representation,
+    bind,
+    find,
+    finite_vectors,
+    fit_calibrated,
+    fit_linear,
+)
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
 from kcard.offline.questions import Form, fits, form_of
@@ -23,8 +33,8 @@ from kcard.offline.questions import Form, fits, form_of
 
 Floats = npt.NDArray[np.float64]
 FORMS: tuple[Form, ...] = get_args(Form)
-OF_DRAFT = 7
-COUNT = len(FORMS) + OF_DRAFT + 18
+OF_DRAFT = 10
+COUNT = len(FORMS) + OF_DRAFT + 21
 HEDGE = re.compile(
     r"\b(unknown|not (?:available|known|mentioned|specified|provided|given|sure|clear|possible|enough)"
     r"|no information|don't know|do not know|cannot|can't|unable|unclear|uncertain|incomplete|insufficient"
@@ -37,6 +47,10 @@ ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 WORD = re.compile(r"\w+")
 CAPITAL = re.compile(r"(?<=\s)[A-Z]\w+")
 RELATION = re.compile(r"\b(?:of|that|which|whose)\b")
+NAME = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z]\w+")  # not the first word of a sentence
+CHOICE = re.compile(r"\bor\b")
+COMPARISON = re.compile(r"\b(?:same|both|older|younger|earlier|later|more|longer|than)\b")
+PREPOSITION = re.compile(r"(?:in|on|at|to|from|by)\b")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LONGEST = 200  # characters of an answer
 
@@ -57,7 +71,7 @@ def features(question: str, answer: str, draft: str | None) -> list[float]:
     question_words, answer_words = _words(question), _words(answer)
     return [
         *(float(form == other) for other in FORMS),
-        *_draft_features(answer, draft),
+        *_draft_features(question_words, answer, draft),
         # The answer
         float(fits(form, answer)),
         float(answer.lower().strip(" .") in {"yes", "no"}),
@@ -68,7 +82,7 @@ def features(question: str, answer: str, draft: str | None) -> list[float]:
         float("," in answer),
         float(np.log1p(len(answer))),
         float(len(answer_words)),
-        sum(word in set(question_words) for word in answer_words) / max(1, len(answer_words)),
+        _overlap(answer_words, question_words),
         # The question
         float(len(question_words)),
         float(np.log1p(len(question))),
@@ -77,14 +91,19 @@ def features(question: str, answer: str, draft: str | None) -> list[float]:
         float(question.rstrip().endswith("?")),
         float(len(CAPITAL.findall(question))),
         float(len(RELATION.findall(question.lower()))),
+        float(bool(CHOICE.search(question.lower()))),
+        float(bool(COMPARISON.search(question.lower()))),
+        float(bool(PREPOSITION.match(question.lower()))),
         sum(map(len, question_words)) / max(1, len(question_words)),
     ]
 
 
-def _draft_features(answer: str, draft: str | None) -> list[float]:
+def _draft_features(question_words: list[str], answer: str, draft: str | None) -> list[float]:
     if draft is None:
         return [float("nan")] * OF_DRAFT
     words = draft.lower().split()
+    draft_words = _words(draft)
+    names = {name.lower() for name in NAME.findall(CONCLUSION.split(draft)[0])}
     return [
         float(bool(HEDGE.search(draft))),
         float(bool(CONCLUDED.search(draft))),
@@ -93,16 +112,30 @@ def _draft_features(answer: str, draft: str | None) -> list[float]:
         len(set(words)) / max(1, len(words)),
         float(len(CAPITAL.findall(draft))),
         float(draft.lower().count(answer.lower()) if answer else 0),
+        _overlap(question_words, draft_words),
+        _overlap(draft_words, question_words),
+        # What the draft brings in by itself: intermediate steps of a longer way, or inventions
+        float(len(names.difference(question_words, _words(answer)))),
     ]
+
+
+def _overlap(words: Sequence[str], others: Sequence[str]) -> float:
+    """Return the share of the words that stand among the others."""
+    vocabulary = set(others)
+    return sum(word in vocabulary for word in words) / max(1, len(words))
 
 
 def _words(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
-# Weights of surface features and vectors, per standard deviation; the penalty shrinks small ones first.
-OF_FORM = 0.5
-OF_VECTORS = 0.2
+# Surface features say more together than one by one: a hedge means something else after a long draft than after a
+# short one. So the heads read them through a Gaussian kernel, whose width is the typical distance of two records,
+# approximated by random Fourier features (Rahimi & Recht, 2007, algorithm 1): cosines and sines of random projections.
+
+FREQUENCIES = 512
+OF_SURFACE = 2.0  # squared length of the kernel's part; the vectors of questions have variance 1, those of answers, too
+FARTHEST = 4.0  # standard deviations, beyond which a feature is as if it were there
 LEAST = 1e-9  # spread of a feature below which it is the same everywhere
 
 
@@ -125,21 +158,39 @@ def inputs(representation: Representation, queries: Sequence[Query], sure: bool)
     )
 
 
-def standardise(values: Floats, of_form: int) -> tuple[Floats, Floats, Floats]:
-    """Return the values centred and scaled, the scale of each column, and its mean.
+@dataclass(frozen=True, eq=False)
+class FourierFeatures:
+    """What the heads read of the features that `inputs` returns.
 
-    Unknown values are set to the mean; a column without known values, or with equal ones, gets scale 0. `of_form`: the
-    number of columns that are surface features.
+    centre       the mean of each feature, which replaces unknown values; shape (d,)
+    scale        what it is multiplied by; 0 for a feature without known values, or with equal ones; shape (d,)
+    frequencies  the random projections of the surface features, which come first; shape (surface, FREQUENCIES)
     """
-    is_number = ~np.isnan(values)
-    counts = np.maximum(is_number.sum(axis=0), 1)
-    centre = np.where(is_number, values, 0).sum(axis=0) / counts
-    apart = np.where(is_number, values - centre, 0)
-    spread = np.sqrt((apart**2).sum(axis=0) / counts)
-    weight = np.full(values.shape[1], OF_VECTORS)
-    weight[:of_form] = OF_FORM
-    scale = np.where(spread > LEAST, weight / np.maximum(spread, LEAST), 0.0)
-    return apart * scale, scale, centre
+
+    centre: Floats
+    scale: Floats
+    frequencies: Floats
+
+    @classmethod
+    def fit(cls, values: Floats, surface: int, seed: int) -> Self:
+        """Fit centre and scale to features, shape (n, d), of which the first `surface` go through the kernel."""
+        is_number = ~np.isnan(values)
+        counts = np.maximum(is_number.sum(axis=0), 1)
+        centre = np.where(is_number, values, 0).sum(axis=0) / counts
+        spread = np.sqrt((np.where(is_number, values - centre, 0) ** 2).sum(axis=0) / counts)
+        differs = spread > LEAST
+        scale = np.where(differs, 1 / np.maximum(spread, LEAST), 0.0)
+        scale[surface:] /= np.sqrt((values.shape[1] - surface) / 2)  # the vectors of questions and of answers
+        frequencies = np.random.default_rng(seed % 2**32).standard_normal((surface, FREQUENCIES))
+        return cls(centre, scale, frequencies / np.sqrt(max(1, int(differs[:surface].sum()))))
+
+    def transform(self, values: Floats) -> Floats:
+        """Return what the heads read, shape (n, 2 * FREQUENCIES + d - surface)."""
+        surface = len(self.frequencies)
+        standard = np.where(np.isnan(values), 0.0, values - self.centre) * self.scale
+        phases = np.clip(standard[:, :surface], -FARTHEST, FARTHEST) @ self.frequencies
+        weight = np.sqrt(OF_SURFACE / FREQUENCIES)
+        return np.hstack([weight * np.cos(phases), weight * np.sin(phases), standard[:, surface:]])
 
 
 KIND = "draft"
@@ -153,10 +204,10 @@ class DraftSettings:
 
     share    the maximum share of questions that use cards, in (0, 1]
     encoder  see kcard.gates.features
-    seed     of the folds on which penalties are chosen
+    seed     of the folds on which penalties are chosen, and of the random projections
     """
 
-    share: float = 0.7
+    share: float = 0.65
     encoder: str = "minilm"
     seed: int = 0
 
@@ -167,10 +218,11 @@ class DraftSettings:
 
 @dataclass(frozen=True, eq=False)
 class Draft(FittedGate):
-    """The score is P(right without cards) - P(right with them), in [-1, 1].
+    """The score is the expected correctness without cards less that with them, in [-1, 1].
 
-    centre   the mean of each feature, which replaces unknown values; shape (d,)
-    heads    without cards and with them; weights of shape (d,)
+    reader   makes of features what the heads read
+    right    P(right without cards); weights of shape (2 * FREQUENCIES + vectors,)
+    benefit  expected correctness with cards less that without; weights of the same shape
     drafted  whether it was fitted on drafts of the given LLM; then it scores only such drafts
     sure     whether the log-probability of the draft is a feature
     """
@@ -178,8 +230,9 @@ class Draft(FittedGate):
     representation: Representation
     options: DraftSettings
     threshold: float
-    centre: Floats
-    heads: tuple[LogisticHead, LogisticHead]
+    reader: FourierFeatures
+    right: LogisticHead
+    benefit: LinearHead
     drafted: bool
     sure: bool
     llm: LLM | None
@@ -212,56 +265,67 @@ class Draft(FittedGate):
             )
         representation = resources.representation or find(options.encoder)
         sure = all(query.draft_log_probability is not None for query in queries)
-        vectors, scale, centre = standardise(inputs(representation, queries, sure), COUNT + sure)
-        heads, unseen = [], []
-        for name in ("correct_without", "correct_with"):
-            truth = np.array([getattr(record, name) >= RIGHT for record in records])
-            if truth.any() and not truth.all():
-                head, probabilities = cross_fit(vectors, truth, options.seed)
-            else:  # all are alike: their share, with one more of each class
-                share = (float(truth.sum()) + 1) / (len(truth) + 2)
-                head = LogisticHead(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
-                probabilities = head.probabilities(vectors)
-            weights = head.weights * scale
-            heads.append(LogisticHead(weights, head.bias - float(weights @ centre)))
-            unseen.append(probabilities)
-        threshold = _threshold(unseen[0] - unseen[1], options.share)
+        values = inputs(representation, queries, sure)
+        reader = FourierFeatures.fit(values, COUNT + sure, options.seed)
+        vectors = reader.transform(values)
+        is_right = np.array([record.correct_without >= RIGHT for record in records])
+        if is_right.any() and not is_right.all():
+            right = fit_calibrated(vectors, is_right, options.seed)
+        else:  # all are alike: their share, with one more of each class
+            share = (float(is_right.sum()) + 1) / (len(is_right) + 2)
+            right = LogisticHead(np.zeros(vectors.shape[1]), float(np.log(share / (1 - share))))
+        # The gain is fitted itself and as a difference; these err in other places, so their mean is better than either.
+        # The threshold is chosen on predictions for records that were left out.
+        with_ = np.array([record.correct_with for record in records])
+        without = np.array([record.correct_without for record in records])
+        targets = np.column_stack([with_ - without, with_, without])
+        benefit, unseen = fit_linear(vectors, targets, np.array([0.5, 0.5, -0.5]))
+        threshold = _threshold(np.clip(-unseen, -1, 1), options.share)
         options = replace(options, encoder=representation.name)
-        return cls(
-            representation, options, threshold, centre, (heads[0], heads[1]), drafted, sure, resources.llm
-        )
+        return cls(representation, options, threshold, reader, right, benefit, drafted, sure, resources.llm)
 
     @classmethod
     def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(DraftSettings, settings, KIND)
-        weights, bias, centre = (state.arrays[name] for name in ("weights", "bias", "centre"))
-        if weights.shape != (2, *centre.shape) or centre.ndim != 1 or bias.shape != (2,):
+        if "frequencies" not in state.arrays:
+            raise ValueError("an earlier kcard fitted it on other features")
+        names = ("weights", "bias", "centre", "scale", "frequencies")
+        weights, bias, centre, scale, frequencies = arrays = [state.arrays[name] for name in names]
+        drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
+        if frequencies.shape != (COUNT + sure, FREQUENCIES):
+            raise ValueError("an earlier kcard fitted it on other features")
+        width = 2 * FREQUENCIES + len(centre) - len(frequencies)
+        if (
+            weights.shape != (2, width)
+            or bias.shape != (2,)
+            or not centre.shape == scale.shape == (len(centre),)
+        ):
             raise ValueError("its arrays don't fit each other")
-        if not all(np.isfinite(array).all() for array in (weights, bias, centre)):
+        if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError("its arrays are not finite")
         representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
-        without, with_ = (
-            LogisticHead(row.astype(np.float64), float(b)) for row, b in zip(weights, bias, strict=True)
-        )
-        drafted, sure = bool(state.values["drafted"]), bool(state.values["log_probability"])
-        return cls(representation, options, threshold, centre, (without, with_), drafted, sure, resources.llm)
+        weights, bias = weights.astype(np.float64), bias.astype(np.float64)
+        right, benefit = LogisticHead(weights[0], float(bias[0])), LinearHead(weights[1], float(bias[1]))
+        reader = FourierFeatures(*(array.astype(np.float64) for array in (centre, scale, frequencies)))
+        return cls(representation, options, threshold, reader, right, benefit, drafted, sure, resources.llm)
 
     def scores(self, queries: Sequence[Query]) -> Array:
         """See FittedGate. Raises UsageError if a draft is needed and there is no LLM to write it."""
-        read = self._read(queries)
-        without, with_ = (head.probabilities(read) for head in self.heads)
-        return (without - with_).astype(np.float32)
+        gains = self.benefit.predict(self._read(queries))
+        return np.clip(-gains, -1, 1).astype(np.float32)
 
     def correct_without(self, queries: Sequence[Query]) -> Array:
         """Return P(right without cards), shape (n,); raises as `scores`."""
-        return self.heads[0].probabilities(self._read(queries)).astype(np.float32)
+        return self.right.probabilities(self._read(queries)).astype(np.float32)
 
     def state(self) -> GateState:
         return GateState(
             {
-                "weights": np.stack([head.weights for head in self.heads]),
-                "bias": np.array([head.bias for head in self.heads]),
-                "centre": self.centre,
+                "weights": np.stack([self.right.weights, self.benefit.weights]),
+                "bias": np.array([self.right.bias, self.benefit.bias]),
+                "centre": self.reader.centre,
+                "scale": self.reader.scale,
+                "frequencies": self.reader.frequencies,
             },
             {
                 "encoder_sha256": self.representation.digest,
@@ -281,8 +345,7 @@ class Draft(FittedGate):
             queries = [next(written) if self.drafted or not _has_answer(q) else q for q in queries]
         elif queries and not any(map(_has_answer, queries)):
             raise UsageError(f"gate {KIND} needs a draft by an LLM, and none is given: choose one with --llm")
-        rows = inputs(self.representation, queries, self.sure)
-        return np.where(np.isnan(rows), self.centre, rows)
+        return self.reader.transform(inputs(self.representation, queries, self.sure))
 
 
 def _has_answer(query: Query) -> bool:

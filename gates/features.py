@@ -263,16 +263,6 @@ def fit_calibrated(
     folds (Platt), with a slope of at least 0: if the vectors tell nothing, every probability is the share of ones. A
     class with a single member can't be split into folds; then nothing is tuned.
     """
-    return cross_fit(vectors, truth, seed)[0]
-
-
-def cross_fit(
-    vectors: npt.NDArray[np.floating], truth: npt.NDArray[np.bool_], seed: int
-) -> tuple[LogisticHead, Floats]:
-    """Return the same head and the held-out P(1) of each vector, by the heads of the folds, shape (n,).
-
-    Those probabilities are calibrated as the head's are. If there are no folds, they are the head's own.
-    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
 
@@ -280,7 +270,6 @@ def cross_fit(
     scale = float(np.sqrt(((vectors - centre) ** 2).sum(axis=1).mean())) or 1.0
     inputs = (vectors - centre) / scale
     model, slope, shift = LogisticRegression(max_iter=ITERATIONS), 1.0, 0.0
-    unseen: Floats | None = None
     count = min(FOLDS, int(truth.sum()), int((~truth).sum()))
     if count > 1:
         folds = StratifiedKFold(count, shuffle=True, random_state=seed % 2**32)
@@ -298,7 +287,51 @@ def cross_fit(
             slope, shift = 0.0, float(np.log(share / (1 - share)))
     model.fit(inputs, truth)
     weights = slope * model.coef_[0] / scale
-    head = LogisticHead(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
-    if unseen is None:
-        return head, head.probabilities(vectors)
-    return head, np.exp(-np.logaddexp(0, -(slope * unseen + shift)))
+    return LogisticHead(weights, slope * float(model.intercept_[0]) + shift - float(weights @ centre))
+
+
+# Ridge regression: small heads for numbers, such as the gain in correctness by cards.
+
+RIDGE_PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead:
+    """It predicts weights . x + bias of a vector x; weights of shape (d,)."""
+
+    weights: Floats
+    bias: float
+
+    def predict(self, vectors: npt.NDArray[np.floating]) -> Floats:
+        """Return the prediction for each vector, shape (n,)."""
+        predictions: Floats = vectors @ self.weights + self.bias
+        return predictions
+
+
+def fit_linear(
+    vectors: npt.NDArray[np.floating], targets: Floats, mixture: Floats
+) -> tuple[LinearHead, Floats]:
+    """Fit k targets, shape (n, k), by ridge regression; return a head for their mixture and its held-out predictions.
+
+    mixture  the weight of each target, shape (k,)
+
+    Each target has the penalty with the least squared error when records are left out one at a time. The held-out
+    predictions, shape (n,), are by weights fitted without a record, but with the mean of all: that of the others is
+    higher where the target is lower, and under a large penalty that would be most of what they differ by.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    mean = targets.mean(axis=0)
+    if len(targets) == 1:
+        return LinearHead(np.zeros(vectors.shape[1]), float(mean @ mixture)), targets @ mixture
+    # With a scorer, scikit-learn stores predictions rather than squared errors: shape (n, k, penalties).
+    model = RidgeCV(
+        RIDGE_PENALTIES, scoring="neg_mean_squared_error", store_cv_results=True, alpha_per_target=True
+    )
+    model.fit(vectors, targets - mean)
+    # It drops the second axis of a single target.
+    chosen = [RIDGE_PENALTIES.index(penalty) for penalty in np.atleast_1d(model.alpha_)]
+    left_out = model.cv_results_.reshape(*targets.shape, -1)[:, range(len(chosen)), chosen]
+    unseen = left_out + mean + (targets - mean) / (len(targets) - 1)
+    bias = float((model.intercept_ + mean) @ mixture)
+    return LinearHead(mixture @ np.atleast_2d(model.coef_), bias), unseen @ mixture

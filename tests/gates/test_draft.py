@@ -14,7 +14,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateRanking, calibration_error
 from kcard.gates import draft as gates_draft
 from kcard.gates import registry
-from kcard.gates.base import QuestionGate, Resources
+from kcard.gates.base import GateState, QuestionGate, Resources
 from kcard.gates.draft import Draft
 from kcard.gates.records import Query, Record, digest, read_records
 from kcard.interfaces import LLM
@@ -56,6 +56,54 @@ def test_questions_whose_draft_hedges_use_cards_and_the_others_do_not() -> None:
     others = replayed(200, seed=1)
     seeks = np.asarray(gate.scores([record.query for record in others])) < gate.threshold
     assert np.mean(seeks == np.array(["unknown" in record.draft for record in others])) > 0.95
+
+
+def test_what_a_hedge_says_may_depend_on_the_question() -> None:
+    """Surface features count together: here a hedge calls for cards only if the question has a number."""
+
+    def swapped(record: Record, i: int) -> Record:
+        if i % 2:
+            return record
+        question = record.question.replace("mayor", "mayor 1 or 2")
+        return replace(
+            record,
+            question=question,
+            correct_without=record.correct_with,
+            correct_with=record.correct_without,
+        )
+
+    fitted, others = ([swapped(r, i) for i, r in enumerate(replayed(600, seed))] for seed in (0, 1))
+    gate = Draft.fit(fitted, {"share": 1}, LETTERS)
+    seeks = np.asarray(gate.scores([record.query for record in others])) < gate.threshold
+    helps = np.array([record.correct_with > record.correct_without for record in others])
+    assert np.mean(seeks == helps) > 0.85
+
+
+def test_a_draft_on_somebody_else_than_the_question_names_calls_for_cards() -> None:
+    """Letters, lengths and capitals are the same in both; only the words differ."""
+    random = np.random.default_rng(0)
+    records = []
+    for _ in range(400):
+        draft_name, other_name = ("Lena", "Nale") if random.random() < 0.5 else ("Nale", "Lena")
+        strays = bool(random.integers(2))
+        question = f"Where was {other_name if strays else draft_name} born?"
+        draft = f"As is known, {draft_name} was born at the sea. So the answer is: by the sea."
+        records.append(Record(question, float(not strays), float(strays), draft=draft))
+    gate = Draft.fit(records[:200], {"share": 1}, LETTERS)
+    seeks = np.asarray(gate.scores([record.query for record in records[200:]])) < gate.threshold
+    assert (seeks == np.array([record.correct_with > 0 for record in records[200:]])).all()
+
+
+def test_a_gate_of_an_earlier_version_is_refused_and_the_remedy_named(tmp_path: Path) -> None:
+    class Earlier(Draft):
+        def state(self) -> GateState:
+            arrays, values = super().state()
+            return GateState({name: arrays[name] for name in ("weights", "bias", "centre")}, values)
+
+    gate = Draft.fit(replayed(40), {}, LETTERS)
+    registry.save(Earlier(**vars(gate)), tmp_path / "g", digest(replayed(40)))
+    with pytest.raises(UsageError, match=r"an earlier kcard.*kcard gate fit"):
+        registry.load(tmp_path / "g", LETTERS)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 1.0])

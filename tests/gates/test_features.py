@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from sklearn.linear_model import Ridge
 from transformers import (
     BertConfig,
     BertModel,
@@ -19,7 +21,15 @@ from transformers import (
 from kcard.cards.card import finish
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.base import Resources
-from kcard.gates.features import CachedRepresentation, MiniLMRepresentation, bind, find, finite_vectors
+from kcard.gates.features import (
+    RIDGE_PENALTIES,
+    CachedRepresentation,
+    MiniLMRepresentation,
+    bind,
+    find,
+    finite_vectors,
+    fit_linear,
+)
 from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array
@@ -224,3 +234,31 @@ def test_what_is_bound_is_what_was_fitted_on() -> None:
     with pytest.raises(UsageError, match="fitted on the encoder minilm"):
         bind("minilm", minilm.SHA256, counting)
     assert finite_vectors(counting, []).shape == (0, 2)
+
+
+def test_held_out_predictions_of_a_linear_head_are_those_of_fits_without_the_record() -> None:
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(40, 6))
+    signal = vectors @ random.normal(size=6) + random.normal(size=40)
+    head, unseen = fit_linear(vectors, np.column_stack([signal, np.full(40, 7.0)]), np.array([1.0, 0.5]))
+    assert np.mean((head.predict(vectors) - signal - 3.5) ** 2) < np.mean((unseen - signal - 3.5) ** 2)
+
+    def left_out(penalty: float) -> npt.NDArray[np.float64]:
+        others = [np.arange(40) != i for i in range(40)]
+        fits = [Ridge(penalty).fit(vectors[rest], signal[rest]) for rest in others]
+        return np.array([fit.predict(vectors[i : i + 1])[0] for i, fit in enumerate(fits)])
+
+    best = min(
+        map(left_out, RIDGE_PENALTIES), key=lambda predictions: float(((predictions - signal) ** 2).sum())
+    )
+    means = (signal.sum() - signal) / 39
+    np.testing.assert_allclose(unseen, best - means + signal.mean() + 3.5)
+
+
+def test_a_linear_head_that_can_tell_nothing_predicts_the_mean() -> None:
+    random = np.random.default_rng(0)
+    head, unseen = fit_linear(random.normal(size=(500, 5)), random.normal(size=(500, 1)) + 4, np.ones(1))
+    assert np.std(unseen) < 0.1
+    assert head.predict(np.zeros((1, 5)))[0] == pytest.approx(4, abs=0.2)
+    alone, _ = fit_linear(np.ones((1, 2)), np.array([[0.5]]), np.ones(1))
+    assert alone.predict(np.ones((2, 2))).tolist() == [0.5, 0.5]

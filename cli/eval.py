@@ -13,7 +13,18 @@ from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, console, echo, note, notice, print_in_parts, print_json, progress, table
+from kcard.cli.output import (
+    Json,
+    console,
+    echo,
+    note,
+    notice,
+    print_in_parts,
+    print_json,
+    print_whole,
+    progress,
+    table,
+)
 from kcard.cluster import RayOptions
 from kcard.errors import KcardError, UsageError
 from kcard.events import Event
@@ -273,7 +284,7 @@ def _print_analysis(analysis: "Analysis", json_: bool) -> None:
     rows = table(*analysis.columns, right=numbers)
     for row in analysis.rows:
         rows.add_row(*(escape(format_cell(cell)) for cell in row))
-    console().print(rows)
+    print_whole(rows)
 
 
 def _print_report(result: "Report") -> None:

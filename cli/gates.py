@@ -20,6 +20,7 @@ from kcard.cli.output import (
     note,
     notice,
     print_json,
+    print_whole,
     progress,
     resumable,
     show_note,
@@ -158,7 +159,7 @@ def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) 
             *(f"{outcome.random_same_share:.3f}", "-" if guidance is None else f"{guidance:.0%}"),
             *(f"{outcome.never:.3f}", f"{outcome.always:.3f}"),
         )
-    console().print(rows)
+    print_whole(rows)
     for name, analysis in result.analyses.items():
         echo(f"{name}, {analysis.records} records")
         _print_analysis(analysis)
@@ -205,7 +206,7 @@ def _print_analysis(analysis: "GateAnalysis") -> None:
     rows = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
     for row in analysis.rows:
         rows.add_row(*(_cell(row[key]) for key in columns))
-    console().print(rows)
+    print_whole(rows)
     for key, value in analysis.summary.items():
         for name, figure in value.items() if isinstance(value, dict) else [("", value)]:
             text = (

@@ -76,6 +76,15 @@ def console() -> "Console":
     return out
 
 
+def print_whole(rows: "Table") -> None:
+    """Print a table on stdout; where there is no terminal, as wide as it needs to be, so that no cell is cut."""
+    out = console()
+    if not sys.stdout.isatty():
+        needed = rows.__rich_measure__(out, out.options.update(max_width=10_000)).maximum
+        out.width = max(out.width, needed)
+    out.print(rows)
+
+
 def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
     """Print a text on stdout, or on stderr with `err`; `nl` adds the line end."""
     with without_bars():

@@ -1,0 +1,441 @@
+"""One experiment of each of the four papers through the command line, on small sets in the layouts of their tasks.
+
+On the embedded LLM; and on a tiny transformers model behind a server process that is not kcard's: `transformers serve`,
+and vLLM where KCARD_TEST_VLLM names its Python. The model has learned by heart what an LLM would reply that knows
+capitals and reads passages.
+"""
+
+import csv
+import importlib.util
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.model_server import served
+from demo.papers import facts, write_sets
+
+from kcard.api.experiment import EXPERIMENTS, GatePaper
+from kcard.api.gates import collect
+from kcard.cards.card import finish
+from kcard.evaluation.metrics import balanced_accuracy
+from kcard.gates.records import Record, read_records
+from kcard.gates.registry import header, load
+from kcard.hub.registry import Hub
+from kcard.interfaces import LLM
+from kcard.llms.prompts import messages
+from kcard.manifest import Manifest
+from kcard.types import Reply, Request, Source
+from tests.api.study_writer import CHAT
+from tests.cards.vllm_process import VLLMProcess
+from tests.command import Kcard, kcard_process
+from tests.tiny_models import SIZES, tokenizer
+from tests.tiny_tokenizers import of_bytes
+
+VLLM = os.environ.get("KCARD_TEST_VLLM", "")
+CORPORA = Path(__file__).resolve().parents[2] / "demo" / "corpora"
+CARDS = {
+    "moons": "moons of the solar system, their planets and discoverers",
+    "midterms-2022": "winners of the 2022 U.S. midterm elections",
+}
+# Knowledge Card's settings, with the selectors and the evidence that are there offline.
+OFFLINE = ("--preset", "knowledge-card", "--selectors", "offline", "--evidence", "own", "--samples", "2")
+SETTINGS = "direct,replug,gkp,recitation,genread,bottom-up@always,top-down:auto,top-down:explicit"
+LIMIT = 12  # questions of each experiment that a server is asked
+RIGHT = {fact.question: fact.answer for fact in facts()}
+CAPITALS = {fact.question for fact in facts() if fact.relation == "capital"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A home with cards, the small sets, and the LLM as it is named on the command line."""
+
+    home: Path
+    sets: Path
+    llm: Sequence[str] = ()
+
+    def run(self, *arguments: str | Path) -> str:
+        """Run kcard as a process of its own, and return what it prints."""
+        done = kcard_process(*arguments, KCARD_HOME=str(self.home))
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    def evaluate(self, *arguments: str | Path) -> list[dict[str, Any]]:
+        """Evaluate Knowledge Card's settings; return the rows."""
+        options = ("--settings", SETTINGS, *OFFLINE, *self.llm, "--json")
+        return list(map(json.loads, self.run("eval", *arguments, *options).splitlines()))
+
+    def experiment(self, paper: GatePaper, *arguments: str | Path, cards: str = "moons") -> dict[str, Any]:
+        """Run the experiment of a paper; return its results."""
+        data: dict[str, Any] = json.loads(
+            self.run("gate", "experiment", paper, *arguments, "--cards", cards, *self.llm, "--json")
+        )
+        return data
+
+    def questions(self, run: int) -> list[dict[str, str]]:
+        """Return every question of a run under every setting."""
+        path = self.home / f"questions-{run}.csv"
+        self.run("report", str(run), "--questions", path)
+        with path.open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Two retrieval cards in a hub, and the sets."""
+    folder = tmp_path_factory.mktemp("bench")
+    made = Bench(folder / "home", folder / "sets")
+    write_sets(made.sets)
+    for name, about in CARDS.items():
+        options = ("--kind", "retrieval", "--name", name, "--description", about)
+        made.run("train", "--corpus", CORPORA / name, *options)
+        made.run("publish", name)
+    return made
+
+
+# Figures, computed again from what lies behind them.
+
+
+def check_evaluation(
+    bench: Bench, rows: Sequence[Mapping[str, Any]], tasks: Sequence[str], count: int
+) -> None:
+    """Check rows of Knowledge Card's settings against the questions of their run, and the run's report."""
+    assert [(row["task"], row["setting"]) for row in rows] == [
+        (task, setting) for task in tasks for setting in SETTINGS.split(",")
+    ]
+    (run,) = {row["run"] for row in rows}
+    questions = bench.questions(run)
+    for row in rows:
+        own = [q for q in questions if (q["task"], q["setting"]) == (row["task"], row["setting"])]
+        assert len(own) == row["n"] == count
+        assert row["errors"] == sum(bool(q["error"]) for q in own) == 0
+        assert row["calls"] == sum(int(q["calls"]) for q in own)
+        if row["metric"] == "balanced-accuracy":
+            right = [json.loads(q["answers"])[0] for q in own]
+            chosen = [q["prediction"] for q in own]
+            assert row["value"] == pytest.approx(balanced_accuracy(chosen, right), abs=1e-4)
+        else:
+            assert row["value"] == pytest.approx(np.mean([float(q["right"]) for q in own]), abs=1e-4)
+        low, high = row["interval"]
+        assert low <= row["value"] <= high
+        assert low < high
+        # Cards answer in their settings alone, and every setting makes the paper's number of calls.
+        uses_cards = row["setting"].startswith(("bottom-up", "top-down"))
+        kept = [json.loads(q["cards_kept"]) for q in own]
+        assert uses_cards or not any(set(cards) & {*CARDS} for cards in kept)
+        calls = {"direct": 1, "genread": 2, "bottom-up@always": 1, "replug": 10}.get(row["setting"])
+        # A server whose reply names no option is asked once more.
+        assert calls is None or min(int(q["calls"]) for q in own) == calls
+    page = bench.home / "run.html"
+    bench.run("report", str(run), "--output", page)
+    text = page.read_text(encoding="utf-8")
+    assert all(setting in text for setting in SETTINGS.split(","))
+    assert "nan" not in bench.run("report", str(run), "--analysis", "cost").lower()
+
+
+def check_experiment(
+    paper: GatePaper, data: Mapping[str, Any], folder: Path, tasks: Sequence[str]
+) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Check the results of an experiment against its records and gates; return the rows by task and gate."""
+    assert json.loads((folder / "results.json").read_text(encoding="utf-8")) == data
+    plan = EXPERIMENTS[paper]
+    rows = {(row["task"], row["gate"]): row for row in data["gates"]}
+    assert list(rows) == [(task, gate) for task in tasks for gate in plan.gates]
+    for (task, gate), row in rows.items():
+        records = read_records(folder / task / "records.jsonl")
+        held_out = read_records(folder / task / "held-out.jsonl")
+        assert (row["fitted_on"], row["held_out"]) == (len(records) - len(held_out), len(held_out))
+        if row["skipped"]:
+            continue
+        without = np.array([record.correct_without for record in held_out])
+        with_ = np.array([record.correct_with for record in held_out])
+        assert row["never"] == pytest.approx(without.mean(), abs=1e-4)
+        assert row["always"] == pytest.approx(with_.mean(), abs=1e-4)
+        assert row["oracle"] == pytest.approx(np.maximum(without, with_).mean(), abs=1e-4)
+        assert header(folder / task / gate).kind == gate
+        if gate in ("skr-prompt", "skr-icl"):
+            continue  # it asks the LLM
+        fitted = load(folder / task / gate)
+        seeks = fitted.scores([record.query for record in held_out]) < fitted.threshold
+        assert row["share"] == pytest.approx(seeks.mean(), abs=1e-4)
+        assert row["accuracy"] == pytest.approx(np.where(seeks, with_, without).mean(), abs=1e-4)
+    assert list(data["analyses"]) == list(plan.analyses)
+    total = sum(len(read_records(folder / task / "records.jsonl")) for task in tasks)
+    for name, analysis in data["analyses"].items():
+        assert analysis["records"] == total
+        assert analysis["rows"]
+        # An LLM that never claims to know leaves nothing to draw.
+        claims = name != "self-ask-templates" or any(row["known"] for row in analysis["rows"])
+        assert any(len(series["x"]) for series in analysis["chart"]["series"]) == claims
+    return rows
+
+
+def check_recall(data: Mapping[str, Any], records: Sequence[Record]) -> None:
+    """Check Adaptive Retrieval's table 1: recall@1 by whether the answers are right."""
+    whole = next(row for row in data["analyses"]["recall"]["rows"] if row["group"] == "all")
+    assert whole["recall@1"] == pytest.approx(np.mean([r.scores["recall@1"] for r in records]), abs=1e-4)
+    hits = [r.scores["recall@1"] for r in records if r.correct_with > r.correct_without]
+    (helped,) = [row for row in data["analyses"]["recall"]["rows"] if row["group"] == "right only with cards"]
+    assert helped["n"] == len(hits)
+    assert not hits or helped["recall@1"] == pytest.approx(np.mean(hits), abs=1e-4)
+
+
+# On the embedded LLM.
+
+
+def test_the_papers_in_small(kcard: Kcard, home: Path, tmp_path: Path) -> None:
+    """SKR's gates, which take longer to fit, are among the slow tests."""
+    write_sets(tmp_path)
+    for name, about in CARDS.items():
+        (home / "drafts" / name).mkdir(parents=True)
+        texts = (CORPORA / name).glob("[ps]*.txt")  # planets, senate
+        passages = [Source(line) for text in texts for line in text.read_text(encoding="utf-8").splitlines()]
+        finish(home / "drafts" / name, Manifest(name, about, kind="retrieval"), passages)
+        Hub().publish(home / "drafts" / name)
+    done = kcard(
+        *("eval", "midterm", "--path", tmp_path / "MidtermQA-openbook.json", "--limit", "1", "--json"),
+        *("--settings", "direct,replug,top-down:auto,top-down:explicit", *OFFLINE),
+    )
+    assert done.code == 0, done.err
+    rows = list(map(json.loads, done.out.splitlines()))
+    assert [(row["setting"], row["calls"], row["value"]) for row in rows] == [
+        ("direct", 1, 0), ("replug", 10, 1), ("top-down:auto", 3, 1), ("top-down:explicit", 3, 1)
+    ]  # fmt: skip
+    sets: dict[GatePaper, tuple[str, str]] = {
+        "thrust": ("nq", "nq.jsonl"),
+        "adaptive-retrieval": ("popqa", "popQA.tsv"),
+    }
+    for paper, (task, file) in sets.items():
+        options = ("--task", f"{task}={tmp_path / file}", "--limit", "10", "--cards", "moons", "--json")
+        done = kcard("gate", "experiment", paper, *options, "--fitted", "0.5", "--output", tmp_path / paper)
+        assert done.code == 0, done.err
+        results = check_experiment(paper, json.loads(done.out), tmp_path / paper, [task])
+        assert not any(row["skipped"] for row in results.values())
+
+
+@pytest.mark.slow
+def test_knowledge_card_on_the_embedded_llm(bench: Bench) -> None:
+    names = ("openbook", "binary", "fourchoice")
+    files = [arg for name in names for arg in ("--path", bench.sets / f"MidtermQA-{name}.json")]
+    rows = bench.evaluate("midterm", *files, "--limit", "6", "--shots", "5")
+    check_evaluation(bench, rows, [f"midterm-{name}" for name in names], 6)
+    value = {(row["task"], row["setting"]): row["value"] for row in rows}
+    for name in names:
+        assert value[f"midterm-{name}", "direct"] == 0  # the LLM knows none of the races, the card all
+        for setting in ("bottom-up@always", "top-down:auto", "top-down:explicit"):
+            assert value[f"midterm-{name}", setting] == 1
+    rows = bench.evaluate("mmlu", "--path", bench.sets / "mmlu", "--limit", "12", "--shots", "5")
+    check_evaluation(bench, rows, ["mmlu"], 12)
+    by_setting = {row["setting"]: row["value"] for row in rows}
+    assert 0 < by_setting["direct"] < by_setting["bottom-up@always"]
+    run = str(rows[0]["run"])
+    groups = list(map(json.loads, bench.run("report", run, "--analysis", "groups", "--json").splitlines()))
+    assert {row["group"] for row in groups} == {
+        "astronomy",
+        "high_school_geography",
+        "high_school_government_and_politics",
+    }
+    assert "humanities" not in bench.run("report", run, "--analysis", "mmlu-domains")
+    files = [arg for name in ("LUN2", "LUN4") for arg in ("--path", bench.sets / f"{name}.json")]
+    rows = bench.evaluate("lun", "lun", *files, "--limit", "4", "--shots", "16")
+    check_evaluation(bench, rows, ["lun-2", "lun-4"], 4)
+
+
+@pytest.mark.slow
+def test_the_experiments_on_gates_on_the_embedded_llm(bench: Bench, tmp_path: Path) -> None:
+    tasks = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--task", f"popqa={bench.sets / 'popQA.tsv'}")
+    thrust = bench.experiment("thrust", *tasks, "--output", tmp_path / "thrust", "--fitted", "60")
+    rows = check_experiment("thrust", thrust, tmp_path / "thrust", ["nq", "popqa"])
+    assert 0.3 < rows["nq", "random"]["share"] < 0.7
+    assert rows["nq", "thrust"]["never"] < rows["nq", "thrust"]["accuracy"] < rows["nq", "thrust"]["always"]
+
+    task = ("--task", f"truthfulqa={bench.sets / 'truthfulqa.json'}", "--limit", "60")
+    skr = bench.experiment("skr", *task, "--output", tmp_path / "skr")
+    rows = check_experiment("skr", skr, tmp_path / "skr", ["truthfulqa"])
+    # All four strategies tell capitals, which the LLM knows, from moons.
+    assert [rows["truthfulqa", gate]["skipped"] for gate in EXPERIMENTS["skr"].gates] == [""] * 4
+    assert all(row["beneficial_guidance"] > 0.8 for row in rows.values())
+
+    task = ("--task", f"popqa={bench.sets / 'popQA.tsv'}", "--limit", "60")
+    folder = tmp_path / "adaptive"
+    adaptive = bench.experiment("adaptive-retrieval", *task, "--output", folder)
+    rows = check_experiment("adaptive-retrieval", adaptive, folder, ["popqa"])
+    check_recall(adaptive, read_records(folder / "popqa" / "records.jsonl"))
+    thresholds = adaptive["analyses"]["popularity-splits"]["summary"]["thresholds"]
+    assert thresholds == {"capital": "never", "discoverer": "always", "planet": "always"}
+    # The gates are those of `kcard eval`, too.
+    settings = f"direct,bottom-up@{folder / 'popqa' / 'popularity'},retrieval/genread@{folder / 'popqa' / 'popularity'}"
+    options = ("--limit", "8", "--preset", "adaptive-retrieval", "--settings", settings, "--cards", "moons")
+    lines = bench.run("eval", "popqa", "--path", bench.sets / "popQA.tsv", *options, "--json").splitlines()
+    direct, gated, routed = map(json.loads, lines)
+    assert direct["value"] < gated["value"] == 1
+    assert routed["errors"] == 0
+
+
+# On a tiny model behind a server.
+
+
+class Informed(LLM):
+    """Knows capitals and reads passages; `replies`: what it was asked, in which it can be imitated."""
+
+    def __init__(self) -> None:
+        self.replies: dict[Request, str] = {}
+
+    def reply(self, request: Request) -> Reply:
+        right = RIGHT[request.question]
+        is_known = request.question in CAPITALS or any(right in text for text in request.knowledge)
+        self.replies[request] = right if is_known else "unknown"
+        return Reply(self.replies[request])
+
+
+def imitator(folder: Path, replies: Mapping[Request, str]) -> Path:
+    """Return a tiny chat model that has learned the replies by heart. vLLM needs heads of 64."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    contents = [[str(message["content"]) for message in messages(request)] for request in replies]
+    words = of_bytes([text for texts in contents for text in texts] + list(replies.values()), size=1200)
+    words.chat_template = CHAT
+    rows = []
+    for request, reply in replies.items():
+        prompt = words.apply_chat_template(
+            messages(request), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        rows.append((prompt, [*words(reply, add_special_tokens=False)["input_ids"], words.eos_token_id]))
+    config: Any = LlamaConfig
+    model = LlamaForCausalLM(
+        config(
+            vocab_size=len(words), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+            num_attention_heads=1, num_key_value_heads=1, max_position_embeddings=2048,
+            pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        )
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    random = np.random.default_rng(0)
+    for _ in range(120):
+        losses = []
+        for part in np.array_split(random.permutation(len(rows)), max(1, len(rows) // 8)):
+            chosen = [rows[i] for i in part]
+            width = max(len(prompt) + len(reply) for prompt, reply in chosen)
+            ids = torch.zeros(len(chosen), width, dtype=torch.long)
+            labels = torch.full_like(ids, -100)
+            for line, (prompt, reply) in enumerate(chosen):
+                ids[line, : len(prompt) + len(reply)] = torch.tensor(prompt + reply)
+                labels[line, len(prompt) : len(prompt) + len(reply)] = torch.tensor(reply)
+            loss = model(input_ids=ids, attention_mask=(ids != 0).long(), labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        if max(losses) < 0.02:
+            break
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+def encoders(folder: Path) -> tuple[Path, Path]:
+    """Return a tiny T5, as Thrust's encoder is one, and a tiny BERT, as SKR's classifier is, both untrained."""
+    import torch
+    from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    t5, bert = folder / "t5", folder / "bert"
+    words = tokenizer(t5, "t5")
+    config: Any = T5Config
+    T5ForConditionalGeneration(
+        config(
+            vocab_size=len(words), d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2,
+            pad_token_id=words.pad_token_id, decoder_start_token_id=words.pad_token_id,
+        )
+    ).save_pretrained(t5)  # fmt: skip
+    words = tokenizer(bert, "bert")
+    sizes = {key: value for key, value in SIZES.items() if key != "classifier_dropout_prob"}
+    config = BertConfig
+    BertModel(
+        config(vocab_size=len(words), max_position_embeddings=514, pad_token_id=words.pad_token_id, **sizes)
+    ).save_pretrained(bert)
+    return t5, bert
+
+
+@pytest.fixture(scope="module")
+def model(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model, which has learned the answers of the three experiments on gates."""
+    folder, llm = tmp_path_factory.mktemp("model"), Informed()
+    sets: dict[GatePaper, tuple[str, str]] = {
+        "thrust": ("nq", "nq.jsonl"),
+        "skr": ("nq", "nq.jsonl"),
+        "adaptive-retrieval": ("popqa", "popQA.tsv"),
+    }
+    for paper, (task, file) in sets.items():
+        options: dict[str, Any] = {"preset": paper, "limit": LIMIT, "cards": "moons"}
+        collect(
+            bench.sets / file, folder / f"{paper}.jsonl", task=task, llm=llm, hub=Hub(bench.home), **options
+        )
+    return imitator(folder / "imitator", llm.replies)
+
+
+@contextmanager
+def serving(name: str, model: Path, log: Path) -> Iterator[str]:
+    """Serve the model with that server; yield the URL for --llm-url."""
+    if name == "transformers":
+        if missing := [m for m in ("fastapi", "uvicorn") if importlib.util.find_spec(m) is None]:
+            pytest.skip(f"`transformers serve` needs {' and '.join(missing)}")
+        with served(model, log) as url:
+            yield url
+        return
+    if not VLLM:
+        pytest.skip("KCARD_TEST_VLLM names no Python that has vLLM")
+    process = VLLMProcess(VLLM, log)
+    try:
+        process.start(model, "--max-model-len", "2048")
+        yield f"{process.url}/v1"
+    finally:
+        process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("server", ["transformers", "vllm"])
+def test_all_four_papers_through_a_server(bench: Bench, model: Path, server: str, tmp_path: Path) -> None:
+    t5, bert = encoders(tmp_path)
+    with serving(server, model, tmp_path / "server.log") as url:
+        remote = Bench(bench.home, bench.sets, ("--llm", f"openai:{model}", "--llm-url", url))
+        nq = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--limit", str(LIMIT))
+        popqa = ("--task", f"popqa={bench.sets / 'popQA.tsv'}", "--limit", str(LIMIT))
+
+        thrust = remote.experiment(
+            "thrust", *nq, "--output", tmp_path / "thrust", "--fitted", "0.5", "--encoder", f"hf:{t5}"
+        )
+        rows = check_experiment("thrust", thrust, tmp_path / "thrust", ["nq"])
+        assert not any(row["skipped"] for row in rows.values())
+        assert rows["nq", "thrust"]["settings"]["encoder"].startswith(f"hf:{t5},")
+        # The model knows capitals alone, and reads its passages.
+        records = read_records(tmp_path / "thrust" / "nq" / "records.jsonl")
+        known = [record.correct_without for record in records]
+        assert 0 < sum(known) <= sum(record.question in CAPITALS for record in records)
+        assert sum(record.correct_with for record in records) > sum(known)
+
+        skr = remote.experiment("skr", *nq, "--output", tmp_path / "skr", "--encoder", f"hf:{bert}")
+        rows = check_experiment("skr", skr, tmp_path / "skr", ["nq"])
+        assert [rows["nq", gate]["skipped"] for gate in EXPERIMENTS["skr"].gates] == [""] * 4
+        assert rows["nq", "skr-fine-tuned"]["settings"]["encoder"].startswith(f"hf:{bert}")
+
+        folder = tmp_path / "adaptive"
+        adaptive = remote.experiment("adaptive-retrieval", *popqa, "--output", folder)
+        check_experiment("adaptive-retrieval", adaptive, folder, ["popqa"])
+        check_recall(adaptive, read_records(folder / "popqa" / "records.jsonl"))
+
+        sets = ("mmlu", "MidtermQA-openbook.json", "LUN2.json")
+        files = [arg for name in sets for arg in ("--path", bench.sets / name)]
+        options = ("--limit", "3", "--shots", "2")
+        rows_of_settings = remote.evaluate("mmlu", "midterm", "lun", *files, *options)
+        check_evaluation(remote, rows_of_settings, ["mmlu", "midterm-openbook", "lun-2"], 3)

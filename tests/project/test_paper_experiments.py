@@ -220,6 +220,7 @@ def test_the_papers_in_small(kcard: Kcard, home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_knowledge_card_on_the_embedded_llm(bench: Bench) -> None:
     names = ("openbook", "binary", "fourchoice")
     files = [arg for name in names for arg in ("--path", bench.sets / f"MidtermQA-{name}.json")]
@@ -248,6 +249,7 @@ def test_knowledge_card_on_the_embedded_llm(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_experiments_on_gates_on_the_embedded_llm(bench: Bench, tmp_path: Path) -> None:
     tasks = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--task", f"popqa={bench.sets / 'popQA.tsv'}")
     thrust = bench.experiment("thrust", *tasks, "--output", tmp_path / "thrust", "--fitted", "60")

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -201,6 +201,28 @@ class TeacherAnswers(Sequence[TeacherAnswer]):
         self._records.append(pack_answer(len(self), answer))
 
 
+def target_logits(
+    model: Any, rows: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int
+) -> "Iterator[Tensor]":
+    """Yield, for each (prompt, target), the logits with which the model predicts the target, (tokens, vocabulary)."""
+    import torch
+
+    if not rows:
+        return
+    ids, mask = padded_rows([[*prompt, *target] for prompt, target in rows], padding, left=False)
+    device = model.device
+    with torch.inference_mode(), autocast(device.type):
+        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
+    for row, (prompt, target) in zip(logits, rows, strict=True):
+        yield row[len(prompt) - 1 : len(prompt) - 1 + len(target)]
+
+
+def top_table(logits: "Tensor", k: int, targets: "Tensor | None" = None) -> TopTokens:
+    """Return what top_tokens makes, as arrays."""
+    ids, logs = top_tokens(logits, k, targets)
+    return TopTokens(ids.cpu().numpy().astype(np.uint32), logs.cpu().numpy())
+
+
 ANSWER = 96  # maximum tokens of an answer
 TEMPERATURE = 0.25  # at which answers are sampled; low, since each must be right
 # Reasons why a question is left out, by number; 0: it is not.
@@ -275,14 +297,31 @@ class Teacher:
         return prompt_ids(self.tokenizer, self.prompts.teacher_prompt(question.passage, question.text))
 
     def sample_answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
-        """Sample answers, each with an end-of-text token where it ended, also at the end of its line."""
-        if not batch:
-            return []
+        """Sample answers to the teacher's prompts."""
         draws = [
             Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
             for question in batch
         ]
-        rows = [self._teacher_prompt(asked) for asked in batch]
+        return self._generate([self._teacher_prompt(asked) for asked in batch], draws)
+
+    def student_answers(self, questions: Sequence[str]) -> list[tuple[Sequence[int], Sequence[int]]]:
+        """Return for each question the student's prompt and the answer that it gives now."""
+        prompts = [prompt_ids(self.tokenizer, self.prompts.student_prompt(text)) for text in questions]
+        draws = [
+            Draw(TEMPERATURE, derive_seed(self.seed, "student", number, text))
+            for number, text in enumerate(questions)
+        ]
+        training = self.model.training
+        self.model.eval()
+        try:
+            return [*zip(prompts, self._generate(prompts, draws), strict=True)]
+        finally:
+            self.model.train(training)
+
+    def _generate(self, rows: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
+        """Generate answers, each with an end-of-text token where it ended, also at the end of its line."""
+        if not rows:
+            return []
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
         end = self.tokenizer.eos_token_id
         return [
@@ -292,24 +331,11 @@ class Teacher:
 
     def distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
         """Return the teacher's distribution at each token of the answers."""
-        import torch
-
-        if not pairs:
-            return []
-        prompts = [self._teacher_prompt(asked) for asked, _ in pairs]
-        rows = [[*prompt, *answer] for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
-        ids, mask = padded_rows(rows, self._padding, left=False)
-        device = self.model.device
-        with torch.inference_mode(), autocast(device.type):
-            logits = self.model(
-                input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False
-            ).logits
-            tops = []
-            for row, prompt, (_, answer) in zip(logits, prompts, pairs, strict=True):
-                places = row[len(prompt) - 1 : len(prompt) - 1 + len(answer)]
-                top, logs = top_tokens(self.merge_ends(places), self.k)
-                tops.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
-        return tops
+        rows = [(self._teacher_prompt(asked), answer) for asked, answer in pairs]
+        return [
+            top_table(self.merge_ends(logits), self.k)
+            for logits in target_logits(self.model, rows, self._padding)
+        ]
 
     def merge_ends(self, logits: "Tensor") -> "Tensor":
         """Return logits (n, vocabulary) in which the end-of-text token replaces all tokens that end an answer."""
@@ -339,6 +365,7 @@ class Distillation:
     resume   whether to continue with the answers that are stored there
     remedy   how to continue after Ctrl-C, in words
     limit    maximum number of questions, for an estimate, which extrapolates from them; None: all
+    needs_new  whether there is nothing to learn without an answer about a new passage
     """
 
     questions: Sequence[PassageQuestion]
@@ -347,6 +374,7 @@ class Distillation:
     on_event: OnEvent = ignore
     remedy: str = ""
     limit: int | None = None
+    needs_new: bool = True
 
 
 @dataclass(frozen=True)
@@ -397,9 +425,8 @@ def ask_teacher(
     return split_answers(answers, questions, distillation, seconds)
 
 
-def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
-    """Batch all new examples in random order with as many old ones, drawn again in each epoch, by similar length."""
-    shown = ReplayMix(examples.new, examples.old, size, seed)
+def distilled_epochs(shown: ReplayMix[DistilledExample]) -> Epochs:
+    """Batch all new examples in random order with old ones, drawn again in each epoch, by similar length."""
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
@@ -419,7 +446,7 @@ def split_answers(
     answered = len(places[False]) + len(places[True])
     left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
     # Report them.
-    if not places[False]:
+    if not places[False] and (distillation.needs_new or not places[True]):
         raise UsageError(
             f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
             "passage in its prompt, or other study material"

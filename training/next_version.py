@@ -2,22 +2,26 @@
 
 A card without a model is indexed again. An embedded one is updated incrementally
 (kcard.offline.incremental_update); one made from another base learns the new passages with as many old ones
-(kcard.training.update). Where neither is possible, it is trained from scratch.
+(kcard.training.update) and unlearns the removed ones (kcard.training.unlearning). Where that is not possible, it is
+trained from scratch.
 """
 
 import dataclasses
+import itertools
 import shutil
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from kcard.cards.models.loader import base_digest
 from kcard.errors import TrainingInterrupted
 from kcard.events import OnEvent, note
 from kcard.manifest import LOOKED_UP, Manifest
 from kcard.offline.docids import DocIds
-from kcard.offline.incremental_update import Revision, incremental_update, obstacle
+from kcard.offline.incremental_update import Revision, incremental_update, obstacle, too_many_changes
 from kcard.offline.recipe import Recipe
+from kcard.training.base_model import RemovedText
 from kcard.training.corpus import continuations, statements
 from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun
@@ -94,9 +98,14 @@ class NextVersion:
         """Return why the last version's weights can't be trained further; "" if no reason is known."""
         if self.before.is_embedded:
             return obstacle(self.revision, recipe_of(self.before.card.manifest))
-        if self.revision.removed:
-            return "only an embedded card can unlearn removed passages"
-        return ""
+        if not self.revision.removed:
+            return ""
+        base = self.before.card.manifest.base
+        if not base.name:
+            return "removed passages are unlearned by its base, which it does not name"
+        if base.sha256 is not None and base_digest(base.name, base.revision) not in (None, base.sha256):
+            return f"removed passages are unlearned by its base, and {base.name} has changed since"
+        return too_many_changes(self.revision)
 
     def _continue(self, folder: Path) -> Preparation[TrainingRun] | str:
         """Prepare training from the last version's weights, or return why that can't be done."""
@@ -119,9 +128,25 @@ class NextVersion:
         if corpus.documents is not None:
             documents = corpus.documents.select(lambda p: any(s.text not in old for s in statements([p])))
         update = CorpusUpdate(
-            replace(corpus, passages=[*parts[0], *parts[1]]), len(parts[0]), documents=documents
+            replace(corpus, passages=[*parts[0], *parts[1]]),
+            len(parts[0]),
+            documents=documents,
+            removed=self._removed_texts(),
         )
         return self._prepare(folder, update, self.before)
+
+    def _removed_texts(self) -> list[RemovedText]:
+        """Return the removed statements, each with what was before it in its document."""
+        removed, texts = set(self.revision.removed), list[RemovedText]()
+        for _, document in itertools.groupby(statements(self.before.passages), key=lambda each: each.file):
+            before, last = "", None
+            for statement in document:
+                if last is not None:
+                    before += "\n" if statement.line > last.line else " "
+                if statement.text in removed:
+                    texts.append(RemovedText(statement.text, before))
+                before, last = before + statement.text, statement
+        return texts
 
     def _prepare(
         self, folder: Path, update: CorpusUpdate, before: Previous | None

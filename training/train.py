@@ -361,7 +361,7 @@ def read_study_of(
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, update.old_count)
-    if not any(not question.is_old for question in questions):
+    if all(question.is_old for question in questions) and not (questions and update.removed):
         raise UsageError(
             f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
             "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
@@ -371,7 +371,8 @@ def read_study_of(
         note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
     )
     record = {**study.record, "study_items": len(questions)}
-    return StudyQueries(record=record), Distillation(questions, on_event=on_event)
+    needs_new = not update.removed
+    return StudyQueries(record=record), Distillation(questions, on_event=on_event, needs_new=needs_new)
 
 
 def make_plan(
@@ -406,7 +407,7 @@ def make_plan(
 
         tuning = finetune.Options(options.base, **chosen)
         new, old = update.training_texts()
-        origin = WeightSource() if before is None else before.weight_source(old)
+        origin = WeightSource() if before is None else before.weight_source(old, update.removed)
         execution = options.execution
         device = execution.place()
         memory = check_memory(tuning, execution, origin, device, on_event)

@@ -158,9 +158,10 @@ class CardTrainer(Trainer):
 
     def collate(self, examples: Sequence[TrainingExample]) -> "dict[str, Tensor]":
         """Return input_ids, labels and shift_labels (rows, length), the mask where rows are padded, and a teacher's
-        distributions.
+        distributions for the rows that have them.
 
-        teacher_ids, teacher_logs  (rows, longest target, k) and (rows, longest target, k + 1)
+        taught                     (rows,), whether a row has a teacher
+        teacher_ids, teacher_logs  (rows, longest target, k) and (rows, longest target, k + 1); zeros without a teacher
         """
         ids, labels = collate(examples, self.setup.pad)
         following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)  # the last place has nothing to predict
@@ -168,17 +169,20 @@ class CardTrainer(Trainer):
         lengths = torch.tensor([len(example) for example in examples])
         if (lengths < ids.shape[1]).any():  # without padding there is no mask, for then attention is faster
             batch["attention_mask"] = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-        teachers = [
-            teacher for example in examples if (teacher := getattr(example, "teacher", None)) is not None
-        ]
+        teachers = {
+            row: teacher
+            for row, example in enumerate(examples)
+            if (teacher := getattr(example, "teacher", None)) is not None
+        }
         if teachers:
-            longest = max(len(teacher.ids) for teacher in teachers)
-            for name in ("ids", "logs"):
-                tables = [np.asarray(getattr(teacher, name)) for teacher in teachers]
-                padded = [np.pad(table, ((0, longest - len(table)), (0, 0))) for table in tables]
-                batch[f"teacher_{name}"] = torch.from_numpy(
-                    np.stack(padded).astype(np.int64 if name == "ids" else np.float32)
-                )
+            batch["taught"] = torch.tensor([row in teachers for row in range(len(examples))])
+            longest = max(len(teacher.ids) for teacher in teachers.values())
+            for name, kind in (("ids", np.int64), ("logs", np.float32)):
+                width = getattr(next(iter(teachers.values())), name).shape[1]
+                tables = np.zeros((len(examples), longest, width), kind)
+                for row, teacher in teachers.items():
+                    tables[row, : len(teacher.ids)] = getattr(teacher, name)
+                batch[f"teacher_{name}"] = torch.from_numpy(tables)
         return batch
 
     def compute_loss(
@@ -188,19 +192,25 @@ class CardTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the mean loss per learned token of the batch that this micro-batch is a part of."""
+        """Return the mean loss per learned token of the batch that this micro-batch is a part of: the divergence from
+        the teacher in rows that have one, cross-entropy in the others."""
         teacher_ids, teacher_logs = inputs.pop("teacher_ids", None), inputs.pop("teacher_logs", None)
-        following = inputs.pop("shift_labels")
+        taught, following = inputs.pop("taught", None), inputs.pop("shift_labels")
         inputs.pop("labels")
         learned = following != IGNORED
         logits = model(**inputs, use_cache=False).logits
         count = learned.sum() if num_items_in_batch is None else num_items_in_batch
-        if teacher_ids is None or teacher_logs is None:
-            loss = cross_entropy(logits.flatten(0, 1), following.flatten(), 1.0) / count
-        else:
-            places = torch.arange(teacher_ids.shape[1], device=learned.device) < learned.sum(1, keepdim=True)
+        loss = logits.new_zeros((), dtype=torch.float32)
+        if taught is not None and teacher_ids is not None and teacher_logs is not None:
+            by_teacher = learned & taught.unsqueeze(1)
+            numbers = torch.arange(teacher_ids.shape[1], device=learned.device)
+            places = numbers < by_teacher.sum(1, keepdim=True)
             temperature = self.setup.options.teacher_temperature
-            loss = divergence(logits[learned], teacher_ids[places], teacher_logs[places], temperature) / count
+            loss = divergence(logits[by_teacher], teacher_ids[places], teacher_logs[places], temperature)
+            following = following.masked_fill(by_teacher, IGNORED)
+        if taught is None or not taught.all():
+            loss = loss + cross_entropy(logits.flatten(0, 1), following.flatten())
+        loss = loss / count
         if num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # whose gradients are averaged
         return (loss, {"logits": logits}) if return_outputs else loss

@@ -19,7 +19,7 @@ from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.text import passage_digest, words
-from kcard.training.base_model import WeightSource
+from kcard.training.base_model import RemovedText, WeightSource
 from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
 from kcard.training.options import EMBEDDED_BASE, METHOD, TrainOptions
@@ -171,12 +171,14 @@ class CorpusUpdate:
     old_count  how many of them are old
     hashed     old statements of which the card has only hashes: the place of each, by its digest
     documents  the whole texts that contain a new passage, with objective clm
+    removed    texts that the card has learned and must forget
     """
 
     corpus: Corpus
     old_count: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
     documents: Sequence[str] | None = None
+    removed: Sequence[RemovedText] = ()
 
     def training_texts(self) -> tuple[Sequence[str], Sequence[str]]:
         """Return the texts to train a model on, (new, old): the documents if there are any, otherwise statements."""
@@ -264,8 +266,8 @@ class Previous:
         documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def weight_source(self, replayed: Sequence[str]) -> WeightSource:
-        """Return what fine-tuning starts from; `replayed`: the old texts.
+    def weight_source(self, replayed: Sequence[str], removed: Sequence[RemovedText] = ()) -> WeightSource:
+        """Return what fine-tuning starts from; `replayed`: the old texts; `removed`: those to forget.
 
         Raises ModelUnavailable if the card's base is not available in the same version.
         """
@@ -277,7 +279,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(digest)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WeightSource(self.card.folder, base, replayed)
+        return WeightSource(self.card.folder, base, replayed, removed)
 
     def _recorded_options(self) -> dict[str, Any]:
         """Return the options that the card was trained with, as far as its manifest records them."""

@@ -445,6 +445,11 @@ def obstacle(revision: Revision, recipe: Recipe) -> str:
     be."""
     if recipe.objective == "clm":
         return "with objective clm it learned whole documents, which can't be unlearned in part"
+    return too_many_changes(revision)
+
+
+def too_many_changes(revision: Revision) -> str:
+    """Return how many statements have changed if training from scratch hardly takes longer; else ""."""
     changed, count = len(revision.added) + len(revision.removed), len(revision.now)
     return f"{changed} of its {count} statements have changed" if changed > max(FEWEST, LARGE * count) else ""
 

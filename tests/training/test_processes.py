@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from safetensors.torch import load_file
@@ -15,9 +15,13 @@ from safetensors.torch import load_file
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
 from kcard.events import Event, ignore, note
+from kcard.manifest import Base
 from kcard.training import loop, workers
+from kcard.training.base_model import RemovedText, WeightSource
+from kcard.training.execution import Execution
+from kcard.training.finetune import Options, prepare
 from kcard.training.train import train
-from tests.training.bases import make_base
+from tests.training.bases import FACTS, make_base
 
 pytestmark = pytest.mark.slow
 
@@ -134,3 +138,22 @@ def test_a_launcher_starts_them_too(corpus: Path, base: Path, tmp_path: Path, la
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == [str(tmp_path / "card")]
     compare(trained(corpus, base, "alone", method="full", epochs=1), Card.open(tmp_path / "card"))
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_two_processes_unlearn_as_one(base: Path, tmp_path: Path, method: Literal["full", "lora"]) -> None:
+    options = Options(str(base), method, epochs=2, batch_size=8)
+    first = prepare(FACTS[:20], options, execution=Execution("cpu"))
+    first.job.run(tmp_path / "first")
+    first.save(tmp_path / "card")
+    origin = WeightSource(tmp_path / "card", Base(str(base)), FACTS[1:20], [RemovedText(FACTS[0])])
+    file = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
+    weights = []
+    for count in (1, 2):
+        execution = Execution("cpu", micro_batch=2, processes=count)
+        update = prepare([FACTS[25]], options, "", origin, execution)
+        update.job.run(tmp_path / f"run {count}")
+        update.save(tmp_path / f"card {count}")
+        weights.append(load_file(tmp_path / f"card {count}" / file))
+    alone, both = weights
+    assert all((alone[name] - both[name]).abs().max() < 2e-5 for name in alone)

@@ -4,11 +4,13 @@ import itertools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,19 @@ def test_a_wrong_option_is_told_before_anything_is_served(
     assert done.code != 0
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_hub_that_can_not_be_opened_is_one_line_and_no_endpoint(tmp_path: Path) -> None:
+    Hub(tmp_path).database.close()
+    with closing(sqlite3.connect(tmp_path / "hub" / "hub.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    command = [sys.executable, "-m", "kcard", "serve", "--port", "0"]
+    environment = {**os.environ, "KCARD_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "has schema 9999 of a newer kcard" in done.stderr
+    assert "the endpoint stopped because its process failed to start" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_a_key_is_printed_once_and_kept_as_its_digest(kcard: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 
 from kcard import __version__
 from kcard.config import settings
-from kcard.errors import HubError, KcardError, LLMError, MissingExtra, UnknownCard, UsageError
+from kcard.errors import HubError, KcardError, LLMError, MissingExtra, UnknownCard, UsageError, one_line
 from kcard.hub.server.limits import BodyLimit
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
@@ -284,7 +284,12 @@ def serve(
 
 
 def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
-    """Make the application in its own process, which ends when its parent does."""
+    """Make the application in its own process, which ends when its parent does.
+
+    If that is impossible, the process ends with a status that tells its parent not to start it again.
+    """
+    from uvicorn.config import STARTUP_FAILURE
+
     from kcard.hub.registry import Hub
     from kcard.hub.server.run import follow_parent
     from kcard.serve.service import Pipelines
@@ -299,7 +304,11 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
         if backend == "openai"
         else None
     )
-    pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
+    try:
+        pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
+    except KcardError as error:
+        logger.error("%s", one_line(error))
+        raise SystemExit(STARTUP_FAILURE) from None
     service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
     return create_app(service, Keys(endpoint.keys), parse_size(endpoint.largest))
 

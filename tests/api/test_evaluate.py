@@ -249,7 +249,11 @@ def test_a_popularity_gate_gets_the_popularity_of_the_task(tmp_path: Path, kcard
     file.write_text("".join(json.dumps({**row, "prop": "race"}) + "\n" for row in rows), encoding="utf-8")
     fitted = [
         Record(
-            row["question"], popular[s] / 100, 1 - popular[s] / 100, relation="race", popularity=popular[s]
+            str(row["question"]),
+            popular[s] / 100,
+            1 - popular[s] / 100,
+            relation="race",
+            popularity=popular[s],
         )
         for row, s in zip(rows, RACES, strict=True)
     ]

@@ -266,8 +266,8 @@ def test_the_bootstrap_of_an_aggregate_is_that_of_scipy() -> None:
 
 def test_the_interval_of_balanced_accuracy_covers_it_and_has_a_width_at_the_ends() -> None:
     actual = ["a", "b"] * 20
-    assert balanced_interval(["?"] * 40, actual) == (0.0, pytest.approx(0.1140, abs=1e-3))
-    assert balanced_interval(actual, actual) == (pytest.approx(0.8860, abs=1e-3), 1.0)
+    assert balanced_interval(["?"] * 40, actual) == pytest.approx((0.0, 0.1140), abs=1e-3)
+    assert balanced_interval(actual, actual) == pytest.approx((0.8860, 1.0), abs=1e-3)
     assert all(map(math.isnan, balanced_interval([], [])))
     # Of 1000 samples, 95 % cover the truth: recalls of .9 and .6 of 30 and 60 items.
     random, covered = np.random.default_rng(0), 0

@@ -174,11 +174,13 @@ def _loss(folder: Path, base: Path | None, texts: Sequence[str], args: argparse.
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if base is not None and args.method == "lora":
-        model: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), folder)
+        model: Any = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False), folder
+        )
     else:
-        model = AutoModelForCausalLM.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
     ask, rng, losses = PseudoQueries(texts), Random(0), list[float]()
     for text in texts:
         prompt = prompt_ids(tokenizer, f"{ask(text, rng)}\n" if args.objective == "recite" else "")

@@ -139,10 +139,16 @@ def _delete_unneeded(
 
 
 def _freed_size(path: Path) -> int:
-    """Return the bytes that deleting a file or a folder frees; files with other hard links free none."""
-    if path.is_file():
-        return path.stat().st_size
-    stats = [file.stat() for file in path.rglob("*") if file.is_file()]
+    """Return the bytes that deleting a file or a folder frees; files with other hard links free none.
+
+    None are freed of what another process deletes meanwhile.
+    """
+    try:
+        if path.is_file():
+            return path.stat().st_size
+        stats = [file.stat() for file in path.rglob("*") if file.is_file()]
+    except FileNotFoundError:
+        return 0
     return sum(stat.st_size for stat in stats if stat.st_nlink == 1)
 
 

@@ -5,6 +5,7 @@ control characters that a terminal would obey (kcard.errors).
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -105,11 +106,11 @@ def print_in_parts(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> No
     """Print a table of figures: in several parts, each with the first column, if it is wider than the terminal."""
     from rich.markup import escape
 
-    out = console()
+    most = console().width if sys.stdout.isatty() else math.inf
     widths = [max(map(len, cells)) + 1 for cells in zip(headings, *rows, strict=True)]
     parts: list[list[int]] = [[]]
     for column, width in list(enumerate(widths))[1:]:
-        if parts[-1] and widths[0] + sum(widths[each] for each in parts[-1]) + width > out.width + 1:
+        if parts[-1] and widths[0] + sum(widths[each] for each in parts[-1]) + width > most + 1:
             parts.append([])
         parts[-1].append(column)
     for part in parts:
@@ -117,7 +118,7 @@ def print_in_parts(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> No
         columns = table(*map(escape, (headings[0], *shown)), right={*map(escape, shown)}, no_wrap=True)
         for cells in rows:
             columns.add_row(*(escape(cells[column]) for column in (0, *part)))
-        out.print(columns)
+        print_whole(columns)
 
 
 def interval(mean: "Mean | None", sign: str = "") -> str:

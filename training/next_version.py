@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kcard.cards.card import Card
 
 Way = Literal["indexed", "continued", "trained"]
+BEFORE = 16_000  # characters before a removed statement that are kept, more than a block of tokens has
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class NextVersion:
                     before += "\n" if statement.line > last.line else " "
                 if statement.text in removed:
                     texts.append(RemovedText(statement.text, before))
-                before, last = before + statement.text, statement
+                before, last = (before + statement.text)[-BEFORE:], statement
         return texts
 
     def _prepare(

@@ -111,3 +111,6 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_in_parts(
     parts = sum(line.startswith("setting") for line in lines)
     assert parts == {40: 8, 80: 2, 160: 1}[width]
     assert len(lines) == 3 * parts
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    print_in_parts(headings, [[f"{cell} and more" for cell in row] for row in rows])
+    assert len(capsys.readouterr().out.splitlines()) == 3, "there is no terminal: one part, however wide"

@@ -12,11 +12,12 @@ NAMES = ("own_notes", "api_llm", "evaluation_table")
 
 
 def printed(notebook: nbformat.NotebookNode) -> list[str]:
-    """What the cells print, without what differs from run to run."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return [
-        re.sub(r"\d+\.\d+ s\b", "… s", output.text) for output in outputs if output.get("name") == "stdout"
+    """What each cell prints, in one piece however it was flushed, without what differs from run to run."""
+    texts = [
+        "".join(output.text for output in cell.get("outputs", ()) if output.get("name") == "stdout")
+        for cell in notebook.cells
     ]
+    return [re.sub(r"\d+\.\d+ s\b", "… s", text) for text in texts]
 
 
 def test_every_notebook_is_listed_here_and_on_the_page_about_python() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import printable
-from kcard.text import split_sentences
+from kcard.text import LIST_MARK, split_sentences
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SCORES = ("relevance", "faithfulness", "factuality")
 SHOWN = 240  # characters of a passage
 BEGINNING = 8  # words of a sentence that is already in the answer
-MARK = re.compile(r"^[-*•]\s+")  # before an item of a list
 CONSTANT = ("always", "never")  # gates whose score is always the same
 
 
@@ -89,7 +88,7 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
     cited = " ".join(citation.sentence.split())
     text = passage.text if passage.pruned is None else passage.pruned
     for sentence in [citation.quote] if citation.quote else split_sentences(text):
-        line = MARK.sub("", " ".join(sentence.split()))
+        line = LIST_MARK.sub("", " ".join(sentence.split()))
         at = line.lower().find(cited.lower())
         if at >= 0 and len(line) > len(cited) + 1:
             end = at + len(cited)

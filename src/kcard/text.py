@@ -199,7 +199,11 @@ SENTENCE_PIECE = 1000
 STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
-UNFINISHED = re.compile(r"(?:^|\s)(?:approx|ca|c|cf|fl|b|d|r)\.$", re.IGNORECASE)
+# An abbreviation, or a folder: "cd ..".
+UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.?)$", re.IGNORECASE)
+# A full stop that begins a name, if no white space follows: "~/.config", ".NET", "./configure".
+LEADING_DOT = re.compile(r"(?:^|[^\w)\]\"'”’»%!?…])\.$")
+LIST_MARK = re.compile(r"^(?:[-*•]|\(?\d{1,3}[.)])\s+")  # before an item of a list
 END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]*$")
 
 
@@ -266,12 +270,16 @@ def _sentences(text: str) -> tuple[str, ...]:
         for part in certain(text):
             parts += [part] if is_one(part) else segmenter().segment(part)
     sentences: list[str] = []
+    is_spaced = True  # whether white space precedes the part
     for part in parts:
         sentence = part.strip()
-        if sentences and UNFINISHED.search(sentences[-1]):
+        if sentences and not is_spaced and not part[:1].isspace() and LEADING_DOT.search(sentences[-1]):
+            sentences[-1] += sentence
+        elif sentences and UNFINISHED.search(sentences[-1]):
             sentences[-1] += f" {sentence}"
         elif sentence:
             sentences.append(sentence)
+        is_spaced = part[-1:].isspace()
     return tuple(sentences)
 
 

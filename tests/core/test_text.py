@@ -133,6 +133,22 @@ def test_a_line_break_ends_a_sentence() -> None:
     assert split_sentences("A fact\nAnother fact\n\n") == ["A fact", "Another fact"]
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The file is $HOME/.local/share/app/data.",
+        "Set it in ~/.config/foo.toml or /etc/foo.conf.",
+        "See v1.2.3 of ./configure.",
+        "The option is called .hidden.",
+        "Edit ${HOME}/.bashrc and $XDG_DATA_HOME/.foo now.",
+        "Run ls ../foo or cd .. and go on.",
+        "Use the .NET library.",
+    ],
+)
+def test_a_full_stop_that_begins_a_name_ends_no_sentence(sentence: str) -> None:
+    assert split_sentences(f"{sentence} It holds rows.") == [sentence, "It holds rows."]
+
+
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_no_text_has_no_sentences(text: str) -> None:
     assert split_sentences(text) == []

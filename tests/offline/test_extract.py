@@ -216,8 +216,9 @@ def test_a_heading_is_read_but_not_quoted(heading: str) -> None:
     assert headed("How do you open the depot of Tarn?", heading, text) == text
 
 
-def test_a_lone_item_of_a_list_comes_without_its_mark() -> None:
-    assert headed("How is a parcel found?", "Parcels", "- Retrieve it only") == "Retrieve it only"
+@pytest.mark.parametrize("mark", ["- ", "23. ", "2) ", "(4) "])
+def test_a_lone_item_of_a_list_comes_without_its_mark(mark: str) -> None:
+    assert headed("How is a parcel found?", "Parcels", f"{mark}Retrieve it only") == "Retrieve it only"
 
 
 def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:

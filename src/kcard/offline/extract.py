@@ -13,7 +13,7 @@ import numpy as np
 from kcard import cache as kcard_cache
 from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
 from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
-from kcard.text import analyzer, numbers, ordinals_as_in
+from kcard.text import LIST_MARK, analyzer, numbers, ordinals_as_in
 
 # Answer candidates: the embedded reader's output for each passage, best first.
 
@@ -322,7 +322,6 @@ def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     return " … ".join(lines)
 
 
-MARK = re.compile(r"^[-*•]\s+")
 SURE = 0.5  # certainty of a span, over all passages that give it, below which sentences answer "what"
 
 
@@ -454,5 +453,5 @@ def _with_heading(candidate: AnswerCandidate, text: str) -> str:
 
 
 def _strip_mark(text: str) -> str:
-    """Strip the bullet of a lone list item; return other text as is."""
-    return text if "\n" in text else MARK.sub("", text)
+    """Strip the bullet or number of a lone list item; return other text as is."""
+    return text if "\n" in text else LIST_MARK.sub("", text)

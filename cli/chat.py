@@ -15,7 +15,7 @@ from kcard.cli.output import echo, note, notice, show_note
 from kcard.config import settings
 from kcard.errors import KcardError, UsageError, one_line
 from kcard.integrators.options import AskOptions, Mode, PresetOption
-from kcard.questions import checked
+from kcard.questions import checked, unexplained_pronoun
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
@@ -65,6 +65,8 @@ class Conversation:
                     raise UsageError(f"unknown command /{name}: /help lists them")
                 self._commands[name](argument.strip())
             elif line:
+                if pronoun := unexplained_pronoun(line):
+                    notice(f'each question is answered by itself: name what "{pronoun}" stands for')
                 self._last = print_stream(self.pipeline, checked(line))
                 for text in self._last.notes:
                     notice(text)

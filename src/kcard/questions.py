@@ -44,6 +44,24 @@ def checked(question: str | Question) -> Question:
     return question
 
 
+# A question whose subject or last word is a pronoun that nothing in it explains: "Which planet does it orbit?"
+_PRONOUN = r"(it|he|him|she|her|they|them|its|his|their)"
+_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|must|may)(?:n't)?"
+_EXPLETIVE = r"(?! (?:mean|take|possible|safe|good|better|worth|useful|necessary|recommended|true|ok|okay)\b)"
+REFERS_BACK = re.compile(
+    rf"(?:(?:and|but|so|then|ok),? )?(?:(?:in|at|on|for|from|to|by|with|of|since) )?"
+    rf"(?:(?:who|whom|whose|when|where|why|how|which|what)(?: \w+){{0,2}}? )?"
+    rf"(?:{_AUXILIARY} {_PRONOUN}\b{_EXPLETIVE}(?: [\w'-]+){{0,4}}|(?:\w+ )?(?:\w+ ){_PRONOUN})\s*\?*",
+    re.IGNORECASE,
+)
+
+
+def unexplained_pronoun(question: str) -> str | None:
+    """Return the pronoun of a short English question that can't be understood without the one before; else None."""
+    match = REFERS_BACK.fullmatch(question.strip())
+    return (match[1] or match[2]).lower() if match else None
+
+
 # Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
 
 EXPECTED = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'

@@ -35,7 +35,8 @@ def piped(home: Path, *arguments: str, lines: str) -> subprocess.CompletedProces
 
 def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(home: Path) -> None:
     lines = ["/trace", "/cards", "Who discovered Triton?", "/trace", "/mode bottom-up", "/mode up", "/cards nobody",
-             "/nonsense", "/mode", "Who found Nereid?", "/help", "/quit", "Who discovered Triton?"]  # fmt: skip
+             "/nonsense", "/mode", "Who found Nereid?", "And who discovered it?",
+             "/help", "/quit", "Who discovered Triton?"]  # fmt: skip
     done = piped(home, "chat", lines="\n".join(lines))
     assert done.returncode == 0
     assert [text for text in ("William Lassell\n", "Gerard Kuiper\n") if text in done.stdout] != []
@@ -45,6 +46,7 @@ def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(ho
     assert done.stdout.count("mode: bottom-up\n") == 2
     assert "mode: bottom-up · " in done.stdout
     assert "/cards [NAME,... | all]" in done.stdout
+    assert done.stderr.count("each question is answered by itself") == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
     assert errors == [
         "kcard: there is no answer yet: ask a question first",

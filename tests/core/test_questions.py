@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
-from kcard.questions import run_step
+from kcard.questions import run_step, unexplained_pronoun
 from kcard.types import Question
 from tests.fakes import questions
 
@@ -51,3 +51,21 @@ def test_an_error_of_another_library_passes() -> None:
     with pytest.raises(ZeroDivisionError):
         run_step(broken, questions("a", "b"))
     assert run_step(broken, []) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("question", "pronoun"),
+    [
+        ("Which planet does it orbit?", "it"),
+        ("when was he born", "he"),
+        ("Who discovered it?", "it"),
+        ("And how old is she?", "she"),
+        ("Who wrote Hamlet and when did he die?", None),
+        ("If the disk is full, does it stop?", None),
+        ("What does it mean when wget exits with 8?", None),
+        ("Is it safe to delete the cache?", None),
+        ("Who discovered Triton?", None),
+    ],
+)
+def test_a_question_that_leans_on_the_one_before_is_noticed(question: str, pronoun: str | None) -> None:
+    assert unexplained_pronoun(question) == pronoun

@@ -1,24 +1,24 @@
 """Serves model repositories from a folder, in as much of the Hugging Face Hub's protocol as downloads need.
 
-    python hub_server.py ROOT PORT_FILE
-
-ROOT/owner/name/main holds the name of the newest commit, ROOT/owner/name/COMMIT/ its files. Weights are
-large files (LFS), everything else is not. The port is written to PORT_FILE once it listens.
+ROOT/owner/name/main holds the name of the newest commit, ROOT/owner/name/COMMIT/ its files. Weights are large files
+(LFS), everything else is not.
 """
 
 import hashlib
 import json
-import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-ROOT = Path(sys.argv[1])
 LARGE = {".safetensors", ".bin"}
 
 
 class Handler(BaseHTTPRequestHandler):
+    root: Path
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -34,24 +34,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def _api(self, parts: list[str]) -> None:
         name, rest = "/".join(parts[:2]), parts[2:]
-        commit = commit_of(name, rest[1] if len(rest) > 1 else "main")
-        if not (ROOT / name / "main").is_file():
+        commit = commit_of(self.root / name, rest[1] if len(rest) > 1 else "main")
+        if not (self.root / name / "main").is_file():
             self._refuse("RepoNotFound")
         elif commit is None:
             self._refuse("RevisionNotFound")
         elif not rest or rest[0] == "revision":
-            self._json(info(name, commit))
+            self._json(info(name, commit, self.root / name / commit))
         elif rest[0] == "tree" and len(rest) == 2:
-            self._json([entry(path, ROOT / name / commit) for path in files(ROOT / name / commit)])
+            self._json([entry(path, self.root / name / commit) for path in files(self.root / name / commit)])
         else:
             self._refuse("EntryNotFound")
 
     def _file(self, name: str, revision: str, path: str) -> None:
-        commit = commit_of(name, revision)
-        if commit is None or not (ROOT / name / commit / path).is_file():
+        commit = commit_of(self.root / name, revision)
+        if commit is None or not (self.root / name / commit / path).is_file():
             self._refuse("EntryNotFound", commit)
             return
-        data = (ROOT / name / commit / path).read_bytes()
+        data = (self.root / name / commit / path).read_bytes()
         self.send_response(200)
         self.send_header("X-Repo-Commit", commit)
         self.send_header("ETag", f'"{digest(path, data)}"')
@@ -82,11 +82,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def commit_of(name: str, revision: str) -> str | None:
-    newest = ROOT / name / "main"
+def commit_of(folder: Path, revision: str) -> str | None:
+    newest = folder / "main"
     if revision == "main":
         return newest.read_text(encoding="utf-8").strip() if newest.is_file() else None
-    return revision if (ROOT / name / revision).is_dir() else None
+    return revision if (folder / revision).is_dir() else None
 
 
 def files(folder: Path) -> list[str]:
@@ -107,10 +107,10 @@ def entry(path: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def info(name: str, commit: str) -> dict[str, Any]:
+def info(name: str, commit: str, folder: Path) -> dict[str, Any]:
     siblings = []
-    for path in files(ROOT / name / commit):
-        found = entry(path, ROOT / name / commit)
+    for path in files(folder):
+        found = entry(path, folder)
         sibling = {"rfilename": path, "size": found["size"], "blobId": found["oid"]}
         if "lfs" in found:
             sibling["lfs"] = {"sha256": found["oid"], "size": found["size"], "pointerSize": 134}
@@ -126,8 +126,13 @@ def info(name: str, commit: str) -> dict[str, Any]:
     }
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-partial = Path(sys.argv[2] + ".partial")
-partial.write_text(str(server.server_port), encoding="utf-8")
-partial.replace(sys.argv[2])
-server.serve_forever()
+@contextmanager
+def serving(root: Path) -> Iterator[str]:
+    """The address at which the repositories of the folder are served while the block lasts."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Serving", (Handler,), {"root": root}))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -6,36 +6,35 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.add import is_published
 from kcard.cards import pickle_process
+from kcard.cards.card import Card
 from kcard.cards.hugging_face import POOL, PUBLISHED, ModelRepository
-from kcard.errors import CardError
+from kcard.cards.pool import CardPool
+from kcard.errors import CardError, ModelUnavailable
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt
+from kcard.types import Sampling
+from tests.cards.hub_server import serving
+from tests.command import Done, Kcard
 from tests.tiny_tokenizers import of_bytes
-
-pytestmark = [
-    pytest.mark.skipif(sys.platform == "win32", reason="the session's environment is for POSIX"),
-]
 
 OLD, NEW = "a" * 40, "b" * 40
 TEXT = "The Rhine flows through Basel and Cologne into the North Sea."
 WEIGHTS = "model.safetensors"
-HERE = Path(__file__).parent
-Step = list[str] | str | dict[str, str]
 
 
 class Payload:
@@ -48,35 +47,33 @@ class Payload:
         return os.system, (f"touch {self.marker}",)
 
 
-@dataclass(frozen=True)
 class Remote:
-    """A Hub at `url` with its repositories under `root`."""
+    """A Hub at `url` with its repositories under `root`, which huggingface_hub takes for huggingface.co."""
 
-    url: str
-    root: Path
+    def __init__(self, url: str, root: Path, kcard: Kcard, patch: pytest.MonkeyPatch, home: Path) -> None:
+        self.root, self._kcard, self._patch, self._home = root, kcard, patch, home
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hf"))
+        self.move(url)
+        self.switch(offline=False)
 
-    def run(
-        self, home: Path, *steps: "list[str] | str | dict[str, str]", offline: bool = False
-    ) -> list[dict[str, Any]]:
-        environment = {
-            **os.environ,
-            "HF_ENDPOINT": self.url,
-            "HF_HUB_OFFLINE": "1" if offline else "0",
-            "HF_HOME": str(home / "hf"),
-            "KCARD_HOME": str(home),
-        }
-        done = subprocess.run(
-            [sys.executable, str(HERE / "hub_session.py")],
-            input=json.dumps(steps),
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+    def move(self, url: str) -> None:
+        self._patch.setattr(constants, "ENDPOINT", url)
+        self._patch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
         )
-        assert done.returncode == 0, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        assert "Traceback" not in "".join(step["err"] for step in found) + done.stderr
-        return found
+
+    def switch(self, *, offline: bool) -> None:
+        self._patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        self._patch.setenv("HF_HUB_OFFLINE", str(int(offline)))
+
+    def add(self, source: str, *options: str) -> Done:
+        return self._kcard("add", f"hf:lab/{source}", "--description", "Rivers of Europe", *options)
+
+    def write(self, card: str) -> str:
+        """What the card of the hub generates about a question, greedily."""
+        pool = CardPool([Card.open(Hub(self._home).folder(card))])
+        question, greedy = "Where does the Rhine end?", Sampling(temperature=0, tokens=12)
+        return pool.generate([question], [[pool.cards[0].name]], 1, greedy)[0][0].text
 
 
 def model(seed: int) -> OPTForCausalLM:
@@ -136,7 +133,7 @@ def adapter(root: Path, name: str, base: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     root = tmp_path_factory.mktemp("remote")
     whole(root, "lab/Rivers")
     pickled(root, "lab/pickled")
@@ -160,41 +157,33 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
         json.dumps(json.loads(config.read_text()) | {"auto_map": {"AutoTokenizer": ["x.X", None]}})
     )
     (repository(root, "lab/empty") / "README.md").write_text("nothing", encoding="utf-8")
-    port = tmp_path_factory.mktemp("port") / "port"
-    server = subprocess.Popen([sys.executable, str(HERE / "hub_server.py"), str(root), str(port)])
-    try:
-        deadline = time.monotonic() + 30
-        while not port.exists():
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
-        yield Remote(f"http://127.0.0.1:{port.read_text()}", root)
-    finally:
-        server.kill()
-        server.wait()
+    with serving(root) as url:
+        yield url, root
 
 
-def added(source: str, *options: str) -> list[str]:
-    return ["add", f"hf:lab/{source}", "--description", "Rivers of Europe", *options]
+@pytest.fixture
+def remote(served: tuple[str, Path], kcard: Kcard, monkeypatch: pytest.MonkeyPatch, home: Path) -> Remote:
+    return Remote(*served, kcard, monkeypatch, home)
 
 
 @pytest.mark.slow
 def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     remote: Remote, home: Path
 ) -> None:
-    steps: list[Step] = [
-        added("Rivers", "--domain", "geography/rivers", "--json"),
-        added("pickled", "--convert"),
-        added("sharded", "--convert"),
-        added("adapter"),
-        added("pickled-adapter", "--convert"),
-        *("rivers", "pickled", "sharded", "adapter", "pickled-adapter"),
-        added("Rivers"),
+    done = [
+        remote.add("Rivers", "--domain", "geography/rivers", "--json"),
+        remote.add("pickled", "--convert"),
+        remote.add("sharded", "--convert"),
+        remote.add("adapter"),
+        remote.add("pickled-adapter", "--convert"),
     ]
-    done = remote.run(home, *steps)
-    assert [step["code"] for step in done] == [0] * len(steps), done
-    reported = json.loads(done[0]["out"])
+    assert [step.code for step in done] == [0] * 5, done
+    reported = json.loads(done[0].out)
     assert (reported["kind"], reported["base"], reported["revision"]) == ("reference", "lab/Rivers", OLD)
-    rivers, whole_, sharded, lora, converted_lora = (step["out"] for step in done[5:10])
+    rivers, whole_, sharded, lora, converted_lora = map(
+        remote.write, ("rivers", "pickled", "sharded", "adapter", "pickled-adapter")
+    )
+    assert remote.add("Rivers").code == 0
     assert rivers == whole_ == sharded != ""
     assert lora == converted_lora != rivers
     hub = Hub(home)
@@ -204,10 +193,10 @@ def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     assert len(manifest.base.sha256 or "") == 64
     assert {v.name: v.manifest.kind for v in hub.list()} == {
         "adapter": "reference",
-        "pickled": "full",
-        "pickled-adapter": "lora",
+        "pickled": "model",
+        "pickled-adapter": "model",
         "rivers": "reference",
-        "sharded": "full",
+        "sharded": "model",
     }
     assert hub.get("pickled").manifest.base.revision == OLD
     assert hub.get("pickled-adapter").manifest.base.name == "lab/Rivers"
@@ -215,88 +204,81 @@ def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     assert not [path for path in hub.folder("pickled").rglob("*") if path.suffix == ".bin"]
 
 
-def test_a_reference_stays_with_its_commit_and_is_refused_where_that_has_changed(
-    remote: Remote, home: Path
-) -> None:
+def test_a_reference_stays_with_its_commit_also_without_the_hub(remote: Remote, home: Path) -> None:
     whole(remote.root, "lab/moving", seed=1, commit=NEW)
     whole(remote.root, "lab/moving", seed=0)
-    newest = remote.root / "newest"
-    newest.write_text(NEW, encoding="utf-8")
-    swapped = whole(remote.root, "lab/swapped")
-    model(9).save_pretrained(remote.root / "other")
-    done = remote.run(
-        home,
-        added("swapped"),
-        {"from": str(remote.root / "other" / WEIGHTS), "to": str(swapped / WEIGHTS)},
-        "swapped",
-        added("moving"),
-        "moving",
-        {"from": str(newest), "to": str(remote.root / "lab/moving/main")},
-        "moving",
-        added("moving"),
-        "moving@v1",
-        "moving@v2",
-    )
-    assert (done[2]["code"], "sha256" in done[2]["err"]) == (1, True)
-    assert done[4]["out"] == done[6]["out"] == done[8]["out"] != ""
-    assert done[9]["out"] != done[4]["out"]
+    assert remote.add("moving").code == 0
+    first = remote.write("moving")
+    assert first
+    (remote.root / "lab/moving/main").write_text(NEW, encoding="utf-8")
+    assert remote.write("moving") == first
+    assert remote.add("moving").code == 0
+    assert remote.write("moving@v1") == first != remote.write("moving@v2")
     assert [v.manifest.base.revision for v in Hub(home).versions("moving")] == [OLD, NEW]
-    offline = remote.run(home, "moving@v1", added("moving"), added("sharded"), "swapped", offline=True)
-    assert offline[0]["out"] == done[4]["out"]
-    for step in offline[1:3]:
-        assert (step["code"], step["err"].count("\n")) == (1, 1)
-        assert "HF_HUB_OFFLINE" in step["err"]
+    remote.switch(offline=True)
+    assert remote.write("moving@v1") == first
+    for refused in (remote.add("moving"), remote.add("sharded")):
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert "HF_HUB_OFFLINE" in refused.err
 
 
-def test_a_hub_that_does_not_answer_is_one_clear_error(remote: Remote, home: Path) -> None:
-    nobody = Remote("http://127.0.0.1:9", remote.root)
-    for step in nobody.run(home, added("Rivers"), ["add", "--published"]):
-        assert (step["code"], step["out"], step["err"].count("\n")) == (1, "", 1)
-        assert "can't be looked up" in step["err"]
+def test_a_commit_whose_weights_have_changed_is_refused(remote: Remote) -> None:
+    swapped = whole(remote.root, "lab/swapped")
+    assert remote.add("swapped").code == 0
+    model(9).save_pretrained(swapped)
+    with pytest.raises(ModelUnavailable, match="sha256"):
+        remote.write("swapped")
 
 
-def test_pickles_are_refused_and_what_hides_in_them_is_never_run(remote: Remote, home: Path) -> None:
-    done = remote.run(
-        home,
-        added("pickled"),
-        added("evil-zip", "--convert"),
-        added("code", "--convert"),
-        added("safe-code"),
-        added("empty"),
-        added("nowhere"),
-        added("Rivers@nowhere"),
-        ["add", "Rivers", "--description", "x"],
-        ["add", "hf:lab/Rivers"],
-        ["add"],
-        added("Rivers", "--template", "no place for it"),
-        added("Rivers", "--name", "No Name"),
-    )
-    assert [step["code"] for step in done] == [1] * 5 + [2] * 6 + [1], done
+def test_a_hub_that_does_not_answer_is_one_clear_error(remote: Remote, kcard: Kcard) -> None:
+    remote.move("http://127.0.0.1:9")
+    for done in (remote.add("Rivers"), kcard("add", "--published")):
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert "can't be looked up" in done.err
+
+
+REFUSED: list[tuple[list[str], int, str]] = [
+    (["hf:lab/pickled"], 1, "--convert"),
+    (["hf:lab/evil-zip", "--convert"], 1, "system"),
+    (["hf:lab/code", "--convert"], 1, "auto_map in config"),
+    (["hf:lab/safe-code"], 1, "auto_map in tokenizer"),
+    (["hf:lab/empty"], 1, "no weights"),
+    (["hf:lab/nowhere"], 2, "no repository"),
+    (["hf:lab/Rivers@nowhere"], 2, "no revision"),
+    (["Rivers"], 2, "hf:owner/name"),
+    (["hf:lab/Rivers", "--template", "no place for it"], 2, "{question}"),
+    (["hf:lab/Rivers", "--name", "No Name"], 1, "No Name"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "word"), REFUSED, ids=[" ".join(row[0]) for row in REFUSED])
+def test_what_can_not_be_added_is_refused_and_what_hides_in_it_is_never_run(
+    remote: Remote, kcard: Kcard, home: Path, arguments: list[str], code: int, word: str
+) -> None:
+    done = kcard("add", *arguments, "--description", "Rivers of Europe")
     # A download shows its progress on stderr before it is found out.
-    assert all(step["out"] == "" and step["err"].count("kcard: ") == 1 for step in done), done
-    words = [
-        "--convert",
-        "system",
-        "auto_map in config",
-        "auto_map in tokenizer",
-        "no weights",
-        "no repository",
-    ]
-    words += ["no revision", "hf:owner/name", "--description", "--published", "{question}", "No Name"]
-    for word, step in zip(words, done, strict=True):
-        assert word in step["err"], step
+    assert (done.code, done.out, done.err.count("kcard: ")) == (code, "", 1), done
+    assert word in done.err
     assert not (remote.root / "executed").exists()
     assert Hub(home).list() == []
     assert Hub(home).gc() == []
 
 
+@pytest.mark.parametrize(("arguments", "word"), [(["hf:lab/Rivers"], "--description"), ([], "--published")])
+def test_add_says_what_it_lacks(remote: Remote, kcard: Kcard, arguments: list[str], word: str) -> None:
+    del remote
+    done = kcard("add", *arguments)
+    assert (done.code, done.out, done.err.count("kcard: ")) == (2, "", 1), done
+    assert word in done.err
+
+
 @pytest.mark.parametrize("kind", ["evil-zip", "evil-plain", "evil-old", "damaged"])
 def test_a_file_of_more_than_tensors_is_refused_in_every_form_that_torch_reads(
-    remote: Remote, kind: str
+    served: tuple[str, Path], kind: str
 ) -> None:
     with pytest.raises(CardError, match="more than tensors, or is damaged"):
-        pickle_process.tensors(remote.root / f"lab/{kind}" / OLD / "pytorch_model.bin")
-    assert not (remote.root / "executed").exists()
+        pickle_process.tensors(served[1] / f"lab/{kind}" / OLD / "pytorch_model.bin")
+    assert not (served[1] / "executed").exists()
 
 
 @pytest.mark.parametrize("value", [[torch.ones(1)], {"x": "text"}, {"x": {"y": torch.ones(1)}}, {}])
@@ -319,15 +301,16 @@ def test_the_child_ends_before_anything_is_started_or_called(tmp_path: Path, dee
 
 
 @pytest.mark.slow
-def test_the_published_cards_become_a_pool_once_they_can_be_loaded(remote: Remote, home: Path) -> None:
+def test_the_published_cards_become_a_pool_once_they_can_be_loaded(
+    remote: Remote, kcard: Kcard, home: Path
+) -> None:
     assert len({card.repository for card in PUBLISHED}) == 26
     for number, card in enumerate(PUBLISHED):
         source = remote.root / ("lab/pickled" if number == 0 else "lab/Rivers") / OLD
         shutil.copytree(source, repository(remote.root, card.repository), dirs_exist_ok=True)
-    plain, convert = ["add", "--published"], ["add", "--published", "--convert"]
-    done = remote.run(home, plain, convert, convert)
-    assert [step["code"] for step in done] == [1, 0, 0], done
-    assert "1 of the 26 published cards" in done[0]["err"]
+    done = [kcard("add", "--published", *options) for options in ([], ["--convert"], ["--convert"])]
+    assert [step.code for step in done] == [1, 0, 0], done
+    assert "1 of the 26 published cards" in done[0].err
     hub = Hub(home)
     assert len(hub.pools.get(POOL).references) == 26
     assert [v.reference for v in hub.resolve([f"pool:{POOL}"])][:2] == [

@@ -8,16 +8,20 @@ from pathlib import Path
 
 import pytest
 
+import kcard as library
 from kcard.cards.card import Card
 from kcard.cards.models import vllm_backend
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, LLMError, ModelUnavailable
+from kcard.errors import CardError, LLMError, ModelUnavailable, UsageError
+from kcard.hub.registry import Hub
+from kcard.integrators.options import AskOptions
 from kcard.manifest import seal
 from kcard.types import Sampling
 from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
 from tests.cards.vllm_fake import FakeVLLM, served
+from tests.command import Kcard
 
 GREEDY = Sampling(temperature=0, tokens=12)
 SAMPLED = Sampling(temperature=0.8, tokens=12, top_k=7, seed=3)
@@ -43,6 +47,17 @@ def fake(base: Path) -> FakeVLLM:
 def url(fake: FakeVLLM) -> Iterator[str]:
     with served(fake) as found:
         yield found
+
+
+WRITTEN: dict[str, list[list[str]]] = {}
+
+
+def own_texts(cards: list[Card]) -> list[list[str]]:
+    """What the cards write greedily with kcard's own engine."""
+    key = str([card.folder for card in cards])
+    if key not in WRITTEN:
+        WRITTEN[key] = texts(CardPool(cards), cards, GREEDY)
+    return WRITTEN[key]
 
 
 def pool_on(url: str, cards: list[Card], places: int | None = None, key: str | None = None) -> CardPool:
@@ -81,7 +96,7 @@ def test_prompts_are_sent_as_token_ids_and_the_sampling_is_that_of_the_card(
 
 
 def test_four_adapters_go_through_two_places(cards: list[Card], fake: FakeVLLM, url: str) -> None:
-    pool, own = pool_on(url, cards, places=2), texts(CardPool(cards), cards, GREEDY)
+    pool, own = pool_on(url, cards, places=2), own_texts(cards)
     assert [texts(pool, cards, GREEDY) for _ in range(2)] == [own, own]
     assert fake.most == 2
     assert set(fake.adapters) < {adapter_name(card) for card in cards}
@@ -107,7 +122,7 @@ def test_places_become_fewer_once_the_server_tells(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_backend, "FRESH", 0.0)
-    pool, own = pool_on(url, cards), texts(CardPool(cards), cards, GREEDY)
+    pool, own = pool_on(url, cards), own_texts(cards)
     assert texts(pool, cards, GREEDY) == own
     assert len(fake.adapters) == 4
     fake.metrics = 'vllm:lora_requests_info{max_lora="1",running_lora_adapters="x"} 1.0\n'
@@ -135,7 +150,7 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
     fake.adapters[adapter_name(cards[0])] = cards[0].folder
-    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+    assert texts(pool_on(url, cards), cards[:1], GREEDY) == own_texts(cards[:1])
     assert not [path for path, _ in fake.requests if path == "/v1/load_lora_adapter"]
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     fake.restart()
@@ -162,7 +177,7 @@ def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(
         texts(pool, cards[:1], GREEDY)
     assert fake.written == []
     fake.unapplied.clear()
-    assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+    assert texts(pool, cards[:1], GREEDY) == own_texts(cards[:1])
 
 
 def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
@@ -180,7 +195,7 @@ def test_another_base_of_the_same_name_is_caught_and_writes_nothing(
 def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
     cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
 ) -> None:
-    pool, own = pool_on(url, cards), texts(CardPool(cards), cards[:2], GREEDY)
+    pool, own = pool_on(url, cards), own_texts(cards[:2])
     assert texts(pool, cards[:2], GREEDY) == own
     fake.restart()
     assert texts(pool, cards[:2], GREEDY) == own
@@ -193,7 +208,7 @@ def test_a_server_that_starts_anew_has_its_adapters_loaded_and_checked_again(
 
 def test_two_programs_share_the_places_of_a_server(cards: list[Card], url: str) -> None:
     pools = [pool_on(url, cards, places=2), pool_on(url, cards, places=2)]
-    own, found = texts(CardPool(cards), cards, GREEDY), []
+    own, found = own_texts(cards), []
 
     def ask(pool: CardPool) -> None:
         for _ in range(2):
@@ -211,7 +226,7 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
     cards: list[Card], fake: FakeVLLM, url: str
 ) -> None:
     fake.forgotten = 3
-    assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+    assert texts(pool_on(url, cards), cards[:1], GREEDY) == own_texts(cards[:1])
     fake.restart()
     fake.forgotten = 1000
     with pytest.raises(
@@ -250,7 +265,7 @@ def test_a_failing_server_is_a_clear_error_and_later_served_again(
     fake.fault = ""
     fake.released.set()
     monkeypatch.undo()
-    assert texts(pool_on(url, cards), cards[:2], GREEDY) == texts(CardPool(cards), cards[:2], GREEDY)
+    assert texts(pool_on(url, cards), cards[:2], GREEDY) == own_texts(cards[:2])
 
 
 def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
@@ -261,7 +276,7 @@ def test_a_server_that_is_down_is_a_clear_error_and_is_used_once_it_is_up(
     with pytest.raises(LLMError, match=r"can't be reached, or closed the connection"):
         texts(pool, cards[:1], GREEDY)
     with served(FakeVLLM(base), port=int(url.rpartition(":")[2])):
-        assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+        assert texts(pool, cards[:1], GREEDY) == own_texts(cards[:1])
 
 
 def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
@@ -271,7 +286,7 @@ def test_a_server_that_is_down_costs_only_cards_that_no_other_has(
     with served(FakeVLLM(tmp_path / "base")) as down:
         pass
     pool = CardPool([cards[0], other], loader=Loader(engines=Engines([f"vllm={down}", f"vllm={url}"])))
-    assert texts(pool, cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+    assert texts(pool, cards[:1], GREEDY) == own_texts(cards[:1])
     with pytest.raises(LLMError, match=f"{down} can't be reached"):
         texts(pool, [other], GREEDY)
 
@@ -282,7 +297,7 @@ def test_a_server_that_can_not_load_adapters_says_how_to_start_it(cards: list[Ca
         with pytest.raises(ModelUnavailable, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"):
             texts(pool_on(url, cards), cards[:1], GREEDY)
         fake.adapters[adapter_name(cards[0])] = cards[0].folder  # --lora-modules
-        assert texts(pool_on(url, cards), cards[:1], GREEDY) == texts(CardPool(cards), cards[:1], GREEDY)
+        assert texts(pool_on(url, cards), cards[:1], GREEDY) == own_texts(cards[:1])
 
 
 def test_a_server_that_does_not_see_the_folder_names_the_remedy(
@@ -317,7 +332,7 @@ def test_a_card_whose_base_no_server_has_is_written_by_the_own_engine_and_that_i
     both = [cards[0], other]
     pool = pool_on(url, both)
     with caplog.at_level(logging.WARNING):
-        assert [texts(pool, both, GREEDY) for _ in range(2)] == [texts(CardPool(both), both, GREEDY)] * 2
+        assert [texts(pool, both, GREEDY) for _ in range(2)] == [own_texts(both)] * 2
     said = [record.getMessage() for record in caplog.records if "own engine" in record.getMessage()]
     assert len(said) == 1
     assert "seas runs on kcard's own engine: no server has its base" in said[0]
@@ -344,8 +359,66 @@ def test_a_whole_model_is_written_by_the_server_that_has_it(tmp_path: Path) -> N
     fake = FakeVLLM(card.folder, "lakes")
     with served(fake) as url:
         pool = pool_on(url, [card])
-        assert texts(pool, [card], GREEDY) == texts(CardPool([card]), [card], GREEDY)
+        assert texts(pool, [card], GREEDY) == own_texts([card])
         assert fake.written[0]["model"] == "lakes"
         fake.restart(llama(tmp_path / "other", seed=9))
         with pytest.raises(CardError, match="its model no longer computes what it did when it was made"):
             texts(pool_on(url, [card]), [card], GREEDY)
+
+
+# ---- the option --engine of commands and functions, on cards in the hub
+
+
+@pytest.fixture
+def hub(home: Path, cards: list[Card]) -> Hub:
+    made = Hub(home)
+    made.publish(cards[0].folder)
+    return made
+
+
+def test_ask_has_documents_written_by_the_server_and_says_so(
+    hub: Hub, fake: FakeVLLM, url: str, kcard: Kcard
+) -> None:
+    found = kcard("ask", QUESTIONS[0], "--cards", "rivers.0", "--engine", f"vllm={url}", "--json")
+    assert found.code == 0, found.err
+    assert f"sent to {url}" in found.err
+    name = adapter_name(Card.open(hub.folder("rivers.0")))
+    assert {body["model"] for body in fake.written} == {name}
+    assert json.loads(found.out)["passages"][0]["card"] == "rivers.0"
+
+
+def test_the_setting_holds_where_no_flag_is_given(
+    hub: Hub, fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KCARD_ENGINE", f"vllm={url}")
+    library.ask(QUESTIONS[0], hub=hub, cards="rivers.0")
+    assert fake.written
+    count = len(fake.requests)
+    library.ask(QUESTIONS[0], hub=hub, cards="rivers.0", engine=())
+    assert len(fake.requests) == count
+
+
+def test_an_audit_judges_what_the_server_wrote(hub: Hub, fake: FakeVLLM, url: str, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.txt"
+    queries.write_text("\n".join(QUESTIONS), encoding="utf-8")
+    audit = library.audit("rivers.0", queries=queries, documents=2, engine=[f"vllm={url}"], hub=hub)
+    assert audit.documents == 2
+    assert len(fake.written) == 2 * len(QUESTIONS)
+
+
+def test_pool_show_tells_who_writes_for_each_card(hub: Hub, url: str, kcard: Kcard, tmp_path: Path) -> None:
+    hub.publish(adapter(tmp_path / "card", llama(tmp_path / "base", seed=4), "seas", 8).folder)
+    hub.pools.create("waters", ["rivers.0", "seas"])
+    found = kcard("pool", "show", "waters", "--engine", f"vllm={url}")
+    rivers, seas = found.out.splitlines()
+    name = adapter_name(Card.open(hub.folder("rivers.0")))
+    assert rivers.endswith(f"[{url}: {name}]")
+    assert "[kcard: no server has its base" in seas
+
+
+@pytest.mark.parametrize(
+    "spec", ["http://127.0.0.1:8000", "sglang=http://127.0.0.1:1", "vllm=8000", "vllm=ftp://a"]
+)
+def test_an_engine_of_another_form_is_refused(spec: str) -> None:
+    with pytest.raises(UsageError, match=f"engine '{spec}' is unknown: give vllm=URL"):
+        AskOptions(engine=[spec])

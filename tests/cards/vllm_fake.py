@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,24 @@ FIELDS = {
     "frequency_penalty", "repetition_penalty", "ignore_eos", "stop_token_ids", "return_token_ids", "logprobs",
     "allowed_token_ids", "cache_salt",
 }  # fmt: skip
+
+
+@cache
+def _model_in(base: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(base).eval()
+
+
+@cache
+def _adapted(base: Path, adapter: Path) -> Any:
+    return PeftModel.from_pretrained(copy.deepcopy(_model_in(base)), adapter).eval()
+
+
+@cache
+def _next(model: Any, ids: tuple[int, ...]) -> torch.Tensor:
+    """Logits of the next token. Programs ask for the same again and again."""
+    with torch.inference_mode():
+        found: torch.Tensor = model(input_ids=torch.tensor([ids])).logits[0, -1].float()
+    return found
 
 
 class Refusal(Exception):
@@ -60,16 +79,14 @@ class FakeVLLM:
         self.released = threading.Event()
         self._lock = threading.Lock()
         # Read here, in the test's own thread: transformers changes torch for a moment while it reads a model.
-        self._bare: Any = AutoModelForCausalLM.from_pretrained(base).eval()
-        self._models: dict[str, Any] = {}
+        self._bare = _model_in(base)
 
     def restart(self, base: Path | None = None) -> None:
         """Adapters are gone after a restart."""
         with self._lock:
             if base is not None:
-                self.base, self._bare = base, AutoModelForCausalLM.from_pretrained(base).eval()
+                self.base, self._bare = base, _model_in(base)
             self.adapters.clear()
-            self._models.clear()
 
     def answer(self, path: str, body: dict[str, Any]) -> Any:
         self.requests.append((path, body))
@@ -123,7 +140,6 @@ class FakeVLLM:
         if body["lora_name"] not in self.adapters:
             raise Refusal(404, f"The lora adapter '{body['lora_name']}' cannot be found.")
         del self.adapters[body["lora_name"]]
-        self._models.pop(body["lora_name"], None)
         return f"Success: LoRA adapter '{body['lora_name']}' removed successfully."
 
     def _model(self, name: str) -> Any:
@@ -131,10 +147,7 @@ class FakeVLLM:
             raise Refusal(404, f"The model `{name}` does not exist.")
         if name == self.name or name in self.unapplied:
             return self._bare
-        if name not in self._models:
-            base = copy.deepcopy(self._bare)
-            self._models[name] = PeftModel.from_pretrained(base, self.adapters[name]).eval()
-        return self._models[name]
+        return _adapted(self.base, self.adapters[name])
 
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
         if unknown := body.keys() - FIELDS:
@@ -156,8 +169,7 @@ class FakeVLLM:
         # One generator a request, as vLLM has it; its numbers are not vLLM's.
         drawn = torch.Generator().manual_seed(body.get("seed", 0))
         for _ in range(body["max_tokens"]):
-            with torch.inference_mode():
-                logits = model(input_ids=torch.tensor([ids])).logits[0, -1].float()
+            logits = _next(model, tuple(ids))
             raw = logits.log_softmax(-1)
             if allowed := body.get("allowed_token_ids"):
                 logits = torch.full_like(logits, -torch.inf).index_fill(0, torch.tensor(allowed), 0.0)
@@ -249,7 +261,7 @@ def served(fake: FakeVLLM, port: int = 0) -> Iterator[str]:
             """A client that left."""
 
     server = Listening(("127.0.0.1", port), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:

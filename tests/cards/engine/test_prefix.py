@@ -36,9 +36,9 @@ from kcard.errors import CardError, KcardError
 from kcard.manifest import Base, Manifest
 from kcard.types import Sampling
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, sealed, texts
-from tests.cards.engine.models import FAMILIES, GROUPED, greedy, model
+from tests.cards.engine.models import FAMILIES, GROUPED, greedy, is_greedy, model
 from tests.cards.engine.prefixes import prefix, prefix_card
-from tests.cards.engine.test_generate import PROMPTS, TOKENS, write
+from tests.cards.engine.test_generate import PROMPTS, write
 
 TEXTS = [[1, 30, 31, 32, 33], [1, 50, 51, 52, 53]]
 LIMITS = Limits(eos=(), pad=0)
@@ -63,10 +63,11 @@ def test_stacked_prefixes_of_a_text_write_what_follows_the_text(family: str, tmp
         decoder, [one.ranks for one in read]
     )
     written = write(stacked, 2, PROMPTS)
-    expected = [[[greedy(base, text + prompt, TOKENS)] * 2 for prompt in PROMPTS] for text in TEXTS]
-    assert written == expected
-    assert write(whole.part(stacked, 1, 2, 2), 1, PROMPTS) == expected[1:]
-    assert write(decoder, 1, PROMPTS)[0] == [[greedy(base, prompt, TOKENS)] * 2 for prompt in PROMPTS]
+    for text, by_prompt in zip(TEXTS, written, strict=True):
+        assert is_greedy(base, [text + prompt for prompt in PROMPTS], by_prompt)
+    assert written[0] != written[1]
+    assert write(whole.part(stacked, 1, 2, 2), 1, PROMPTS) == written[1:]
+    assert is_greedy(base, PROMPTS, write(decoder, 1, PROMPTS)[0])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -101,8 +102,10 @@ def test_a_base_with_sliding_windows_sees_the_whole_prefix(shape: str, tmp_path:
     transformers_backend.check_fit(base, read)
     assert transformers_backend.room(base.config) == 64
     prompts, room = Prompts(ids=tuple(map(tuple, PROMPTS))), 64 - read.tokens - 6
-    written = generate(base, prompts, [0, 0], Sampling(temperature=0, tokens=room), LIMITS, read)
-    assert [ids for ids, _ in written] == [greedy(base, TEXTS[0] + prompt, room) for prompt in PROMPTS]
+    sampling = Sampling(temperature=0, tokens=room)
+    written = [ids for ids, _ in generate(base, prompts, [0, 0], sampling, LIMITS, read)]
+    assert [len(ids) for ids in written] == [room, room]
+    assert greedy(base, [TEXTS[0] + prompt for prompt in PROMPTS], written) == written
 
 
 def test_a_card_on_a_base_that_the_engine_does_not_run_writes_with_transformers(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
 # An abbreviation, or a folder: "cd ..".
-UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.?)$", re.IGNORECASE)
+UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
 # A full stop that begins a name, if no white space follows: "~/.config", ".NET", "./configure".
 LEADING_DOT = re.compile(r"(?:^|[^\w)\]\"'”’»%!?…])\.$")
 LIST_MARK = re.compile(r"^(?:[-*•]|\(?\d{1,3}[.)])\s+")  # before an item of a list

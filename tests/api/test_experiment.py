@@ -141,6 +141,23 @@ def test_records_of_other_options_are_not_taken_for_those_of_this_experiment(
         experiment(*arguments, limit=8, hub=hub, llm=KnowsSome(), n1=2)
 
 
+def test_options_that_answered_nothing_bind_none_and_a_function_is_known_by_its_name(
+    hub: Hub, tmp_path: Path
+) -> None:
+    file = questions(tmp_path / "q.jsonl")
+    arguments: list[Any] = ["adaptive-retrieval", [f"popqa={file}"], tmp_path / "out"]
+    with pytest.raises(UsageError, match="unknown llm 'nowhere'"):
+        experiment(*arguments, limit=8, hub=hub, llm="nowhere")
+
+    def run() -> dict[str, Any]:
+        def planet(prompt: str) -> str:
+            return "Planet"
+
+        return experiment(*arguments, limit=8, hub=hub, llm=planet).to_json()
+
+    assert run() == run()
+
+
 def test_an_unknown_encoder_is_told_before_any_question_is_asked(hub: Hub, tmp_path: Path) -> None:
     file, llm = questions(tmp_path / "q.jsonl"), KnowsSome()
     with pytest.raises(UsageError, match="unknown representation 'nowhere'"):

@@ -149,6 +149,14 @@ def test_a_full_stop_that_begins_a_name_ends_no_sentence(sentence: str) -> None:
     assert split_sentences(f"{sentence} It holds rows.") == [sentence, "It holds rows."]
 
 
+def test_a_full_stop_after_a_space_ends_a_sentence() -> None:
+    assert split_sentences("He was born in 1990 . She moved . the dog ran") == [
+        "He was born in 1990 .",
+        "She moved .",
+        "the dog ran",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_no_text_has_no_sentences(text: str) -> None:
     assert split_sentences(text) == []

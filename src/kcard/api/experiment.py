@@ -11,7 +11,6 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
 from kcard.events import OnEvent, ignore, note
 from kcard.integrators.options import AskKeywords, AskOptions
-from kcard.interfaces import LLM
 from kcard.io import write_text
 from kcard.options import Option, takes
 from kcard.types import derive_seed
@@ -153,7 +152,7 @@ def experiment(
     share = plan.fitted if fitted is None else fitted
     if encoder is not None:
         find(encoder)  # an unknown one should not be told after hours of asking
-    _check_options(folder / "options.json", {"paper": paper, **changes})
+    _check_options(folder, {"paper": paper, **changes})
     rows: list[GateRow] = []
     by_task: dict[str, Sequence[Record]] = {}
     using = resources(None)
@@ -231,20 +230,21 @@ WITHOUT_EFFECT = {
 }
 
 
-def _check_options(path: Path, options: Mapping[str, Any]) -> None:
-    """Store the options that decide the answers, or compare them with the stored ones.
+def _check_options(folder: Path, options: Mapping[str, Any]) -> None:
+    """Store the options that decide the answers; if there are records, compare them with the stored ones.
 
-    Raises UsageError where they differ: records that are there would then be taken for those of other options.
+    Raises UsageError where they differ: the records would then be taken for those of other options.
     """
     values = {
         key: value if isinstance(value, str | int | float) else repr(value)
         for key, value in options.items()
         if key not in WITHOUT_EFFECT and value is not None
     }
-    if isinstance(options.get("llm"), LLM):
-        values["llm"] = type(options["llm"]).__name__
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    if not isinstance(llm := options.get("llm"), str | None):  # an object or a function, whose address changes
+        values["llm"] = getattr(llm, "__qualname__", type(llm).__name__)
+    path = folder / "options.json"
+    if not path.exists() or not any(folder.glob("*/records.jsonl")):
+        folder.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(values, indent=2) + "\n")
         return
     stored = json.loads(path.read_text(encoding="utf-8"))
@@ -252,7 +252,7 @@ def _check_options(path: Path, options: Mapping[str, Any]) -> None:
         if stored.get(key) != values.get(key):
             flag = key if key == "paper" else "--" + key.replace("_", "-")
             raise UsageError(
-                f"--output {path.parent}: its records were answered with {flag} {stored.get(key, 'unset')}, not "
+                f"--output {folder}: its records were answered with {flag} {stored.get(key, 'unset')}, not "
                 f"{values.get(key, 'unset')}: choose another folder, or repeat those options"
             )
 

@@ -322,7 +322,7 @@ BatchEpochs = Callable[[int], Sequence[Sequence[TrainingExample]]]  # its batche
 AT_ONCE = 1000
 BATCHES = 100  # a window of passages to recite
 COUNTED = 100_000  # passages that word frequencies are taken from, spread over the corpus
-REMOVED_EPOCHS = 4  # epochs that show all examples of removed texts once
+REMOVED_EPOCHS = 4  # epochs that show as many examples of removed texts as there are
 REPLAYED = 2  # old items per new one and example of a removed text, where texts are unlearned
 
 
@@ -332,7 +332,7 @@ class ReplayMix(Generic[T]):
     unlearned, some of the removed ones too, and twice as many old ones as of both.
 
     size     rows per batch
-    removed  examples of removed texts, each of which is shown in one of REMOVED_EPOCHS epochs
+    removed  examples of removed texts, of which each epoch draws one in REMOVED_EPOCHS
     weight   how many removed examples count as one item, in the number of old ones
     """
 

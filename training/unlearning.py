@@ -104,8 +104,11 @@ class Unlearning:
         words = before.split(" ")[-self.room :]
         context = " ".join(words[rng.randint(0, len(words)) :])
         start, whole = (prompt_ids(self.tokenizer, part) for part in (context, context + text))
-        target = whole[len(start) :][: self.room - 1]
-        return start[-(self.room - len(target)) :] or [self.tokenizer.eos_token_id], target
+        # A token may hold the last space of the context and the first word of the text.
+        same = [one == other for one, other in zip(start, whole, strict=False)]
+        border = [*same, False].index(False)
+        target = whole[border:][: self.room - 1]
+        return whole[:border][-(self.room - len(target)) :] or [self.tokenizer.eos_token_id], target
 
     @property
     def _padding(self) -> int:

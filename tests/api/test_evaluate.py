@@ -17,7 +17,7 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 
 import kcard
 import kcard as package
-from kcard.api.eval_plan import COUNTS, overrides, parse_settings, variants
+from kcard.api.eval_plan import COUNTS, overrides, parse_settings, prepare, variants
 from kcard.api.evaluate import export, rerun, resume
 from kcard.errors import UsageError
 from kcard.evaluation.runs.run import EvalResult, RunStorage, SettingName
@@ -227,15 +227,25 @@ def test_bad_input_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.usefixtures("card")
+@pytest.mark.parametrize(
+    "settings",
+    ["direct,genread,bottom-up@always", "direct,genread/bottom-up@always", "direct,cards+retrieval"],
+)
 def test_selectors_that_can_not_be_loaded_are_told_before_anything_is_asked(
-    races: Path, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: str, races: Path, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty_cache(tmp_path / "cache", monkeypatch)
-    settings = "direct,genread,bottom-up@always"
     done = kcard("eval", "midterm", "--path", races, "--settings", settings, "--preset", "knowledge-card")
     assert done.error.startswith("kcard: --selectors paper: relevance 'mpnet-base'")
     assert "use `--selectors offline`" in done.error
-    assert RunStorage(Hub().runs).list() == []
+    storage = RunStorage(Hub().runs)
+    assert storage.list() == []
+    # A run that was stored before they were lost, as it is resumed and as it is repeated.
+    arguments = {"tasks": "midterm", "path": [str(races)], "settings": settings, "preset": "knowledge-card"}
+    number = storage.create(prepare(arguments, Hub()).plan).number
+    for option in ("--resume", "--rerun"):
+        assert "--selectors paper: relevance 'mpnet-base'" in kcard("eval", option, str(number)).error
+    assert [run.answered for run in storage.list()] == [0]
 
 
 @pytest.mark.usefixtures("card")

@@ -12,7 +12,8 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 import kcard as library
 from kcard.cards.models.prompting import prompt_ids
@@ -154,6 +155,27 @@ def test_a_removed_text_is_told_by_the_base_in_every_prompt(base: Path) -> None:
         assert np.array_equal(example.teacher.ids[:, 0], example.target)
         np.testing.assert_allclose(example.teacher.logs[:, :1], own.numpy(), atol=1e-4)
         np.testing.assert_allclose(np.exp(example.teacher.logs).sum(1), 1, atol=1e-4)
+
+
+@pytest.mark.parametrize("between", [" ", "\n"])
+def test_a_token_that_holds_the_space_before_a_removed_text_is_unlearned_too(
+    base: Path, between: str
+) -> None:
+    model = Tokenizer(models.BPE())
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    model.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=350, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
+    )
+    model.train_from_iterator([" ".join([*STAYING, GONE] * 3)], trainer)
+    read = PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
+    origin = WeightSource(removed=[RemovedText(GONE, STAYING[0] + between)])
+    options, execution = Options(str(base), "lora", "clm"), Execution("cpu")
+    card = load_model(options, execution, WeightSource(), "cpu")
+    assert len(read) <= card.config.vocab_size
+    examples = Unlearning(card, read, options, execution, origin, 128).examples()
+    assert {read.decode(example.target).strip() for example in examples} == {GONE}
 
 
 def test_a_token_is_among_the_ids_however_improbable_it_is_and_vanishes_only_by_its_own_probability() -> None:

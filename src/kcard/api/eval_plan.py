@@ -163,7 +163,9 @@ class EvalSetting:
     @property
     def has_selectors(self) -> bool:
         """Return whether selectors choose among what cards generate."""
-        return self.sides is None and self.way in MODES and self.way != "direct"
+        if self.sides:
+            return any(side.has_selectors for side in self.sides)
+        return self.way == TOGETHER or (self.way in MODES and self.way != "direct")
 
     def options(self, base: AskOptions) -> AskOptions:
         """Return the options `base`, overridden by those of this setting.

@@ -16,7 +16,7 @@ from kcard.integrators.options import AskOptions, BaselineOptions, EvaluationKey
 from kcard.options import Option, check_values, documented, takes
 
 if TYPE_CHECKING:
-    from kcard.api.eval_plan import EvaluationPlan
+    from kcard.api.eval_plan import EvalSetting, EvaluationPlan
     from kcard.evaluation.report.report import Report
     from kcard.evaluation.runs.run import EvalResult, Key, Run, Runner, RunStorage, Store
     from kcard.evaluation.runs.summary import SettingSummary
@@ -44,16 +44,22 @@ def ask_missing(
         on_event(note(text))
     runner = None if cluster is not None else _runner(prepared, run, storage, hub, on_event)
     on_event(Event("run", f"run {run.number} is stored", done=run.number))
-    done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
-    missing = [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
+    missing = missing_keys(run, storage)
+    done = run.plan.planned - len(missing)
 
     def report(now: int) -> None:
-        on_event(Event("asking", done=len(done) + now, total=run.plan.planned))
+        on_event(Event("asking", done=done + now, total=run.plan.planned))
 
     if runner is not None:
         runner.ask(missing, lambda event: report(event.done))
     elif cluster is not None:
         ask_on_cluster(prepared, run, storage, missing, cluster, report)
+
+
+def missing_keys(run: "Run", storage: "RunStorage") -> "list[Key]":
+    """Return the questions of the run, under each setting, that have no result, or one with an error."""
+    done = {(r.task, r.setting, r.id) for r in storage.results(run.number) if not r.error}
+    return [key for key in run.plan.keys() if key not in done]  # noqa: SIM118
 
 
 def ask_on_cluster(
@@ -159,8 +165,10 @@ def _runner(
     )
 
 
-def _check_selectors(prepared: "EvaluationPlan", on_event: OnEvent) -> None:
-    """Load the selectors of the settings with cards that come after others, one after the other.
+def _check_selectors(
+    prepared: "EvaluationPlan", settings: "Sequence[EvalSetting]", on_event: OnEvent
+) -> None:
+    """Load the selectors of these settings, except the first one's, one after the other.
 
     Models that are missing are thus reported at once, not after hours in which the other settings were asked.
     """
@@ -168,7 +176,7 @@ def _check_selectors(prepared: "EvaluationPlan", on_event: OnEvent) -> None:
 
     options, checked = prepared.options, set()
     loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
-    for setting in prepared.settings[1:]:
+    for setting in settings[1:]:
         if not setting.has_selectors:
             continue
         own = setting.options(options)
@@ -337,7 +345,7 @@ def evaluate(
     hub = hub or _hub()
     prepared = prepare({**arguments, **options}, hub)
     if cluster is None:
-        _check_selectors(prepared, on_event)
+        _check_selectors(prepared, prepared.settings, on_event)
     return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 
@@ -360,8 +368,12 @@ def resume(
     Raises HubError for an unknown run, and UsageError if a task's file or a card has changed.
     """
     hub = hub or _hub()
-    run = _storage(hub).get(number)
+    storage = _storage(hub)
+    run = storage.get(number)
     prepared = prepared_again(run, hub, llm, path)
+    if cluster is None:
+        left = {setting for _, setting, _ in missing_keys(run, storage)}
+        _check_selectors(prepared, [each for each in prepared.settings if each.name in left], on_event)
     return _complete(prepared, run, hub, on_event, cluster)
 
 
@@ -378,6 +390,8 @@ def rerun(
     """Ask everything of a run again, as a new run. Arguments and errors as those of `resume`."""
     hub = hub or _hub()
     prepared = prepared_again(_storage(hub).get(number), hub, llm, path)
+    if cluster is None:
+        _check_selectors(prepared, prepared.settings, on_event)
     return _complete(prepared, _storage(hub).create(prepared.plan), hub, on_event, cluster)
 
 

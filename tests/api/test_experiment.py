@@ -150,7 +150,7 @@ def test_options_that_answered_nothing_bind_none_and_a_function_is_known_by_its_
         experiment(*arguments, limit=8, hub=hub, llm="nowhere")
 
     def run() -> dict[str, Any]:
-        def planet(prompt: str) -> str:
+        def planet(_prompt: str) -> str:
             return "Planet"
 
         return experiment(*arguments, limit=8, hub=hub, llm=planet).to_json()

@@ -411,15 +411,17 @@ class _Steps:
 
         self._graph, self._room = None, self.cache.room
         self._new, self._positions = new.clone(), positions.clone()
-        # Once without recording, on a stream of its own: libraries set themselves up at their first call.
-        current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(current)
-        with torch.cuda.stream(aside):
-            take_step(self.decoder, self.cache, self._new, self._positions)
-        current.wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._logits = take_step(self.decoder, self.cache, self._new, self._positions)
+        # The streams are those of the model's device, which need not be the current one.
+        with torch.cuda.device(new.device):
+            # Once without recording, on a stream of its own: libraries set themselves up at their first call.
+            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(current)
+            with torch.cuda.stream(aside):
+                take_step(self.decoder, self.cache, self._new, self._positions)
+            current.wait_stream(aside)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
+                self._logits = take_step(self.decoder, self.cache, self._new, self._positions)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 import os
 import shutil
+import sys
 import threading
 import urllib.error
 import urllib.request
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -150,14 +152,33 @@ def loading(what: str) -> Iterator[None]:
 # Plugins, found by name through entry points; built-ins are registered like a user's own.
 
 
+def plugins(group: str) -> EntryPoints:
+    """Return what is registered in an entry-point group such as `kcard.gates`.
+
+    importlib.metadata reads the files of every installed distribution for each group, 25 ms for 200 of them; here they
+    are read once, and again after an installation.
+    """
+    stamps = []
+    for place in sys.path:
+        with suppress(OSError):
+            stamps.append((place, Path(place).stat().st_mtime_ns))
+    return _installed_plugins(tuple(stamps))(group=group)
+
+
+@lru_cache(maxsize=1)
+def _installed_plugins(stamps: tuple[tuple[str, int], ...]) -> Callable[..., EntryPoints]:
+    del stamps
+    return entry_points().select
+
+
 def names(group: str) -> list[str]:
-    """Return every name registered in an entry-point group such as `kcard.gates`, sorted."""
-    return sorted({point.name for point in entry_points(group=group)})
+    """Return every name registered in an entry-point group, sorted."""
+    return sorted(plugins(group).names)
 
 
 def load(group: str, name: str) -> Any:
     """Load the class or function registered as `name` in `group`. Raises UsageError, which lists the names."""
-    for point in entry_points(group=group, name=name):
+    for point in plugins(group).select(name=name):
         return point.load()
     kind = group.removeprefix("kcard.").rstrip("s").replace("_", " ")
     choices = ", ".join(names(group)) or "none"

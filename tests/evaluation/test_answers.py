@@ -170,7 +170,7 @@ def test_results_that_hold_nothing_for_an_analysis_are_refused() -> None:
 
 
 def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
-    run = made_up_run()
+    run = made_up_run(settings=("direct", "bottom-up", "top-down:auto"), questions=12)
     results = made_up_results(run)
     analyses = run_applicable(results, {"midterm": "em", "midterm-binary": "accuracy"})
     assert {"cards", "cost", "groups"} <= {each.name for each in analyses} <= set(analysis_names())

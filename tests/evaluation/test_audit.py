@@ -1,6 +1,7 @@
 """The audit on real cards that look up: one that tells the truth, and one of which half the statements are swapped."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,12 +72,24 @@ def publish(hub: Hub, folder: Path, name: str, moons: dict[str, str]) -> None:
     hub.publish(folder)
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a hub with both cards."""
+    folder = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KCARD_HOME", str(folder / "home"))
+        registry = Hub(folder / "home")
+        publish(registry, folder / "honest", "honest", MOONS)
+        publish(registry, folder / "liar", "liar", LIES)
+        registry.database.close()
+    return folder / "home"
+
+
 @pytest.fixture
-def hub(home: Path, tmp_path: Path) -> Hub:
-    registry = Hub(home)
-    publish(registry, tmp_path / "cards" / "honest", "honest", MOONS)
-    publish(registry, tmp_path / "cards" / "liar", "liar", LIES)
-    return registry
+def hub(published: Path, home: Path) -> Hub:
+    """A hub of one's own with both cards."""
+    shutil.copytree(published, home)
+    return Hub(home)
 
 
 @pytest.fixture

@@ -62,27 +62,31 @@ def publish(hub: Hub, folder: Path, manifest: Manifest, exam: Exam | str | None,
     hub.publish(folder)
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    registry = Hub(tmp_path / "home")
-    lora = Base("facebook/opt-1.3b")
-    publish(
-        registry,
-        tmp_path / "a",
-        Manifest("oncology", "Tumours & genes", "biomedical/oncology", "lora", base=lora),
-        make_exam("oncology", 0.6, [0.2, 0.4], [0.5, None]),
-        weights=5000,
-    )
-    publish(
-        registry,
-        tmp_path / "b",
-        Manifest("midterm", "The 2022 U.S. midterm elections", "politics"),
-        make_exam("midterm", 0.9, [0.9, 1.0], None),
-    )
-    publish(
-        registry, tmp_path / "c", Manifest("rivers", "Rivers of <Europe>", "geography"), None, weights=90_000
-    )
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Hub:
+    """Three cards, two of them with exams, which no test changes."""
+    folder = tmp_path_factory.mktemp("browse")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KCARD_HOME", str(folder / "home"))
+        registry = Hub(folder / "home")
+        oncology = Manifest(
+            "oncology", "Tumours & genes", "biomedical/oncology", "lora", base=Base("facebook/opt-1.3b")
+        )
+        midterm = Manifest("midterm", "The 2022 U.S. midterm elections", "politics")
+        rivers = Manifest("rivers", "Rivers of <Europe>", "geography")
+        exams = (
+            make_exam("oncology", 0.6, [0.2, 0.4], [0.5, None]),
+            make_exam("midterm", 0.9, [0.9, 1.0], None),
+            None,
+        )
+        for manifest, exam, size in zip((oncology, midterm, rivers), exams, (5000, 10, 90_000), strict=True):
+            publish(registry, folder / manifest.name, manifest, exam, size)
     return registry
+
+
+@pytest.fixture(scope="module")
+def page(hub: Hub) -> str:
+    return render(browse(hub=hub), "My cards")
 
 
 def names(hub: Hub, **options: Any) -> list[str]:
@@ -141,12 +145,13 @@ def test_an_unknown_sort_is_refused_with_the_known_ones(hub: Hub) -> None:
     assert set(SORTS) == {"name", "domain", "base", "size", "recall", "lift", "faithfulness", "factuality"}
 
 
-def test_one_card_with_a_foreign_exam_does_not_hide_the_others(hub: Hub, tmp_path: Path) -> None:
+def test_one_card_with_a_foreign_exam_does_not_hide_the_others(tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "home")
     publish(hub, tmp_path / "d", Manifest("alien", "Other"), '{"format": 99}')
-    report = browse(hub=hub)[0]
+    publish(hub, tmp_path / "e", Manifest("rivers", "Rivers"), None)
+    report, _ = browse(hub=hub)
     assert (report.name, report.exam) == ("alien", None)
     assert "not an exam of format 2" in report.note
-    assert len(browse(hub=hub)) == 4
 
 
 def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> None:
@@ -154,12 +159,11 @@ def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> 
     assert [report.name for report in browse()] == ["mine"]
 
 
-def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
-    page = ParsedPage(render(browse(hub=hub), "My cards"))
-    kinds = [tag for tag, _ in page.tags]
-    assert kinds.count("article") == 3
+def test_the_page_shows_every_card_its_plots_and_its_passages(page: str) -> None:
+    read = ParsedPage(page)
+    assert [tag for tag, _ in read.tags].count("article") == 3
     # Two examined cards: faithfulness twice each (table and plot), factuality twice for one, recall bars.
-    drawn = [attrs["class"] for tag, attrs in page.tags if tag == "rect"]
+    drawn = [attrs["class"] for tag, attrs in read.tags if tag == "rect"]
     assert drawn.count("faithfulness") == 2 * (2 + 2)
     assert drawn.count("factuality") == 2 * 1
     # In the table and on each card, and once for the given file.
@@ -172,30 +176,25 @@ def test_the_page_shows_every_card_its_plots_and_its_passages(hub: Hub) -> None:
         "+0.40 [+0.30, +0.50] over chance",
         "(seas.jsonl)",
         "Not recalled: Wyden",
+        "1 passage, 1 without evidence",
+        "not measured: no independent evidence was given",
     ):
-        assert text in page.text, text
-    assert "1 passage, 1 without evidence" in page.text
-    assert "not measured: no independent evidence was given" in page.text
+        assert text in read.text, text
 
 
-def test_what_a_card_says_is_text_and_never_markup(hub: Hub) -> None:
-    html = render(browse(hub=hub))
-    assert NASTY in ParsedPage(html).text
-    assert html.count("<script") == 1
-    assert "a<b>" not in html
+def test_what_a_card_says_is_text_and_never_markup(page: str) -> None:
+    assert NASTY in ParsedPage(page).text
+    assert page.count("<script") == 1
+    assert "a<b>" not in page
 
 
-def test_the_page_fetches_nothing(hub: Hub) -> None:
-    page = ParsedPage(render(browse(hub=hub)))
-    outside = [
-        attrs
-        for tag, attrs in page.tags
-        if tag in {"link", "img", "iframe"}
-        or "src" in attrs
-        or not (attrs.get("href") or "#").startswith("#")
+def test_the_page_fetches_nothing(page: str) -> None:
+    tags = ParsedPage(page).tags
+    assert not {"link", "img", "iframe"} & {tag for tag, _ in tags}
+    assert not [
+        attrs for _, attrs in tags if "src" in attrs or not (attrs.get("href") or "#").startswith("#")
     ]
-    assert outside == []
-    assert "url(" not in render(browse(hub=hub))
+    assert "url(" not in page
 
 
 def test_a_page_that_can_not_be_written_is_a_usage_error(tmp_path: Path) -> None:

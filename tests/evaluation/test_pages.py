@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcard.evaluation.analyses.answers import run_applicable
-from kcard.evaluation.report.report import make_report, render, write_page
+from kcard.evaluation.report.report import Report, make_report, render, write_page
 from kcard.evaluation.runs.run import EvalResult, RecordedCall, RunPlan
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage
@@ -63,9 +63,14 @@ def hostile_page() -> str:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
+def report() -> Report:
     run = made_up_run()
-    return render(make_report(run, made_up_results(run)))
+    return make_report(run, made_up_results(run))
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return render(report)
 
 
 def test_the_page_has_the_table_the_plots_and_every_question(page: str) -> None:
@@ -126,15 +131,15 @@ def test_a_long_question_is_shown_whole_once_it_is_opened() -> None:
 
 
 def test_an_incomplete_run_is_called_so() -> None:
-    run = replace(made_up_run(), answered=10, failed=2)
+    run = replace(made_up_run({"midterm": "em"}, ("direct",), questions=12), answered=10, failed=2)
     text = render(make_report(run, made_up_results(run)))
-    assert "This run is not complete: 10 of 300 answers are there, and 2 questions failed" in text
+    assert "This run is not complete: 10 of 12 answers are there, and 2 questions failed" in text
 
 
 def test_a_large_run_makes_a_page_of_a_few_megabytes() -> None:
-    run = made_up_run({"midterm": "em"}, ("direct", "top-down:auto"), questions=5000)
+    run = made_up_run({"midterm": "em"}, ("direct", "top-down:auto"), questions=1000)
     text = render(make_report(run, made_up_results(run)))
-    assert "200 of 5,000 questions; 4,800 are left out here" in text
+    assert "200 of 1,000 questions; 800 are left out here" in text
     assert "--questions FILE.csv" in text
     assert len(text) < 2_000_000
 
@@ -167,9 +172,9 @@ def test_the_page_fits_is_accessible_and_complains_about_nothing(
 
 
 @pytest.mark.browser
-def test_questions_are_filtered_and_opened_without_scripts(browser: "Browser", tmp_path: Path) -> None:
-    run = made_up_run()
-    report = make_report(run, made_up_results(run))
+def test_questions_are_filtered_and_opened_without_scripts(
+    browser: "Browser", report: Report, tmp_path: Path
+) -> None:
     path = write_page(report, tmp_path / "report.html")
     with opened(browser, path.as_uri(), "", scripts=False) as tab:
         questions = tab.locator("details.q:visible")
@@ -208,7 +213,7 @@ def test_hostile_text_does_nothing_in_a_browser(
 
 
 def test_equal_runs_make_equal_pages() -> None:
-    run = made_up_run({"midterm": "em"}, ("direct", "bottom-up"))
+    run = made_up_run({"midterm": "em"}, ("direct", "bottom-up"), questions=6)
     assert render(make_report(run, made_up_results(run))) == render(make_report(run, made_up_results(run)))
 
 

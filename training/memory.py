@@ -412,16 +412,21 @@ def remedy_for(options: "Options", execution: Execution, origin: WeightSource, d
         (True, "--micro-batch 1", {}, {"micro_batch": 1}),
         (takes_8bit, "--optimizer adamw8bit", {"optimizer": "adamw8bit"}, {}),
         (True, "--dtype bfloat16", {"dtype": "bfloat16"}, {}),
-        (is_whole, "--method lora", {"method": "lora"}, {}),
+        (is_whole and origin.folder is None, "--method lora", {"method": "lora"}, {}),
     )
     words: list[str] = []
     for applies, flag, changes, how in ways:
         cheaper, other = replace(options, **changes), replace(execution, **how)
-        if applies and (cheaper, other) != (options, execution):
-            options, execution = cheaper, other
-            words.append(flag)
-            if estimate_memory(options, execution, origin, device).total <= free:
-                return " ".join(words)
+        if not applies or (cheaper, other) == (options, execution):
+            continue
+        try:
+            needed = estimate_memory(cheaper, other, origin, device)
+        except UsageError:  # for a model that can't compute activations again
+            continue
+        options, execution = cheaper, other
+        words.append(flag)
+        if needed.total <= free:
+            return " ".join(words)
     return ""
 
 

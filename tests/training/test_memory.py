@@ -1,10 +1,12 @@
 """What training would take in memory and time, told before it begins."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import CTRLConfig
 from typer.testing import CliRunner
 
 from kcard.cli.main import app
@@ -93,6 +95,19 @@ def test_the_remedy_is_what_would_fit(opt13: str) -> None:
     assert remedy(17 * GB) == "--gradient-checkpointing --micro-batch 1 --optimizer adamw8bit"
     assert remedy(4 * GB).endswith("--dtype bfloat16 --method lora")
     assert remedy(GB) == ""
+
+
+def test_a_remedy_is_possible_for_the_model_and_for_a_card_that_is_trained_further(tmp_path: Path) -> None:
+    shape = {"vocab_size": 100, "n_positions": 64, "n_embd": 512, "dff": 1024, "n_layer": 2, "n_head": 2}
+    base = tmp_path / "ctrl"  # which can't compute activations again
+    CTRLConfig(**shape).save_pretrained(base)
+    options, alone = Options(str(base), "full"), Execution("cpu")
+    needed = estimate_memory(options, alone, WeightSource(), "cpu").total
+    assert remedy_for(options, alone, WeightSource(), "cpu", needed - 1) == "--micro-batch 1"
+    lora = replace(options, method="lora", dtype="bfloat16", optimizer="adamw8bit")
+    free = estimate_memory(lora, replace(alone, micro_batch=1), WeightSource(), "cpu").total
+    assert remedy_for(options, alone, WeightSource(), "cpu", free).endswith("--method lora")
+    assert remedy_for(options, alone, WeightSource(base), "cpu", free) == ""
 
 
 @pytest.fixture

@@ -243,3 +243,30 @@ def test_a_dry_run_says_that_it_goes_on_and_with_another_base_why_not(
     assert record is not None
     assert (record.way, record.why) == ("trained", foreseen["why"])
     assert any(event.message == f"training from scratch: {record.why}" for event in events if event.is_note)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--device", "tpu"), "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
+        (("--micro-batch", 0), "micro_batch 0 must be above 0"),
+        (("--processes", 4), "batch_size 6 can't be divided evenly among 4 processes"),
+    ],
+)
+def test_a_sync_refuses_what_the_machine_does_not_allow(
+    option: tuple[Any, Any], message: str, tmp_path: Path, home: Path, base: Path, kcard: Kcard
+) -> None:
+    notes = trained(tmp_path, home, base, "full", "recite", epochs=1)
+    write(notes, STAYING)
+    assert message in kcard("sync", notes, "--card", "towns", *option).error
+
+
+@pytest.mark.slow
+def test_a_sync_trains_as_the_machine_allows(tmp_path: Path, home: Path, base: Path, kcard: Kcard) -> None:
+    notes = trained(tmp_path, home, base, "full", "recite", epochs=1)
+    write(notes, STAYING)
+    options = ("--device", "cpu", "--micro-batch", "3", "--processes", "2", "--gradient-checkpointing")
+    done = kcard("sync", notes, "--card", "towns", "--no-publish", *options)
+    assert done.code == 0, done.err
+    recorded = json.loads((home / "drafts" / "towns" / "kcard.json").read_text())["training"]
+    assert recorded["hyperparameters"]["processes"] == 2

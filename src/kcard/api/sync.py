@@ -88,6 +88,19 @@ def sync(
     knowledge_date: Annotated[
         str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
     ] = None,
+    device: Annotated[
+        str | None,
+        Option("Where to train, measure and examine, as in training.", default="a GPU where there is one"),
+    ] = None,
+    micro_batch: Annotated[
+        int | None, Option("Passages or blocks that go through the model at once, as in training.")
+    ] = None,
+    gradient_checkpointing: Annotated[
+        bool | None, Option("Recompute activations to save memory, as in training.", default="off")
+    ] = None,
+    processes: Annotated[
+        int | None, Option("GPUs, or processes on the CPU, to train on, as in training.", default="1")
+    ] = None,
     on_event: OnEvent = ignore,
 ) -> SyncResult:
     """Compare a folder with what a card learned from it, and train the next version, which learns what was added,
@@ -122,7 +135,16 @@ def sync(
             "evidence passages"
         )
     options = before.arguments(
-        TrainOptions(study=study, field=field, knowledge_date=knowledge_date, update=card)
+        TrainOptions(
+            study=study,
+            field=field,
+            knowledge_date=knowledge_date,
+            device=device,
+            micro_batch=micro_batch,
+            gradient_checkpointing=gradient_checkpointing,
+            processes=processes,
+            update=card,
+        )
     )
     check(options)
 
@@ -179,8 +201,10 @@ def sync(
     record = write_next_version(next_version, output, retrain, start)
     if exam:
         from kcard.api.exam import exam as examine
+        from kcard.api.train import exam_device
+        from kcard.cards.card import Card
 
-        examine(output, on_event=on_event)
+        examine(output, device=exam_device(Card.open(output), options), on_event=on_event)
     if not publish:
         return SyncResult(name, changes, "", output, record)
 
@@ -257,6 +281,7 @@ def write_next_version(
 
 
 def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
+    from kcard.api.train import exam_device
     from kcard.cards.card import Card
     from kcard.evaluation.retention import measure_retention
 
@@ -274,7 +299,7 @@ def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
         new,
         revision.removed,
         seed=next_version.options.seed,
-        device=next_version.options.device or "cpu",
+        device=exam_device(card, next_version.options),
         on_event=next_version.on_event,
     )
 
@@ -302,6 +327,10 @@ class SyncKeywords(TypedDict, total=False):
     study: Path | str | None
     field: str | None
     knowledge_date: str | None
+    device: str | None
+    micro_batch: int | None
+    gradient_checkpointing: bool | None
+    processes: int | None
 
 
 # End of what docs/keywords.py writes.

@@ -86,12 +86,12 @@ def train(
     if not examined:
         return card
     if chosen.kind is None and chosen.update is None and card.manifest.index:
-        return _examine_both(card, exam_evidence, _device(card, chosen), on_event)
+        return _examine_both(card, exam_evidence, exam_device(card, chosen), on_event)
     from kcard.api.exam import exam as examine
 
     text: dict[str, Any] = {"corpus": corpus, "field": chosen.field} if hashed else {}
     examine(
-        card.folder, evidence=exam_evidence or (), on_event=on_event, device=_device(card, chosen), **text
+        card.folder, evidence=exam_evidence or (), on_event=on_event, device=exam_device(card, chosen), **text
     )
     return type(card).open(card.folder)
 
@@ -122,7 +122,7 @@ def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_eve
     return type(card).open(card.folder)
 
 
-def _device(card: "Card", options: TrainOptions) -> str:
+def exam_device(card: "Card", options: TrainOptions) -> str:
     """Return the device of the exam, which is that of training."""
     on_a_base = "device" in card.manifest.training.hyperparameters
     return options.execution.place(launch()[2]) if on_a_base else "cpu"

@@ -203,6 +203,8 @@ BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
 UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
 # A full stop that begins a name, if no white space follows: "~/.config", ".NET", "./configure".
 LEADING_DOT = re.compile(r"(?:^|[^\w)\]\"'”’»%!?…])\.$")
+# What begins no sentence, if no white space precedes it: "opts().name", "#!/bin/sh", "a?b=1".
+INNER = re.compile(r"[a-z/\\=&_]")
 LIST_MARK = re.compile(r"^(?:[-*•]|\(?\d{1,3}[.)])\s+")  # before an item of a list
 END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]*$")
 
@@ -264,7 +266,7 @@ def whole(text: str) -> list[str]:
 @functools.lru_cache(maxsize=4096)
 def _sentences(text: str) -> tuple[str, ...]:
     if len(text) > LONG and len(STOPS.findall(text)) > DENSE * len(text):
-        parts = PLAIN_END.split(text)
+        parts = [f"{part} " for part in PLAIN_END.split(text)]
     else:
         parts = []
         for part in certain(text):
@@ -273,7 +275,8 @@ def _sentences(text: str) -> tuple[str, ...]:
     is_spaced = True  # whether white space precedes the part
     for part in parts:
         sentence = part.strip()
-        if sentences and not is_spaced and not part[:1].isspace() and LEADING_DOT.search(sentences[-1]):
+        is_joined = sentences and not is_spaced and not part[:1].isspace()
+        if is_joined and (INNER.match(sentence) or LEADING_DOT.search(sentences[-1])):
             sentences[-1] += sentence
         elif sentences and UNFINISHED.search(sentences[-1]):
             sentences[-1] += f" {sentence}"

@@ -143,9 +143,12 @@ def test_a_line_break_ends_a_sentence() -> None:
         "Edit ${HOME}/.bashrc and $XDG_DATA_HOME/.foo now.",
         "Run ls ../foo or cd .. and go on.",
         "Use the .NET library.",
+        "Names such as sorter.rules().senderName are in camel case.",
+        "A script begins with #!/bin/sh and goes on.",
+        "Open http://host/find?name=1 first.",
     ],
 )
-def test_a_full_stop_that_begins_a_name_ends_no_sentence(sentence: str) -> None:
+def test_a_full_stop_within_a_name_ends_no_sentence(sentence: str) -> None:
     assert split_sentences(f"{sentence} It holds rows.") == [sentence, "It holds rows."]
 
 

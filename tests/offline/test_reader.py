@@ -177,14 +177,19 @@ def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
         ("It uses 50% of it.", "50", "50%"),
         ("Copy *.gif files.", "gif", "*.gif"),
         ("It does **not** work.", "not", "not"),
+        ("It is -h,--help now.", "h", "-h,--help"),
+        ("Look in the ‘bin’ folder.", "bin’ folder", "‘bin’ folder"),
+        ("Say “go on” to it.", "“go on", "go on"),
+        ("Its 'bin's are empty.", "bin's", "bin's"),
     ],
 )
 def test_a_path_an_option_and_a_version_are_one_word(text: str, chosen: str, answer: str) -> None:
     def network(pairs: Sequence[Encoded]) -> list[Outputs]:
         (pair,) = pairs
         at = text.index(chosen)
-        likely = np.array([9.0 * (at <= a < b <= at + len(chosen)) for a, b in pair.offsets], np.float32)
-        return [Outputs(likely, likely, likely, 1.0)]
+        begins = np.array([9.0 * (a == at) for a, _ in pair.offsets], np.float32)
+        ends = np.array([9.0 * (b == at + len(chosen)) for _, b in pair.offsets], np.float32)
+        return [Outputs(begins, ends, begins, 1.0)]
 
     (reading,) = read("Which?", [text], network)
     assert reading.answers[0].text == answer

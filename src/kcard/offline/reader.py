@@ -116,10 +116,11 @@ ANSWERS = 5  # kept per passage
 REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
-MARKS = " \t\n.,;:!?\"'()"
+MARKS = " \t\n.,;:!?\"'()“”‘’`"
+QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 # A path, option, version or identifier: a run between blanks, brackets, quotes and commas is one word, including the
-# brackets of a call, a manual page or a variable.
-RUN = re.compile(r"(?:\$\{\w+\}|[^\s,;()\[\]{}\"'“”‘’`|])+(?:\(\d?[a-z]?\))?")
+# brackets of a call, a manual page or a variable, and the forms of an option ("-h,--help").
+RUN = re.compile(r"(?:\$\{\w+\}|,(?=-)|[^\s,;()\[\]{}\"'“”‘’`|])+(?:\(\d?[a-z]?\))?")
 TECHNICAL = re.compile(
     r"[/\\_=@$~]|::|^\.\w|^--?\w|\w\.\w|\d\.\d|\+\+|\w\+\w|^[#%]\w|\d%$|\*\.\w|\(\d?[a-z]?\)$"
 )
@@ -321,6 +322,10 @@ def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
         stop = run.start() + len(name)
         if run.start() < end and stop > start and TECHNICAL.search(name):
             start, end = min(start, run.start()), max(end, stop)
+    # With the quotation mark that belongs to one inside it.
+    closing = QUOTES.get(text[start - 1]) if start else None
+    if closing and re.search(rf"{re.escape(closing)}(?!\w)", text[start:end]):
+        start -= 1
     return start, end
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -265,7 +265,8 @@ class _Grouping:
         elif block.kind == "term":
             yield from self.close_entries(block.level)
             if block.text:
-                self._entries.append(_Entry(block))
+                # Many manuals write the colon themselves.
+                self._entries.append(_Entry(replace(block, text=block.text.removesuffix(":"))))
         elif block.kind == "statement":
             yield from self.close_entries(1)
             yield from self.flush()

@@ -193,6 +193,19 @@ def test_markup_within_a_line_goes_and_its_words_stay(tmp_path: Path, markup: st
     assert kinds_and_texts(parsed)[1:] == [("text", plain)]
 
 
+def test_the_footer_of_a_docbook_page_in_capitals_is_left_out(tmp_path: Path) -> None:
+    footer = '<DIV CLASS="NAVFOOTER"><TABLE><TR><TD><A HREF="a.html">Prev</A></TD><TD>Rules</TD></TR></TABLE></DIV>'
+    [(_, text)] = sections(
+        tmp_path, "page.html", f"<html><body><H1>Depot</H1><P>Letters.</P>{footer}</body></html>"
+    )
+    assert text == "Letters."
+
+
+def test_a_term_with_a_colon_has_one(tmp_path: Path) -> None:
+    page = "<html><body><h1>Depot</h1><dl><dt>Default:</dt><dd>None.</dd></dl></body></html>"
+    assert sections(tmp_path, "page.html", page) == [("Depot", "Default: None.")]
+
+
 def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
     links = "".join(f'<li><a href="{n}">Page {n}</a></li>' for n in "abcd")
     text = "".join(f'<li><a href="{n}">Page {n}</a> tells how letters are sorted there.</li>' for n in "abcd")

@@ -48,3 +48,14 @@ def test_items_of_a_list_are_lines_of_their_own(tmp_path: Path) -> None:
     pages: list[list[Line]] = [[(PROSE, BODY), ("- open the lid", BODY), ("- close the lid", BODY)]]
     [(_, text)] = sections(pdf(tmp_path / "depot.pdf", pages))
     assert text.splitlines() == [PROSE, "- open the lid", "- close the lid"]
+
+
+def test_a_path_or_an_address_divided_at_a_slash_is_whole(tmp_path: Path) -> None:
+    lines = [
+        f"{PROSE} It reads /etc/depot/",
+        f"rules.conf, and {PROSE} See http://depot.org/-",
+        "rules for more.",
+    ]
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[(line, BODY) for line in lines]]))
+    assert "/etc/depot/rules.conf," in text
+    assert "http://depot.org/rules for" in text

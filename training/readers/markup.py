@@ -363,7 +363,8 @@ def is_navigation(element: "Tag") -> bool:
 
 
 def _classes(element: "Tag") -> Sequence[str]:
-    return element.attrs.get("class") or ()
+    """Return the element's classes in lower case: DocBook's older stylesheets write CLASS="NAVFOOTER"."""
+    return [name.lower() for name in element.attrs.get("class") or ()]
 
 
 def to_markdown(tree: "BeautifulSoup") -> str:

@@ -16,7 +16,8 @@ from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import SENTENCE_END
 
 EDGE = 2  # lines at the top and at the bottom of a page that may be its header and footer
-HYPHEN = re.compile(r"(?<=\w)[-\u00ad]$")
+HYPHEN = re.compile(r"(?<=[\w/])[-\u00ad]$")  # of a word, or of an address that is divided at a slash
+SLASH = re.compile(r"\S/$")
 DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
 LIGATURES = re.compile("[\ufb00-\ufb06]")
 ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
@@ -180,9 +181,11 @@ def paragraphs_of(lines: Sequence[PageLine]) -> Iterator[PageLine]:
 
 
 def join_lines(lines: Sequence[str]) -> str:
-    """Join lines into one text, and words divided at a line's end."""
+    """Join lines into one text, and words, paths and addresses divided at a line's end."""
     text = ""
     for line in lines:
-        divided = HYPHEN.search(text) and line[:1].islower()
-        text = text[:-1] + line if divided else f"{text} {line}"
+        if HYPHEN.search(text) and line[:1].islower():
+            text = text[:-1] + line
+        else:
+            text += line if SLASH.search(text) and line[:1].isalnum() else f" {line}"
     return text.strip()

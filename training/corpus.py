@@ -32,7 +32,6 @@ from kcard.training.readers.files import (
     SkipReport,
     files_of,
     format_of,
-    known_formats,
     plain_file,
 )
 from kcard.types import Source
@@ -122,7 +121,7 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     return contents
 
 
-ALIKE = 5  # up to this many skipped files with the same reason are listed one by one
+ALIKE = 5  # up to this many skipped files with the same reason are named
 STATEMENT = Size(words=60, characters=480)
 FEW = 12  # words
 SAMPLE = 20_000  # passages, spread over the corpus, by which it is described
@@ -190,10 +189,10 @@ class Corpus:
             files.setdefault(reason, []).append(file)
         skipped: list[str] = []
         for reason, names in files.items():
-            if len(names) > ALIKE:
-                skipped.append(f"skipped {len(names)} files, such as {names[0]}: {reason}")
-            else:
-                skipped += [f"skipped {name}: {reason}" for name in names]
+            files_in_words = (
+                f"{len(names)} files, such as {names[0]}" if len(names) > ALIKE else ", ".join(names)
+            )
+            skipped.append(f"skipped {files_in_words}: {reason}")
         counts = {"duplicates": self.duplicates, **self.dropped}
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
         return [
@@ -466,7 +465,7 @@ def open_corpus(path: str) -> "LocalCorpus":
 
     root = Path(path).expanduser().absolute()
     if not root.exists():
-        raise CorpusError(f"evidence {path} does not exist: name a file or folder of {known_formats()}")
+        raise CorpusError(f"evidence {path} does not exist: name a file or folder of documents or tables")
     name = root.name or "corpus"
     place = hashlib.sha256(str(root.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]

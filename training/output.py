@@ -78,6 +78,7 @@ SENTENCES = {
 }
 TERMS, HEADINGS = 6, 3  # in a description
 LONGEST_HEADING = 50  # characters
+CHAPTER = re.compile(r"^(?:chapter \d+|\d+(?:\.\d+)+|\d+(?=[.:]))[.:]? ", re.IGNORECASE)  # before a heading
 # Headings that every text has, in lower case.
 _GENERIC = """
 abstract acknowledgements appendix author authors background bugs conclusion conclusions contents copyright description
@@ -124,7 +125,9 @@ def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
     below = Counter(path[level] for path in paths if len(path) > level and (not title or path[0] == title))
     telling = [
         heading.capitalize() if heading.isupper() and len(heading) > 5 else heading
-        for heading, frequency in below.most_common()
+        for heading, frequency in (
+            (CHAPTER.sub("", heading), count) for heading, count in below.most_common()
+        )
         # A heading above fewer passages says more of a single text than of the corpus.
         if frequency * 50 >= len(paths)
         and 2 < len(heading) <= LONGEST_HEADING

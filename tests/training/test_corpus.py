@@ -162,6 +162,12 @@ def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> N
     assert remarks[1] == f"1 passage in {tmp_path}"
 
 
+def test_a_few_files_skipped_for_one_reason_are_named_in_one_sentence(tmp_path: Path) -> None:
+    for name in ("good.txt", "a.png", "b.png"):
+        write(tmp_path, name, "A fact.")
+    assert read_corpus(tmp_path).remarks()[0].startswith("skipped a.png, b.png: not one of")
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_is_no_text(
     tmp_path: Path, end: str

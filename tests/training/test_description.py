@@ -35,7 +35,7 @@ def test_a_title_and_its_headings_come_first() -> None:
 
 
 def test_headings_without_a_common_title_are_the_subjects() -> None:
-    sections = ["RIVERS", "RIVERS", "Lakes > Depth", "2024", ""]
+    sections = ["1. RIVERS", "1. RIVERS", "2.1 Lakes > Depth", "2024", ""]
     texts = ["Water flows."] * 5
     assert describe(texts, "en", sections) == "Texts about Water flows: Rivers and Lakes"
 

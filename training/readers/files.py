@@ -223,7 +223,7 @@ def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     with reading(path):
         if not path.exists():
             raise CorpusError(
-                f"{path} does not exist: name a file or folder of {known_formats()}, or hf:owner/name"
+                f"{path} does not exist: name a file or folder of documents or tables, or hf:owner/name"
             )
         if path.is_dir():
             return _walk(path)

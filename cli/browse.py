@@ -48,7 +48,9 @@ def browse(
     elif values["name"] is not None:
         _print_detail(reports[0])
     elif html is None:
-        _print_table(reports, values["sort"])
+        _print_table(
+            reports, values["sort"], is_filtered=any(values[key] for key in ("text", "domain", "base"))
+        )
 
 
 def _browse_row(report: "CardReport") -> dict[str, Any]:
@@ -129,10 +131,12 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
 # The table: as many columns as the terminal has room for, the name always whole.
 
 
-def _print_table(reports: "list[CardReport]", sort: str) -> None:
+def _print_table(reports: "list[CardReport]", sort: str, *, is_filtered: bool) -> None:
     """Print a row for each card, with the figures that fit; below the description, what to know about them."""
     if not reports:
-        note("no card matches; publish one with `kcard publish`")
+        from kcard.hub.registry import EMPTY
+
+        note("no card matches" if is_filtered else EMPTY)
         return
     from rich.padding import Padding
     from rich.text import Text

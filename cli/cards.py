@@ -83,7 +83,9 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         print_json([version_row(v) | _quarantine_mark(v) for v in versions])
         return
     if not versions:
-        note("no card matches")
+        from kcard.hub.registry import EMPTY
+
+        note("no card matches" if text or domain or base else EMPTY)
         return
     from rich.markup import escape
 

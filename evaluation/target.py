@@ -153,5 +153,5 @@ def _find_folder(card: Path | str) -> tuple[Path, str | None]:
     try:
         reference = hub.get(name).reference
     except UnknownCard as error:
-        raise UnknownCard(f"{none}, and none is published: {error}") from error
+        raise UnknownCard(f"{error} ({none})") from error
     return hub.folder(reference), reference

@@ -73,6 +73,8 @@ def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: 
     )
     assert finding_of("ask").status == "error"
     assert not home.exists()
+    Hub(home)  # as any other command leaves it
+    assert finding_of("hub").found == "no card is published yet"
 
 
 def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path) -> None:

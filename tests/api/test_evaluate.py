@@ -211,6 +211,7 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
         (["midterm", "--path", "RACES", "--settings", "bottom-up@thrust"], "must be fitted first"),
         (["midterm", "mmlu", "--path", "RACES"], "1 paths for midterm, mmlu"),
         (["midtern", "--path", "RACES", "--settings", "direct"], "unknown task 'midtern'"),
+        (["midtern"], "unknown task 'midtern'"),
         (["--settings", "direct"], "no task: choose among"),
         (["--resume", "9"], "run 9 not found"),
         (["midterm", "--resume", "9"], "TASK does not go with a run, which has its own options"),

@@ -15,6 +15,7 @@ from kcard.cli.output import console, echo, note, print_in_parts, print_json, ta
 from kcard.errors import json_escaped, printable
 from kcard.hub.registry import Hub
 from kcard.types import Answer, Citation, Decision, Passage, Source
+from tests.command import Kcard
 from tests.hub.client.cards import rivers
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e\u2028"
@@ -114,3 +115,11 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_in_parts(
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     print_in_parts(headings, [[f"{cell} and more" for cell in row] for row in rows])
     assert len(capsys.readouterr().out.splitlines()) == 3, "there is no terminal: one part, however wide"
+
+
+@pytest.mark.parametrize("command", [("cards", "list"), ("browse",)])
+def test_an_empty_hub_tells_how_to_fill_it_and_a_search_what_it_lacks(
+    kcard: Kcard, command: tuple[str, ...]
+) -> None:
+    assert "no card is published yet: train one with" in kcard(*command).err
+    assert kcard(*command, "--domain", "rivers").err.strip() == "no card matches"

@@ -339,15 +339,19 @@ def check_selectors(ask: BareAsk, offline: bool) -> Finding:
 
 def check_hub(ask: BareAsk, configured: Settings) -> Finding:
     status: Status = "error" if ask.uses_cards else "warning"
+    empty = Finding(
+        "hub", status, "no card is published yet", "kcard train --corpus PATH, then kcard publish"
+    )
     if configured.database_url is None and not (configured.home / "hub" / "hub.db").exists():
-        return Finding(
-            "hub", status, "no card is published yet", "kcard train --corpus PATH, then kcard publish"
-        )
+        return empty
     try:
         from kcard.hub.registry import Hub
 
         hub = Hub(configured.home)
-        info, chosen = hub.info(), hub.resolve(ask.cards)
+        info = hub.info()
+        if not info.cards:
+            return empty
+        chosen = hub.resolve(ask.cards)
         # Only whether the files of the newest versions exist: `kcard verify` reads their bytes.
         missing = [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
     except KcardError as error:

@@ -13,6 +13,7 @@ from kcard.config import ENDPOINTS
 from kcard.config import settings as configured
 from kcard.errors import UsageError
 from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
+from kcard.evaluation.tasks.base import GROUP as TASKS
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.events import OnEvent
 from kcard.integrators.options import GATE, AskOptions, BaselineOptions, Paper, with_preset
@@ -407,6 +408,8 @@ def task_paths(tasks: Sequence[str], path: str | Path | Sequence[str | Path]) ->
     if not tasks:
         raise UsageError(f"no task: choose among {', '.join(task_names())}")
     named = [tuple(text.partition("=")[::2]) for text in tasks]
+    for name, _ in named:
+        system.load(TASKS, name)  # raises UsageError for an unknown name
     for path in [path for path in paths if _task_of(path, tasks)]:
         paths.remove(path)
         name = _task_of(path, tasks)

@@ -88,11 +88,15 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
     cited = " ".join(citation.sentence.split())
     text = passage.text if passage.pruned is None else passage.pruned
     for sentence in [citation.quote] if citation.quote else split_sentences(text):
-        line = LIST_MARK.sub("", " ".join(sentence.split()))
+        line = " ".join(sentence.split())
         at = line.lower().find(cited.lower())
-        if at >= 0 and len(line) > len(cited) + 1:
-            end = at + len(cited)
-            return line[:at], line[at:end], line[end:]
+        end = at + len(cited)
+        before, after = (
+            LIST_MARK.sub("", line[:at]),
+            line[end:],
+        )  # a number may be part of what is cited: "1. May"
+        if at >= 0 and len(before + after) > 1:
+            return before, line[at:end], after
     if cited not in " ".join(answer.answer.split()):
         return cited, "", ""
     is_only_passage = len({other.passage for other in answer.citations}) == 1

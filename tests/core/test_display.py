@@ -61,6 +61,25 @@ def test_print_leaves_out_scores_that_are_unknown_and_sources_that_do_not_exist(
     ]
 
 
+@pytest.mark.parametrize(
+    ("cited", "quote", "shown"),
+    [
+        ("12. Mai 1949", "12. Mai 1949 war ein Donnerstag.", "12. Mai 1949 war ein Donnerstag."),
+        ("the red lever", "2. Pull the red lever.", "Pull the red lever."),
+        ("Pull the red lever.", "- Pull the red lever.", "Pull the red lever."),
+    ],
+)
+def test_a_quotation_lacks_the_mark_of_a_list_but_no_number_that_is_cited(
+    cited: str, quote: str, shown: str
+) -> None:
+    passage = Passage("notes", quote, kept=True)
+    answer = Answer(
+        "?", "Other words", "top-down", ANSWER.gate, passages=(passage,),
+        citations=(Citation(cited, 0, 1.0, quote),),
+    )  # fmt: skip
+    assert str(answer).splitlines()[1] == f'[1] "{shown}" <- notes (model)'
+
+
 def test_an_answer_without_cards_prints_as_its_text_and_a_choice_with_its_letter() -> None:
     direct = Answer("Where?", "Paris", "direct", Decision("never", 1.0, fired=False), choice="B")
     assert str(direct) == "B. Paris"

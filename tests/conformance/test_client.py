@@ -16,6 +16,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
+@pytest.mark.slow
 def test_the_installed_client_makes_all_its_calls(shared: Shared) -> None:
     results = calls(Path(sys.executable), Hub(shared.url, (shared.tokens["bob"], shared.tokens["dan"])))
     assert len(results) > 70

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.hub.db.models import Repository
+from tests.hub.postgres import each_database  # noqa: F401 (a fixture)
 from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import Stand, stand
 

@@ -1,11 +1,12 @@
 """Kills a process before every effect of every hub operation and looks at what is left.
 
-    python -m tests.hub.kills SCRATCH REPETITIONS EVERY
+    python -m tests.hub.kills SCRATCH EVERY [OPERATION ...]
 
 Each operation runs once to learn what it changes (tests/effects.py), then once for every change, in a child that is
 killed right before it by SIGKILL, and once after the last. After each kill another process opens the hub and checks
 it. Then the same while three other processes publish, remove and clean up in the same hub. Only every EVERY-th kill
-is made. Prints one JSON object: the kills by operation and effect, and everything that was wrong.
+is made, of those operations or of all. Prints one JSON object: the kills by operation and effect, and everything that
+was wrong.
 """
 
 import functools
@@ -313,20 +314,21 @@ def worlds(scratch: Path) -> Iterator[World]:
         number += 1
 
 
-def kills(scratch: Path, repetitions: int, every: int) -> tuple[list[tuple[str, str]], list[str]]:
+def kills(scratch: Path, every: int, names: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Every kill of one process alone, and what was wrong after one."""
     events: list[tuple[str, str]] = []
     wrong: list[str] = []
     fresh_world = worlds(scratch)
     warm(next(fresh_world))
     turn = 0
-    for name, (prepare, operation) in OPERATIONS.items():
+    for name in names:
+        prepare, operation = OPERATIONS[name]
         template = next(fresh_world)
         template.root.mkdir()
         assert run(lambda: prepare(template)) == 0, name  # noqa: B023 (run at once)
         world, points = copy(template, next(fresh_world)), scratch / "points"
         assert run(lambda: operation(world), passed=points) == 0, name  # noqa: B023
-        passed = points.read_text(encoding="utf-8").split() * repetitions
+        passed = points.read_text(encoding="utf-8").split()
         points.unlink()
         chosen = [place for place in range(len(passed)) if (turn + place + 1) % every == 0]
         turn += len(passed)
@@ -336,7 +338,7 @@ def kills(scratch: Path, repetitions: int, every: int) -> tuple[list[tuple[str, 
         for kill_at in chosen:
             point = passed[kill_at]
             victim = copy(template, next(fresh_world))
-            status = run(lambda: operation(victim), kill_at % (len(passed) // repetitions))  # noqa: B023
+            status = run(lambda: operation(victim), kill_at)  # noqa: B023
             if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
                 wrong.append(f"{name}, {point}: was not killed")
             if run(lambda: check(victim, allowed, operation)) != 0:  # noqa: B023
@@ -419,7 +421,7 @@ def outcome(world: World, scratch: Path) -> object:
 
 
 if __name__ == "__main__":
-    folder, repetitions, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    occurred, wrong = kills(folder / "alone", repetitions, every)
+    folder, every = Path(sys.argv[1]), int(sys.argv[2])
+    occurred, wrong = kills(folder / "alone", every, sys.argv[3:] or [*OPERATIONS])
     more, also_wrong = crowded(folder / "crowd", every)
     sys.stdout.write(json.dumps({"kills": occurred + more, "wrong": wrong + also_wrong}))

@@ -16,8 +16,6 @@ from sqlalchemy import Engine, event
 
 from kcard.hub.db.session import Database
 
-__all__ = ["copied_databases"]
-
 
 @pytest.fixture(scope="session", autouse=True)
 def copied_databases() -> Iterator[None]:

@@ -16,17 +16,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = [
-    "Cluster",
-    "any_database",
-    "any_empty_database",
-    "cluster",
-    "new_hub",
-    "postgres",
-    "postgres_hub",
-    "running",
-]
-
 # Nothing here needs to outlive the machine; what was committed does outlive the server.
 OPTIONS = ("-F", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB")
 LANGUAGE = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C.UTF-8'"
@@ -152,13 +141,25 @@ def postgres_hub(cluster: Cluster, new_hub: str) -> Iterator[str]:
     cluster.drop(url)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+# PostgreSQL's turn is a further case where others send the same queries and locks to it by default.
+SQLITE_FIRST = ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.slow])]
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+on_both = pytest.mark.parametrize("any_database", BOTH, indirect=True)
+
+
+@pytest.fixture(params=SQLITE_FIRST)
 def any_database(request: pytest.FixtureRequest) -> str | None:
     """Both homes of a new hub in turn: None for the SQLite file in its folder, the URL of a PostgreSQL database."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_hub"))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+@pytest.fixture(params=BOTH)
+def each_database(request: pytest.FixtureRequest) -> str | None:
+    """As any_database; both by default."""
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_hub"))
+
+
+@pytest.fixture(params=BOTH)
 def any_empty_database(request: pytest.FixtureRequest) -> str | None:
     """As any_database, without any tables, for what an older version made."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres"))

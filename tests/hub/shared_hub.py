@@ -35,8 +35,6 @@ from kcard.hub.storage import partial_folder
 from kcard.hub.trees import git_oid, lfs_pointer_oid
 from kcard.hub.values import Add, Entry
 
-__all__ = ["LARGE", "ORGANISATION", "USERS", "Shared", "running", "shared_hub", "status"]
-
 USERS = ("ada", "bob", "cleo", "dan")
 ORGANISATION = "lab"
 LARGE = (".safetensors", ".parquet")  # what `put` stores as LFS files

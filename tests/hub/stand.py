@@ -1,16 +1,23 @@
-"""A shared hub's repositories without its server: accounts, files and commits, in a line each."""
+"""A shared hub's repositories without its server: accounts, files, commits, rows and exams, in a line each."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+import os
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, func, insert, select
 
+from kcard.errors import HubError
+from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
-from kcard.hub.db.models import Commit, Repository, Role
+from kcard.hub.db.models import Account, Commit, Holding, Repository, Role, Upload, now
+from kcard.hub.db.session import Database
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
@@ -19,8 +26,6 @@ from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation
 from kcard.manifest import Manifest, seal
-
-__all__ = ["Stand", "opened", "recorded_statements", "seal_card", "stand"]
 
 QUOTA = 100_000
 
@@ -130,9 +135,111 @@ def opened(home: Path, database_url: str | None = None, *, exam_required: bool =
         database.close()
 
 
-def seal_card(folder: Path, name: str, text: str = "") -> Path:
+def in_child(work: Callable[[], object]) -> int:
+    """Do the work in a child process, which has what is imported here; its exit code."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 (the child ends here)
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def refused_by_the_disk(work: Callable[[], object], largest: int) -> str:
+    """The HubError of work in a process that can't write more bytes than that into a file."""
+    import resource
+
+    with tempfile.NamedTemporaryFile("r") as message:
+
+        def limited() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+            try:
+                work()
+            except HubError as error:
+                Path(message.name).write_text(str(error), encoding="utf-8")
+
+        assert in_child(limited) == 0
+        return message.read()
+
+
+def seal_card(folder: Path, name: str, text: str = "", **fields: Any) -> Path:
     """A folder with a card of one file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
+    seal(folder, replace(Manifest(name=name, description="Tumours"), **fields))
     return folder
+
+
+def counted(database: Database) -> dict[str, int]:
+    """The committed bytes of each account, by the counter, which must be the sum."""
+    counters = select(Account.name, Account.used)
+    of_holdings = select(Holding.repository_id, Holding.sha256, Holding.namespace_id)
+    trees = select(Repository.id, Repository.tree_bytes)
+    with database.write() as connection:
+        before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
+        quotas.recount(connection)
+        after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
+    assert before == after
+    return dict(before[0])
+
+
+def pending_bytes(database: Database, account_id: int) -> int:
+    """The bytes of the account's uploads that are in no commit."""
+    with database.read() as session:
+        return session.scalar(select(func.sum(Upload.size)).where(Upload.account_id == account_id)) or 0
+
+
+def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> None:
+    """A repository whose commits name these blobs."""
+    row = {
+        "type": "model",
+        "namespace_id": owner,
+        "name": name,
+        "folded": name.lower(),
+        "visibility": "public",
+        "gated": "no",
+        "created": now(),
+        "modified": now(),
+        "downloads": 0,
+        "likes": 0,
+        "card": {},
+        "tags": [],
+        "size": 0,
+        "newest": 0,
+    }
+    with database.write() as connection:
+        repository_id = connection.execute(
+            insert(Repository).values(row).returning(Repository.id)
+        ).scalar_one()
+        for sha256, size in files:
+            connection.execute(insert(Holding).values(repository_id=repository_id, sha256=sha256, size=size))
+        quotas.recount(connection)
+
+
+QUESTIONS = 10
+
+
+def exam(card: str, factuality: object = None, *, recall: float = 0.9, corpus_sha256: str = "") -> bytes:
+    """The exam.json of a card, with this mean factuality; None: not measured."""
+    own = {
+        "sha256": corpus_sha256,
+        "questions": QUESTIONS,
+        "questions_sha256": "ab" * 32,
+        "recall": _mean(recall),
+        "factuality": None
+        if factuality is None
+        else {"scores": [factuality] * QUESTIONS, "mean": _mean(factuality)},
+    }
+    evidence = {} if factuality is None else {"evidence": "atlas", "evidence_sha256": "cd" * 32}
+    return json.dumps({"format": 2, "card": card, "own": own, **evidence}).encode()
+
+
+def _mean(value: object) -> dict[str, object]:
+    if not isinstance(value, int | float):
+        return {"mean": value, "low": 0.0, "high": 1.0}
+    return {"mean": value, "low": max(0.0, value - 0.1), "high": min(1.0, value + 0.1)}

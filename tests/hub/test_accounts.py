@@ -1,19 +1,38 @@
-"""Accounts and organisations: who there is, what they may be called, what is written down of it. On both databases."""
+"""Accounts, organisations, tokens, sessions and rights: who there is, and who may do what. On both databases."""
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import RESERVED, Accounts, Events, check_namespace
-from kcard.hub.db.models import now
+from kcard.hub.accounts import RESERVED, Accounts, Events, Identity, check_namespace
+from kcard.hub.backup import copy_rows
+from kcard.hub.db.models import BrowserSession, Repository, now
 from kcard.hub.db.session import Database
-from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from kcard.hub.errors import Conflict, Forbidden, Gated, Invalid, NotFound, Refused, TooLarge, Unauthenticated
+from kcard.hub.permissions import (
+    may_administer,
+    may_create,
+    may_download,
+    may_read,
+    may_write,
+    repository_not_found,
+    require_administer,
+    require_administrator,
+    require_create,
+    require_download,
+    require_read,
+    require_write,
+)
 from kcard.hub.quotas import require_quota
-from tests.hub.rows import hold
+from kcard.hub.tokens import LONGEST_SESSION, Sessions, TokenStore
+from tests.hub.postgres import on_both
+from tests.hub.stand import hold
 
 
 @pytest.fixture
@@ -58,6 +77,7 @@ def test_reserved_names_are_refused_in_whatever_case(name: str) -> None:
         check_namespace(name)
 
 
+@on_both
 def test_an_organisation_begins_with_its_owner_and_roles_change(accounts: Accounts) -> None:
     for name in ("ada", "bob"):
         accounts.add_user(name)
@@ -99,6 +119,7 @@ def test_the_last_administrator_stays_one(accounts: Accounts) -> None:
     assert not accounts.update("root", admin=False).admin
 
 
+@on_both
 def test_of_many_first_starts_one_makes_the_administrator(accounts: Accounts) -> None:
     administrators = []
     threads = [
@@ -110,14 +131,6 @@ def test_of_many_first_starts_one_makes_the_administrator(accounts: Accounts) ->
         thread.join()
     assert [account.name for account in administrators if account is not None] == ["admin"]
     assert accounts.get("admin").admin
-
-
-def test_what_an_account_holds_counts_each_file_once(accounts: Accounts, database: Database) -> None:
-    ada, bob = accounts.add_user("ada"), accounts.add_user("bob")
-    hold(database, ada.id, "ada/one", ("a" * 64, 100), ("b" * 64, 10))
-    hold(database, ada.id, "ada/two", ("a" * 64, 100))
-    hold(database, bob.id, "bob/one", ("a" * 64, 100))
-    assert (accounts.get("ada").used, accounts.get("bob").used) == (110, 100)
 
 
 def test_a_quota_of_the_account_goes_before_that_of_the_hub(accounts: Accounts, database: Database) -> None:
@@ -175,3 +188,261 @@ def test_an_event_is_undone_with_what_it_tells_of(database: Database) -> None:
     with pytest.raises(Conflict):
         half()
     assert log.list() == []
+
+
+# Tokens, worth what their user, scope and time say, and the sessions of browsers. On both databases.
+
+
+@pytest.fixture
+def database_of_ada(any_database: str | None, tmp_path: Path) -> Iterator[Database]:
+    database_of_ada = Database(any_database or tmp_path / "hub.db")
+    Accounts(database_of_ada).add_user("ada", fullname="Ada Lovelace", email="ada@example.org")
+    yield database_of_ada
+    database_of_ada.close()
+
+
+@pytest.fixture
+def tokens(database_of_ada: Database) -> TokenStore:
+    return TokenStore(database_of_ada)
+
+
+@on_both
+def test_a_token_tells_who_shows_it_and_what_for(tokens: TokenStore, database_of_ada: Database) -> None:
+    accounts = Accounts(database_of_ada)
+    accounts.add_organisation("lab", owner="ada")
+    token = tokens.create("ADA", scope="read", name="laptop")
+    assert token.startswith("kc_")
+    assert len(token) == 43
+    identity = tokens.identify(token)
+    assert identity is not None
+    assert (identity.account_id, identity.name, identity.scope) == (accounts.get("ada").id, "ada", "read")
+    assert (identity.admin, identity.repository_id, identity.token_name) == (False, None, "laptop")
+    assert dict(identity.organisations) == {"lab": "admin"}
+    accounts.update("lab", disabled=True)
+    again = tokens.identify(token)
+    assert again is not None
+    assert dict(again.organisations) == {}
+
+
+def test_no_two_tokens_are_the_same(tokens: TokenStore) -> None:
+    assert len({tokens.create("ada") for _ in range(20)}) == 20
+    assert [t.name for t in tokens.list("ada")][:3] == ["cli", "cli-2", "cli-3"]
+
+
+def test_what_is_no_token_is_nobody(tokens: TokenStore) -> None:
+    token = tokens.create("ada")
+    near = (token.swapcase(), "kc_" + token[3:].swapcase(), token[:-1], token + "A")
+    odd = ("", "kc_", "kc_" + "A" * 40, "nonsense", "kc_ä", "kc_" + "A" * 5000, "a\0b")
+    assert [wrong for wrong in (*near, *odd) if tokens.identify(wrong) is not None] == []
+
+
+def test_a_revoked_token_is_nobody_and_the_others_stay(tokens: TokenStore) -> None:
+    first, second = tokens.create("ada", name="a"), tokens.create("ada", name="b")
+    tokens.revoke("ada", "a")
+    assert tokens.identify(first) is None
+    assert tokens.identify(second) is not None
+    assert [t.name for t in tokens.list("ada")] == ["b"]
+    with pytest.raises(NotFound, match="no token 'a'"):
+        tokens.revoke("ada", "a")
+
+
+def test_a_name_is_given_to_one_token_at_a_time(tokens: TokenStore) -> None:
+    tokens.create("ada", name="laptop")
+    with pytest.raises(Conflict, match="laptop"):
+        tokens.create("ada", name="laptop")
+
+
+def test_a_token_may_be_bound_to_one_repository(tokens: TokenStore, database_of_ada: Database) -> None:
+    hold(database_of_ada, Accounts(database_of_ada).get("ada").id, "ada/Card")
+    identity = tokens.identify(tokens.create("ada", repository="ada/card"))
+    assert identity is not None
+    assert identity.repository_id is not None
+    assert [t.repository for t in tokens.list()] == ["ada/Card"]
+    with pytest.raises(NotFound, match="dataset repository 'ada/card' not found"):
+        tokens.create("ada", repository="datasets/ada/card")
+
+
+def test_what_can_not_be_a_token_is_refused_before_it_is_made(
+    tokens: TokenStore, database_of_ada: Database
+) -> None:
+    Accounts(database_of_ada).add_organisation("lab", owner="ada")
+    wrong: list[tuple[str, dict[str, object]]] = [
+        ("ada", {"scope": "all"}),
+        ("ada", {"days": 0}),
+        ("ada", {"days": 1e9}),
+        ("ada", {"name": ""}),
+        ("ada", {"name": "a\nb"}),
+        ("lab", {}),
+    ]
+    for user, options in wrong:
+        with pytest.raises(UsageError):
+            tokens.create(user, **options)  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        tokens.create("nobody")
+    assert tokens.list() == []
+
+
+def test_the_log_tells_of_tokens_by_name(tokens: TokenStore, database_of_ada: Database) -> None:
+    tokens.create("ada", name="laptop", scope="read", days=2, by="root")
+    tokens.revoke("ada", "laptop")
+    log = [(e.actor, e.action, e.target, dict(e.detail)) for e in Events(database_of_ada).list(limit=2)]
+    assert log == [
+        (None, "token.revoked", "ada", {"token": "laptop"}),
+        ("root", "token.created", "ada", {"token": "laptop", "scope": "read", "days": 2}),
+    ]
+
+
+@pytest.fixture
+def token(database_of_ada: Database) -> str:
+    return TokenStore(database_of_ada).create("ada", name="laptop", days=3)
+
+
+@pytest.fixture
+def open_sessions(database_of_ada: Database) -> Sessions:
+    return Sessions(database_of_ada, TokenStore(database_of_ada))
+
+
+def test_session_has_the_identity_of_its_token(open_sessions: Sessions, token: str) -> None:
+    session = open_sessions.find(open_sessions.open("ADA", token))
+    assert session is not None
+    assert (session.identity.name, session.identity.scope, session.identity.token_name) == (
+        "ada",
+        "write",
+        "laptop",
+    )
+    assert session.until is not None
+    assert timedelta(days=2) < session.until - now() < timedelta(days=4)
+
+
+def test_ids_differ_and_what_is_none_opens_nothing(open_sessions: Sessions, token: str) -> None:
+    first, second = open_sessions.open("ada", token), open_sessions.open("ada", token)
+    assert first != second
+    for wrong in ("", "x", first[:-1], first + "x", "ä" * 43, "x" * 10_000, token):
+        assert open_sessions.find(wrong) is None
+
+
+def test_token_opens_no_session_under_another_name(open_sessions: Sessions, token: str) -> None:
+    for name in ("eve", "", "ada\0", "ada ", "x" * 500):
+        with pytest.raises(Unauthenticated, match="unknown name or token"):
+            open_sessions.open(name, token)
+
+
+@on_both
+def test_sessions_that_are_over_are_deleted_at_the_next_login(
+    database_of_ada: Database, open_sessions: Sessions, token: str
+) -> None:
+    open_sessions.open("ada", token)
+    with database_of_ada.write() as connection:
+        connection.execute(sa.update(BrowserSession).values(opened=now() - LONGEST_SESSION))
+    open_sessions.open("ada", token)
+    with database_of_ada.read() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 1
+
+
+def test_backup_has_no_sessions(
+    database_of_ada: Database, open_sessions: Sessions, token: str, tmp_path: Path
+) -> None:
+    open_sessions.open("ada", token)
+    copy = Database(tmp_path / "copy.db")
+    with database_of_ada.read() as source, copy.write() as target:
+        copy_rows(source, target)
+        assert target.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 0
+
+
+# Rights: every identity against every kind of repository.
+
+
+OPEN = Repository(id=1, type="model", name="Lab/card", visibility="public", gated="no")
+PRIVATE = OPEN.copy(visibility="private")
+GATED = OPEN.copy(gated="manual")
+
+OWNER = Identity(1, "lab", scope="write")
+READER = Identity(2, "rita", scope="write", organisations={"lab": "read"})
+WRITER = Identity(3, "will", scope="write", organisations={"LAB": "write"})
+BOSS = Identity(4, "bess", scope="write", organisations={"Lab": "admin"})
+STRANGER = Identity(5, "sam", scope="admin", organisations={"other": "admin"})
+ROOT = Identity(6, "root", admin=True, scope="admin")
+
+
+# read private, files of gated, write, administer, create in the namespace
+@pytest.mark.parametrize(
+    ("identity", "expected"),
+    [
+        (None, "-----"),
+        (STRANGER, "-----"),
+        (READER, "rf---"),
+        (WRITER, "rfw-c"),
+        (BOSS, "rfwac"),
+        (OWNER, "rfwac"),
+        (ROOT, "rfwac"),
+        (replace(OWNER, scope="read"), "rf---"),
+        (replace(WRITER, scope="read"), "rf---"),
+        (replace(ROOT, scope="write"), "-----"),  # an administrator's everyday token is an ordinary user's
+        (replace(OWNER, repository_id=1), "rfwa-"),
+        (replace(OWNER, repository_id=2), "-----"),
+        (replace(ROOT, repository_id=1), "-----"),
+    ],
+)
+def test_what_each_may_do_in_a_namespace(identity: Identity | None, expected: str) -> None:
+    allowed = (
+        may_read(identity, PRIVATE),
+        may_download(identity, GATED, granted=False),
+        may_write(identity, PRIVATE),
+        may_administer(identity, PRIVATE),
+        may_create(identity, "laB"),
+    )
+    assert "".join(letter if may else "-" for letter, may in zip("rfwac", allowed, strict=True)) == expected
+    assert may_read(identity, OPEN)
+    assert may_write(identity, OPEN) == may_write(identity, PRIVATE)
+
+
+def test_files_of_a_gated_repository_are_given_to_whom_access_was_granted() -> None:
+    assert may_download(STRANGER, GATED, granted=True)
+    assert not may_download(None, GATED, granted=True)
+    assert not may_download(replace(STRANGER, repository_id=2), GATED, granted=True)
+    assert not may_download(STRANGER, GATED.copy(visibility="private"), granted=True)
+
+
+def test_everyone_has_a_namespace_of_their_own_and_nobody_makes_things_elsewhere() -> None:
+    assert may_create(STRANGER, "SAM")
+    assert may_create(STRANGER, "other")
+    assert not may_create(STRANGER, "samson")
+
+
+def refusal_of(call: object, *arguments: object) -> Refused:
+    with pytest.raises(Refused) as refused:
+        call(*arguments)  # type: ignore[operator]
+    return refused.value
+
+
+def test_a_private_repository_is_refused_word_for_word_as_one_that_is_not_there() -> None:
+    for identity in (None, STRANGER):
+        for require in (require_read, require_write, require_administer):
+            refused = refusal_of(require, identity, PRIVATE)
+            assert isinstance(refused, NotFound)
+            assert (refused.what, refused.known) == ("repository", identity is not None)
+            assert str(refused) == str(repository_not_found("Lab/card", identity))
+        assert isinstance(refusal_of(require_download, identity, PRIVATE, True), NotFound)
+
+
+def test_nobody_is_asked_to_log_in_and_somebody_is_told_that_they_may_not() -> None:
+    for require in (require_write, require_administer):
+        assert type(refusal_of(require, None, OPEN)) is Unauthenticated
+        assert type(refusal_of(require, STRANGER, OPEN)) is Forbidden
+    assert type(refusal_of(require_create, None, "lab")) is Unauthenticated
+    assert type(refusal_of(require_create, STRANGER, "lab")) is Forbidden
+    assert type(refusal_of(require_administrator, None)) is Unauthenticated
+    assert type(refusal_of(require_administrator, replace(ROOT, scope="write"))) is Forbidden
+
+
+def test_a_refusal_says_when_it_is_the_tokens_scope_that_is_too_small() -> None:
+    assert "scope read" in str(refusal_of(require_write, replace(OWNER, scope="read"), OPEN))
+    assert "scope read" in str(refusal_of(require_create, replace(OWNER, scope="read"), "lab"))
+    assert "scope" not in str(refusal_of(require_write, STRANGER, OPEN))
+
+
+def test_a_gated_repository_says_so_to_nobody_and_to_somebody() -> None:
+    for identity in (None, STRANGER):
+        refused = refusal_of(require_download, identity, GATED, False)
+        assert isinstance(refused, Gated)
+        assert refused.known == (identity is not None)

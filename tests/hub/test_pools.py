@@ -1,7 +1,5 @@
 """Pools: named sets of cards, what they follow and what they pin."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,23 +7,17 @@ import pytest
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.db.models import StoredResult
 from kcard.hub.registry import Hub
-from kcard.manifest import Manifest, seal
+from tests.command import Kcard
 from tests.effects import watch
-
-
-def card(folder: Path, name: str, text: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    seal(folder, Manifest(name=name, description=f"About {name}", domain="medicine"))
-    return folder
+from tests.hub.stand import seal_card
 
 
 @pytest.fixture
 def hub(home: Path, tmp_path: Path) -> Hub:
     hub = Hub(home)
-    for number in (1, 2):
-        hub.publish(card(tmp_path / "a", "oncology", str(number)), aliases=[("stable", "next")[number - 1]])
-    hub.publish(card(tmp_path / "b", "hearts"))
+    for number, alias in ((1, "stable"), (2, "next")):
+        hub.publish(seal_card(tmp_path / "a", "oncology", str(number)), aliases=[alias])
+    hub.publish(seal_card(tmp_path / "b", "hearts"))
     return hub
 
 
@@ -39,7 +31,7 @@ def test_a_pool_follows_pins_or_takes_an_alias(hub: Hub, tmp_path: Path) -> None
     hub.pools.create("alias", ["oncology@stable"])
     hub.pools.create("digest", [f"oncology@{hub.get('oncology@v1').sha256[:8]}"])
     assert hub.pools.get("digest").references == ("oncology@v1",)
-    hub.publish(card(tmp_path / "a", "oncology", "3"))
+    hub.publish(seal_card(tmp_path / "a", "oncology", "3"))
     hub.alias("oncology@v2", "stable")
     assert names(hub, "pool:follows") == ["oncology@v3", "hearts@v1"]
     assert names(hub, "pool:pins") == ["oncology@v1"]
@@ -84,36 +76,28 @@ def test_a_pool_says_what_it_misses_and_has_it_again_when_it_is_published_again(
     hub.remove("hearts")
     with pytest.raises(UnknownCard, match=r"pool 'clinic': .*'hearts'.*kcard pool show clinic"):
         hub.resolve(["pool:clinic"])
-    hub.publish(card(tmp_path / "b", "hearts"))
+    hub.publish(seal_card(tmp_path / "b", "hearts"))
     assert names(hub, "pool:clinic") == ["oncology@v2", "hearts@v1"]
     hub.pools.remove("clinic", ["oncology", "hearts"])
     with pytest.raises(UnknownCard, match="empty: add cards with `kcard pool add clinic"):
         hub.resolve(["pool:clinic"])
 
 
-def test_the_command_line_has_a_twin_of_each(hub: Hub) -> None:
+def test_the_command_line_has_a_twin_of_each(hub: Hub, kcard: Kcard) -> None:
     steps = [
         (["create", "clinic", "oncology@v1"], 0, "clinic: oncology@v1"),
         (["add", "clinic", "hearts"], 0, "clinic: oncology@v1, hearts"),
-        (["show", "clinic"], 0, "hearts  hearts@v1  About hearts"),
+        (["show", "clinic"], 0, "hearts  hearts@v1  Tumours"),
         (["list", "--json"], 0, '[{"name": "clinic", "cards": ["oncology@v1", "hearts"]}]'),
         (["remove", "clinic", "hearts"], 0, "clinic: oncology@v1"),
         (["create", "clinic"], 1, "pool 'clinic' already exists"),
         (["delete", "clinic"], 0, "deleted the pool clinic"),
         (["list"], 0, "no pool yet"),
     ]
-    code = "import sys, kcard.cli.main as m\nfor a in {!r}:\n sys.argv=['kcard','pool',*a]\n try: m.run()\n"
-    code += " except SystemExit as e: print(e.code, flush=True)"
-    done = subprocess.run(
-        [sys.executable, "-c", code.format([arguments for arguments, _, _ in steps])],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-    )
-    for _, status, words in steps:
-        assert words in done.stdout, done.stdout
-        assert f"\n{status}\n" in done.stdout
+    for arguments, code, words in steps:
+        done = kcard("pool", *arguments)
+        assert done.code == code, arguments
+        assert words in done.out + done.err, arguments
     assert hub.pools.list() == []
 
 

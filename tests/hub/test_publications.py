@@ -1,21 +1,30 @@
-"""A tag on a card publishes a version: whole, checked, for good, and marked by what is known of it."""
+"""Cards as versions, by a tag or in a hub of one's own: whole, checked, for good, marked by what is known of them."""
 
 import hashlib
 import json
+import re
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kcard.errors import UnknownCard
+import kcard
+from kcard.errors import CardError, HubError, UnknownCard, UsageError
+from kcard.hub import history
 from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
+from kcard.hub.figures import read_exam
+from kcard.hub.publications import LocalCards
+from kcard.hub.services import HubServices
 from kcard.hub.values import DeclaredFigures, Delete, QuarantineReason
-from kcard.manifest import MANIFEST, Manifest
-from tests.hub.exams import exam
-from tests.hub.stand import Stand, recorded_statements, stand
+from kcard.manifest import MANIFEST, Manifest, seal
+from tests.hub.client.cards import rivers
+from tests.hub.postgres import on_both
+from tests.hub.stand import Stand, exam, recorded_statements, stand
 
 
 @pytest.fixture
@@ -47,6 +56,7 @@ def publish(hub: Stand, repository: Repository, files: dict[str, bytes], tag: st
     return publication.version
 
 
+@on_both
 def test_a_tag_on_a_card_is_a_version_named_by_the_sha256_of_its_manifest(
     hub: Stand, repository: Repository
 ) -> None:
@@ -222,6 +232,7 @@ def finding(factuality: float | None) -> AuditFinding:
     return AuditFinding("minilm", None, "atlas", None, "asked", "ef" * 32, 7, None, factuality, "{}")
 
 
+@on_both
 def test_marks_tell_the_figures_of_the_exam_from_those_of_the_latest_audit(
     hub: Stand, repository: Repository
 ) -> None:
@@ -276,3 +287,264 @@ def test_a_commit_of_another_repository_is_not_published(hub: Stand, repository:
     sha = hub.commit(other, card()).sha
     with pytest.raises(NotFound):
         hub.publications.publish(repository, "v1", sha, hub.who("ada"))
+
+
+# The exam that comes with a card: what it says, and why it can't be right.
+
+
+CARD = Manifest(name="onco", description="Tumours")
+
+
+def changed(change: Callable[[Any], object]) -> bytes:
+    content = json.loads(exam("onco", 0.7))
+    change(content)
+    return json.dumps(content).encode()
+
+
+def test_a_plausible_exam_says_recall_and_factuality() -> None:
+    assert read_exam(exam("onco", 0.7), CARD) == DeclaredFigures(0.9, 0.7, coverage=1.0)
+    assert read_exam(exam("onco"), CARD) == DeclaredFigures(0.9)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda e: e.update(format=1), "its format is not 2"),
+        (lambda e: e.update(card="other"), "it belongs to card 'other', not 'onco'"),
+        (lambda e: e.update(own=None), "no result on the card's own corpus"),
+        (lambda e: e["own"].update(sha256="ab" * 32), "its corpus is not"),
+        (lambda e: e["own"].update(questions=0), "questions is 0"),
+        (lambda e: e["own"].update(questions=True), "questions is True"),
+        (lambda e: e["own"].update(questions_sha256="x"), "questions_sha256"),
+        (lambda e: e["own"].update(recall=None), "recall has no mean with an interval"),
+        (lambda e: e["own"]["recall"].update(mean=0.95, high=1.0), "not a share of 10 questions"),
+        (lambda e: e["own"]["recall"].update(low=0.95), "the interval of recall can't be right"),
+        (lambda e: e["own"]["recall"].update(low=0.9, high=0.9), "the interval of recall can't be right"),
+        (lambda e: e["own"]["recall"].update(high=1.5), "between 0 and 1"),
+        (lambda e: e.update(evidence=None), "no name and sha256 of the evidence"),
+        (lambda e: e.update(evidence_sha256="x"), "no name and sha256 of the evidence"),
+        (lambda e: e["own"]["factuality"].update(scores=[]), "a mean without scores"),
+        (lambda e: e["own"]["factuality"].update(scores=[2.0]), "scores between 0 and 1"),
+        (lambda e: e["own"]["factuality"]["scores"].append(0.0), "not that of its scores"),
+        (lambda e: e["own"].update(faithfulness={"mean": None}), "faithfulness has no list of scores"),
+    ],
+)
+def test_what_can_t_be_right_is_named_and_still_said(change: Callable[[Any], object], fault: str) -> None:
+    figures = read_exam(changed(change), CARD)
+    assert fault in figures.fault
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\xff", b"[]", b"null", b'{"own": [1]}', b'{"own": {"recall": 1}}', b"[" * 5000, b'"\\ud800"'],
+)
+def test_what_is_no_exam_says_nothing(text: bytes) -> None:
+    figures = read_exam(text, CARD)
+    assert (figures.recall, figures.factuality, bool(figures.fault)) == (None, None, True)
+
+
+@pytest.mark.parametrize("value", ["1", True, None, [], 1.01, -0.1, 1e400])
+def test_a_figure_that_is_none_is_not_shown(value: object) -> None:
+    figures = read_exam(changed(lambda e: e["own"]["recall"].update(mean=value)), CARD)
+    assert (figures.recall, figures.factuality) == (None, 0.7)
+
+
+@pytest.mark.slow
+def test_a_real_exam_is_plausible(tmp_path: Path) -> None:
+    sentences = [f"The {river} rises in the {place}." for river, place in RIVERS.items()]
+    card = rivers(tmp_path / "card", *sentences)
+    (tmp_path / "atlas.txt").write_text("\n\n".join(f"It is said that {text}" for text in sentences))
+    taken = kcard.exam(card.folder, evidence=tmp_path / "atlas.txt", limit=5)
+    assert taken.recall is not None
+    assert taken.factuality is not None
+    assert taken.factuality.mean is not None
+    figures = read_exam((card.folder / "exam.json").read_bytes(), Manifest.read(card.folder))
+    assert figures == DeclaredFigures(taken.recall.mean, taken.factuality.mean.mean)
+
+
+RIVERS = {
+    "Rhine": "Alps",
+    "Elbe": "Giant Mountains",
+    "Oder": "Sudetes",
+    "Po": "Cottian Alps",
+    "Inn": "Engadin",
+}
+
+
+# Cards that are published into a hub of one's own are repositories of the hub's own namespace.
+
+
+NAME = "library/rivers"
+
+
+@pytest.fixture
+def local(tmp_path: Path, any_database: str | None) -> Iterator[HubServices]:
+    """A hub with a card of two versions."""
+    local = HubServices(tmp_path / "home", database_url=any_database)
+    local.registry.publish(rivers(tmp_path / "one").folder, aliases=["stable"])
+    local.registry.publish(rivers(tmp_path / "two", "The Rhine is long.").folder)
+    yield local
+    local.database.close()
+
+
+def local_repository(local: HubServices, name: str = NAME) -> Repository:
+    return local.repositories.get("model", name)
+
+
+def local_refs(local: HubServices) -> tuple[dict[str, str], dict[str, str]]:
+    """Branches and tags: the commit of each."""
+    branches, tags = local.refs.branches(local_repository(local)), local.refs.tags(local_repository(local))
+    return {ref.name: ref.sha for ref in branches}, {ref.name: ref.sha for ref in tags}
+
+
+@on_both
+def test_a_version_is_a_commit_and_a_tag_and_an_alias_a_branch(local: HubServices) -> None:
+    branches, tags = local_refs(local)
+    assert branches == {"main": tags["v2"], "stable": tags["v1"]}
+    tree = local.commits.tree(local_repository(local), tags["v1"])
+    assert {path: entry.sha256 for path, entry in tree.items()} == local.registry.get("rivers@v1").files
+    history = local.commits.list(local_repository(local), tags["v2"])
+    assert [commit.title for commit in history] == ["rivers v2", "rivers v1"]
+
+
+def test_the_publications_of_the_repository_are_the_versions_of_the_card(local: HubServices) -> None:
+    published = [(p.tag, p.number, p.version) for p in local.publications.list(local_repository(local))]
+    versions = local.registry.versions("rivers")
+    assert published == [(f"v{v.number}", v.number, v.sha256) for v in versions]
+    assert [v.reference for v in local.registry.list()] == ["rivers@v2"]
+    assert local.registry.versions(NAME) == versions
+
+
+def test_an_alias_moves_and_its_name_is_no_tag_s(local: HubServices) -> None:
+    local.registry.alias("rivers@v2", "stable")
+    assert local_refs(local)[0]["stable"] == local_refs(local)[1]["v2"]
+    local.refs.create_tag(local_repository(local), "release", local_refs(local)[1]["v1"])
+    with pytest.raises(Conflict, match="alias 'release' conflicts with a tag"):
+        local.registry.alias("rivers@v2", "release")
+    with pytest.raises(UsageError, match="reserved for the newest"):
+        local.registry.alias("rivers@v1", "main")
+
+
+def test_removing_the_newest_version_brings_back_the_one_before(local: HubServices) -> None:
+    local.registry.remove("rivers@v2")
+    branches, tags = local_refs(local)
+    assert branches == {"main": tags["v1"], "stable": tags["v1"]}
+    assert list(tags) == ["v1"]
+    assert local_repository(local).head == tags["v1"]
+    assert local.registry.gc() == []
+    assert local.registry.verify() == []
+
+
+@on_both
+def test_removing_an_older_version_leaves_the_newest_with_its_history(
+    local: HubServices, tmp_path: Path
+) -> None:
+    gone = set(local.registry.get("rivers@v1").files.values()) - set(
+        local.registry.get("rivers@v2").files.values()
+    )
+    local.registry.remove("rivers@v1")
+    branches, tags = local_refs(local)
+    assert branches == {"main": tags["v2"]}
+    assert [commit.title for commit in local.commits.list(local_repository(local), tags["v2"])] == [
+        "rivers v2"
+    ]
+    assert not any(local.blobs.holds(sha256) for sha256 in gone)
+    assert local.registry.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder).number == 3
+
+
+def test_main_is_at_another_version_when_the_first_commit_goes(local: HubServices) -> None:
+    first = local_refs(local)[1]["v1"]
+    with local.database.write() as connection:
+        history.point_branch(connection, local_repository(local).id, "main", first)
+    local.registry.remove("rivers@v1")
+    assert local_refs(local)[0] == {"main": local_refs(local)[1]["v2"]}
+
+
+def test_removing_the_last_version_removes_the_repository(local: HubServices) -> None:
+    local.registry.remove("rivers")
+    with pytest.raises(NotFound):
+        local_repository(local)
+    assert list(local.blobs.sizes()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("run.py", b"print(1)"),
+        ("README.md", b"---\n[\n---\n"),
+        ("config.json", b'{"auto_map": {"AutoModel": "modeling.Evil"}}'),
+        ("adapter_config.json", b'{"auto_map": {"AutoModel": "modeling.Evil"}}'),
+    ],
+)
+def test_a_card_with_a_file_that_no_client_could_upload_is_refused_by_name(
+    local: HubServices, tmp_path: Path, path: str, content: bytes
+) -> None:
+    card = rivers(tmp_path / "odd", name="odd")
+    (card.folder / path).write_bytes(content)
+    seal(card.folder, card.manifest)
+    with pytest.raises(CardError, match=re.escape(path)):
+        local.registry.publish(card.folder)
+    assert "odd" not in local.registry
+
+
+def test_the_cards_move_into_the_organisation_that_is_named(local: HubServices, tmp_path: Path) -> None:
+    LocalCards(local.database, local.blobs).rename("Clinic")
+    assert local_repository(local, "clinic/rivers").name == "Clinic/rivers"
+    with pytest.raises(NotFound):
+        local_repository(local)
+    assert [v.reference for v in local.registry.versions("rivers")] == ["rivers@v1", "rivers@v2"]
+    third = local.registry.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder)
+    assert third.reference == "rivers@v3"
+    LocalCards(local.database, local.blobs).rename("clinic")
+    assert local.registry.get("rivers") == third
+
+
+def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(local: HubServices) -> None:
+    local.accounts.add_user("ada", admin=True)
+    ada = local.accounts.get("ada")
+    with pytest.raises(HubError, match="in ada: it belongs to its members or is a user"):
+        LocalCards(local.database, local.blobs).rename("ada")
+    lab = local.accounts.add_organisation("lab", owner="ada")
+    identity = local.tokens.identify(local.tokens.create(ada.name, scope="admin"))
+    assert identity is not None
+    local.repositories.create("model", lab.id, "lab/rivers", by=identity)
+    with pytest.raises(HubError, match="in lab: it belongs to its members"):
+        LocalCards(local.database, local.blobs).rename("lab")
+    LocalCards(local.database, local.blobs).rename("clinic")
+    back = local.accounts.get("library")
+    local.repositories.create("model", back.id, "library/rivers", by=identity)
+    with pytest.raises(HubError, match="library/rivers already exists"):
+        LocalCards(local.database, local.blobs).rename("library")
+    assert local.registry.get("rivers").number == 2
+    assert local_repository(local, "clinic/rivers").name == "clinic/rivers"
+
+
+@pytest.mark.parametrize("name", ["library", "Library", "library-cards"])
+def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
+    tmp_path: Path, name: str
+) -> None:
+    local = HubServices(tmp_path / "home")
+    local.accounts.add_user("mallory")
+    with pytest.raises(Invalid, match="is reserved"):
+        local.accounts.add_organisation(name, owner="mallory")
+    with pytest.raises(Invalid, match="is reserved"):
+        local.accounts.add_user(name)
+
+
+def test_an_organisation_called_library_of_before_is_not_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = HubServices(tmp_path / "home")
+    local.accounts.add_user("mallory")
+    with monkeypatch.context() as before:
+        before.setattr("kcard.hub.accounts.TAKEN", set())
+        local.accounts.add_organisation("library", owner="mallory")
+    local.registry.publish(rivers(tmp_path / "one").folder)
+    assert local_repository(local, "library-cards/rivers").namespace == "library-cards"
+
+
+def test_a_hub_of_cards_alone_still_gets_its_first_administrator(local: HubServices) -> None:
+    first = local.accounts.create_first()
+    assert first is not None
+    assert first.admin
+    assert local.accounts.create_first() is None

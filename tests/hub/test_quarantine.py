@@ -1,6 +1,7 @@
 """Audits beside a version, and cards under the threshold: kept, restored, marked, and used only where named."""
 
 import json
+import shutil
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,15 +35,23 @@ def finding(factuality: float | None, record: str = "{}") -> AuditFinding:
     return AuditFinding("minilm", "cd" * 32, name, digest, "asked", "ef" * 32, 7, 0.9, factuality, record)
 
 
-@pytest.fixture
-def hub(home: Path, tmp_path: Path) -> Hub:
-    """An honest card, one that lies, one that was never audited."""
-    hub = Hub(home)
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a hub with an honest card, one that lies, one that was never audited."""
+    folder = tmp_path_factory.mktemp("template")
+    hub = Hub(folder / "home")
     for name in ("honest", "liar", "unknown"):
-        card(hub, tmp_path / name, name)
+        card(hub, folder / name, name)
     hub.audits.add(hub.get("honest"), finding(0.8))
     hub.audits.add(hub.get("liar"), finding(0.2))
-    return hub
+    hub.database.close()
+    return hub.home
+
+
+@pytest.fixture
+def hub(home: Path, template: Path) -> Hub:
+    shutil.copytree(template, home)
+    return Hub(home)
 
 
 def used(hub: Hub, *selection: str) -> list[str]:

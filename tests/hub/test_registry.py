@@ -1,17 +1,19 @@
-"""Publishing, finding and removing versions."""
+"""Publishing, finding, laying out and removing versions."""
 
 import json
+import pickle
+import zipfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.manifest import Base, Manifest, seal
+from kcard.manifest import Base, Manifest, check_files, seal
 
 
 def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: object) -> Path:
@@ -75,14 +77,6 @@ def test_references_name_versions_by_number_alias_and_sha256(hub: Hub, tmp_path:
     assert hub.get(f"oncology@{first.sha256[:6]}").number == 1
     assert hub.get(f"oncology@{second.sha256}").number == 2
     assert [v.aliases for v in hub.versions("oncology")] == [("paper",), ("stable",)]
-
-
-def test_an_alias_moves_to_the_version_that_it_is_given_to(hub: Hub, tmp_path: Path) -> None:
-    hub.publish(card(tmp_path / "a", weight=1), aliases=["stable"])
-    hub.publish(card(tmp_path / "a", weight=2))
-    assert hub.alias("oncology@v2", "stable").aliases == ("stable",)
-    assert hub.get("oncology@stable").number == 2
-    assert hub.get("oncology@v1").aliases == ()
 
 
 @pytest.mark.parametrize("alias", ["v2", "decade", "has space", "", "UPPER"])
@@ -193,11 +187,13 @@ def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_pa
 def test_weights_that_torch_pickled_are_refused_whatever_they_are_called(
     hub: Hub, tmp_path: Path, zipped: bool
 ) -> None:
-    import torch
-
+    """As torch.save writes them: pickles, since 1.6 in a zip archive."""
     folder = card(tmp_path / "a")
-    weights = {"weight": torch.zeros(2)}
-    torch.save(weights, folder / "weights.txt", _use_new_zipfile_serialization=zipped)
+    pickled = pickle.dumps({"weight": [0.0, 0.0]}, 2)
+    (folder / "weights.txt").write_bytes(pickled)
+    if zipped:
+        with zipfile.ZipFile(folder / "weights.txt", "w") as archive:
+            archive.writestr("weights/data.pkl", pickled)
     seal(folder, Manifest.read(folder))
     with pytest.raises(CardError, match=r"pickle"):
         hub.publish(folder)
@@ -264,3 +260,112 @@ def damage(path: Path) -> None:
     data[-1] ^= 1
     path.chmod(0o644)
     path.write_bytes(bytes(data))
+
+
+# Versions as folders: verified when they are read, whole or not there.
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Path:
+    """A sealed card folder with a file in a folder of its own."""
+    folder = tmp_path / "draft"
+    (folder / "extra").mkdir(parents=True)
+    save_file({"weight": np.arange(64, dtype=np.float32)}, folder / "model.safetensors")
+    (folder / "extra" / "config.json").write_text("{}", encoding="utf-8")
+    seal(folder, Manifest(name="oncology", description="Tumours"))
+    return folder
+
+
+@pytest.fixture
+def filled(home: Path, draft: Path) -> Hub:
+    filled = Hub(home)
+    filled.publish(draft)
+    return filled
+
+
+def flip(path: Path) -> None:
+    """Change one bit of a file, the way a failing disk does: in place."""
+    path.chmod(0o644)
+    with path.open("r+b") as stream:
+        stream.seek(-1, 2)
+        byte = stream.read(1)[0]
+        stream.seek(-1, 2)
+        stream.write(bytes([byte ^ 1]))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_snapshot_has_exactly_the_published_files(filled: Hub, draft: Path) -> None:
+    folder = filled.folder("oncology")
+    assert contents(folder) == contents(draft)
+    assert load_file(folder / "model.safetensors")["weight"][63] == 63
+    assert filled.folder("oncology@v1") == folder
+
+
+def test_a_snapshot_takes_no_second_place_on_the_disk(filled: Hub) -> None:
+    folder = filled.folder("oncology")
+    sha256 = filled.get("oncology").files["model.safetensors"]
+    assert (folder / "model.safetensors").samefile(filled.home / "hub" / "blobs" / sha256[:2] / sha256)
+
+
+def test_a_damaged_blob_is_noticed_before_anything_is_read_from_it(filled: Hub, tmp_path: Path) -> None:
+    folder = filled.folder("oncology")
+    flip(folder / "model.safetensors")
+    with pytest.raises(DamagedCard, match=r"oncology@v1: model\.safetensors is damaged.*kcard verify"):
+        filled.folder("oncology")
+    with pytest.raises(DamagedCard, match=r"model\.safetensors"):
+        filled.pull("oncology", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_file_is_read_without_the_others(filled: Hub, draft: Path) -> None:
+    with filled.open("oncology@v1", "extra/config.json") as stream:
+        assert stream.read() == (draft / "extra" / "config.json").read_bytes()
+    assert not (filled.home / "hub" / "snapshots").exists()
+    with pytest.raises(
+        HubError, match=r"'exam\.json' not found in card oncology@v1, which has .*model\.safetensors"
+    ):
+        filled.open("oncology", "exam.json")
+    sha256 = filled.get("oncology").files["model.safetensors"]
+    flip(filled.home / "hub" / "blobs" / sha256[:2] / sha256)
+    with pytest.raises(DamagedCard, match=r"model\.safetensors is missing or damaged"):
+        filled.open("oncology", "model.safetensors")
+
+
+def test_a_snapshot_that_was_meddled_with_is_made_anew(filled: Hub, draft: Path) -> None:
+    folder = filled.folder("oncology")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    assert contents(filled.folder("oncology")) == contents(draft)
+    (folder / "adapter_config.json").write_text("{}", encoding="utf-8")  # would change what is loaded
+    assert contents(filled.folder("oncology")) == contents(draft)
+
+
+def test_a_pulled_card_is_the_callers_own(filled: Hub, draft: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for destination in (tmp_path / "new" / "place", tmp_path / "empty"):
+        pulled = filled.pull("oncology", destination)
+        assert pulled == destination
+        check_files(pulled, Manifest.read(pulled))
+        assert contents(pulled) == contents(draft)
+        (pulled / "model.safetensors").write_bytes(b"changed")
+    assert filled.verify() == []
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["place"]
+
+
+def test_a_pull_overwrites_nothing(filled: Hub, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine", encoding="utf-8")
+    for destination in (full, full / "mine.txt"):
+        with pytest.raises(UsageError, match="not an empty folder"):
+            filled.pull("oncology", destination)
+    assert contents(full) == {"mine.txt": b"mine"}
+
+
+def test_a_place_that_cant_be_written_is_one_clear_error(filled: Hub, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(HubError, match=r"can't pull oncology@v1: .*file"):
+        filled.pull("oncology", tmp_path / "file" / "below")

@@ -7,8 +7,6 @@ from kcard.cards.card import Card, finish
 from kcard.manifest import Manifest
 from kcard.types import Source
 
-__all__ = ["rivers"]
-
 
 def rivers(folder: Path, *sentences: str, name: str = "rivers", **fields: object) -> Card:
     """A retrieval card; other sentences give another version of it."""

@@ -12,19 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 from kcard.manifest import MANIFEST
 
-__all__ = [
-    "COMMIT",
-    "NAME",
-    "Answer",
-    "Endless",
-    "Hostile",
-    "card",
-    "file_headers",
-    "hostile_hub",
-    "send",
-    "send_json",
-]
-
 COMMIT = "c" * 40
 NAME = "evil/card"
 Answer = Callable[[BaseHTTPRequestHandler], None]

@@ -12,8 +12,6 @@ import httpx
 
 from tests.hub.shared_hub import Shared
 
-__all__ = ["HEADER", "Code", "commit", "deleted", "inline", "large", "lines", "preupload", "raw"]
-
 Line = dict[str, Any]
 HEADER: Line = {"key": "header", "value": {"summary": "an attack", "description": ""}}
 

@@ -14,8 +14,6 @@ from kcard.hub.server import limits
 from kcard.hub.server.dependencies import ServerOptions
 from tests.hub.shared_hub import Shared, shared_hub
 
-__all__ = ["HEADERS", "Browser", "hub_for_browsers", "text"]
-
 HEADERS = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]*)"')
 

@@ -11,7 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-__all__ = ["PHONE", "launched", "opened", "require_accessible", "tab_to"]
 
 PROGRAM = os.environ.get("KCARD_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-background-networking"]

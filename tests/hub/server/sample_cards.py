@@ -10,8 +10,6 @@ from kcard.hub.audits import AuditFinding
 from kcard.manifest import Base, Manifest, Training, seal
 from tests.hub.shared_hub import Shared
 
-__all__ = ["CARDS", "LONG", "OVERLAPPING", "WAITING", "audit", "exam", "fill", "publish", "publish_unranked"]
-
 WAITING, OVERLAPPING = "lab/rivers", "bob/laws"
 
 LONG = "lab/a-card-with-a-very-long-name-that-no-line-of-a-phone-can-hold-in-one-piece-v2.5-q4"
@@ -197,3 +195,18 @@ def audit(
         coverage=coverage, judged=judged, overlap=overlap,
     )  # fmt: skip
     shared.hub.registry.audits.add(shared.hub.registry.get(name), finding)
+
+
+# Cards that an audit of the hub quarantined, for tests of pages.
+
+
+def finding(factuality: float) -> AuditFinding:
+    return AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.8, factuality, "{}")
+
+
+def quarantined(shared: Shared, folder: Path, name: str) -> None:
+    """Publish a card in which an audit measures a factuality of 0.3; the threshold is 0.5."""
+    shared.hub.registry.quarantine.set(0.5)
+    shared.create(name)
+    publish(shared, folder / name, name, "What tumours are like", "biomedical", factuality=0.9)
+    shared.hub.registry.audits.add(shared.hub.registry.get(name), finding(0.3))

@@ -43,10 +43,12 @@ ETAG = f'"{hashlib.sha256(WEIGHTS).hexdigest()}"'
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        shared.create("bob/files")
-        shared.put("bob/files", FILES)
-        yield shared
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kcard.hub.server.routes.files.EVERY_SECONDS", 0.1)
+        with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
+            shared.create("bob/files")
+            shared.put("bob/files", FILES)
+            yield shared
 
 
 def repository(shared: Shared) -> Repository:
@@ -206,7 +208,7 @@ def test_downloads_are_counted_by_one_small_file(shared: Shared, tmp_path: Path)
     deadline = time.monotonic() + 20
     while (downloads := api.model_info("bob/counted").downloads) == 0:
         assert time.monotonic() < deadline, "the count was not written"
-        time.sleep(0.2)
+        time.sleep(0.02)
     assert downloads == 1
 
 

@@ -102,25 +102,6 @@ def test_what_the_account_sent_need_not_be_sent_again(shared: Shared) -> None:
     assert bob.post("/bob/adapter.git/info/lfs/objects/verify", json=verify).status_code == 200
 
 
-def test_other_bytes_than_announced_are_refused_when_their_parts_are_joined(
-    shared: Shared, small: str
-) -> None:
-    content, bob = fresh(PART + 10), shared.http("bob")
-    other = b"x" + content[1:]
-    bob.base_url = httpx.URL(small)
-    action = one(bob, "bob/adapter", content)["actions"]["upload"]
-    assert action["header"]["chunk_size"] == str(PART)
-    for number in (1, 2):
-        part = other[(number - 1) * PART : number * PART]
-        assert httpx.put(action["header"][f"{number:05d}"], content=part).headers["ETag"]
-    status, message = refusal(httpx.post(action["href"], json={"oid": digest(content), "parts": []}))
-    assert status == 400
-    assert "sha256" in message
-    assert not shared.hub.blobs.holds(digest(content))
-    assert not shared.hub.blobs.holds(digest(other))
-    assert partial(shared) == []
-
-
 def pieces(content: bytes) -> Iterator[bytes]:
     """Sent without saying how much it is."""
     yield from (content[at : at + 1000] for at in range(0, len(content), 1000))
@@ -231,20 +212,6 @@ def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared
         "though there was room when it was asked for"
     )
     shared.hub.accounts.update("dan", quota=None)
-
-
-def test_a_quota_counts_parts_that_are_never_joined(shared: Shared, small: str) -> None:
-    shared.hub.accounts.update("cleo", quota=PART + 3000)
-    shared.create("cleo/own")
-    cleo = shared.http("cleo")
-    cleo.base_url = httpx.URL(small)
-    first, second = (
-        one(cleo, "cleo/own", content)["actions"]["upload"]["header"]
-        for content in (bytes(PART + 1), fresh(PART + 1))
-    )
-    assert httpx.put(first["00001"], content=bytes(PART)).status_code == 200
-    assert httpx.put(first["00001"], content=bytes(PART)).status_code == 200, "the same part again"
-    assert httpx.put(second["00001"], content=bytes(PART)).status_code == 413
 
 
 def test_who_may_not_write_gets_no_address(shared: Shared) -> None:

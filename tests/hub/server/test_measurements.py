@@ -1,4 +1,4 @@
-"""Jobs and evaluation results as clients of the server see them."""
+"""What clients and pages tell of a card: figures, results, quarantine."""
 
 import hashlib
 import json
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from kcard.hub.server.caches import OF_FILE, OVERHEAD, Caches
 from kcard.manifest import MANIFEST, Manifest
-from tests.hub.exams import exam
-from tests.hub.server.quarantined_cards import finding
+from tests.hub.server.sample_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.stand import exam
 
 NAME = "lab/onco"
 RESULTS = """
@@ -62,8 +63,8 @@ def shared(server: Shared) -> Iterator[Shared]:
     server.hub.repositories.delete(repository)
 
 
-def describe_card(shared: Shared) -> Any:
-    return shared.http().get(f"/api/models/{NAME}").json()
+def describe_card(hub: Shared, name: str = NAME) -> Any:
+    return hub.http().get(f"/api/models/{name}").json()
 
 
 def test_what_the_publisher_says_and_what_the_hub_measured_are_told_apart(shared: Shared) -> None:
@@ -133,3 +134,99 @@ def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:
     mark = describe_card(shared)["kcard"]
     assert (mark["quarantined"], mark["quarantine"]) == (False, None)
     assert (mark["verified"]["released"], mark["verified"]["factuality"]) == (True, 0.3)
+
+
+# What a listing and a description tell of a published card: its factuality, and whether it is quarantined.
+
+
+THRESHOLD = 0.5
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as listed:
+        listed.hub.registry.quarantine.set(THRESHOLD)
+        for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
+            listed.create(f"bob/{name}")
+            sha = listed.put(f"bob/{name}", card(name, factuality)).sha
+            repository = listed.hub.repositories.get("model", f"bob/{name}")
+            listed.hub.publications.publish(repository, "v1", sha, listed.identity("bob"))
+        listed.create("bob/plain")
+        yield listed
+
+
+def card(name: str, factuality: float | None) -> dict[str, bytes]:
+    content = {"exam.json": exam(name, factuality), "config.json": b"{}"}
+    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
+    manifest = Manifest(name=name, description="Tumours", files=digests)
+    return {**content, MANIFEST: manifest.to_json().encode()}
+
+
+def test_a_description_tells_version_factuality_and_quarantine(listed: Shared) -> None:
+    description = describe_card(listed, "bob/bad")
+    text = card("bad", 0.2)[MANIFEST]
+    assert description["kcard"] == {
+        "reference": "bob/bad@v1",
+        "version": hashlib.sha256(text).hexdigest(),
+        "description": "Tumours",
+        "declared": {"recall": 0.9, "factuality": 0.2, "coverage": 1.0, "fault": None},
+        "verified": None,
+        "unexamined": False,
+        "quarantined": True,
+        "quarantine": {
+            "reason": "factuality 0.20 (self-declared, by the card's own exam, 100% of the documents covered) is below "
+            "the hub's threshold of 0.5",
+            "by": "self-declared",
+            "factuality": 0.2,
+            "threshold": 0.5,
+            "coverage": 1.0,
+            "audit": None,
+            "at": None,
+            "evidence": None,
+        },
+    }
+    assert "quarantined" in description["tags"]
+
+
+@pytest.mark.parametrize(
+    ("name", "factuality", "quarantined"),
+    [("good", 0.9, False), ("bad", 0.2, True), ("unmeasured", None, False)],
+)
+def test_every_listing_marks_what_is_quarantined(
+    listed: Shared, name: str, factuality: float | None, quarantined: bool
+) -> None:
+    for query in ("", "full=true", "expand=likes", "expand=tags"):
+        items = listed.http().get(f"/api/models?search={name}&{query}").json()
+        [item] = [item for item in items if item["id"] == f"bob/{name}"]
+        mark = item["kcard"]
+        assert (mark["declared"]["factuality"], mark["verified"], mark["quarantined"]) == (
+            factuality,
+            None,
+            quarantined,
+        )
+        assert ("quarantined" in item.get("tags", ())) == (quarantined and query != "expand=likes")
+
+
+def test_what_published_nothing_has_no_mark(listed: Shared) -> None:
+    assert describe_card(listed, "bob/plain")["kcard"] is None
+
+
+def test_the_real_client_sees_the_mark(listed: Shared) -> None:
+    info = listed.api().model_info("bob/bad")
+    assert "quarantined" in (info.tags or [])
+    assert vars(info)["kcard"]["quarantined"] is True
+
+
+def test_trees_are_kept_up_to_a_number_of_files(listed: Shared) -> None:
+    listed.create("bob/large")
+    names = [f"{number}.txt" for number in range(50)]
+    shas = [listed.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
+    repository = listed.hub.repositories.get("model", "bob/large")
+    caches = Caches(listed.hub, most=2 * (OVERHEAD + 51 * OF_FILE))
+    first = caches.tree(repository, shas[0])
+    assert first == listed.hub.commits.tree(repository, shas[0])
+    assert caches.tree(repository, shas[0]) is first
+    for sha in shas[1:]:
+        caches.tree(repository, sha)
+    assert caches.tree(repository, shas[2]) is caches.tree(repository, shas[2])
+    assert caches.tree(repository, shas[0]) is not first

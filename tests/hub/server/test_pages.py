@@ -1,4 +1,4 @@
-"""The two pages: what a browser sees of a hub, and that nothing of what people upload runs in it."""
+"""The pages: what a browser sees of a hub, and that nothing of what people upload runs in it."""
 
 import base64
 import hashlib
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import update
 
@@ -20,7 +21,7 @@ from kcard.hub.server.web.cards import load_exam, suggest_questions
 from kcard.hub.server.web.files import view_file
 from kcard.manifest import Manifest, seal
 from tests.hub.server.sample_cards import OVERLAPPING, WAITING, exam, fill, publish, publish_unranked
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import Shared, running, shared_hub
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
 README = """---
@@ -613,3 +614,20 @@ def test_too_many_requests_are_a_page_for_browsers(tmp_path: Path) -> None:
         answered = limited.http().get("/")
         assert answered.json()["error"]
         assert int(answered.headers["retry-after"]) > 0
+
+
+# A hub that knows where the page to ask is links to it; another does not mention it.
+
+
+CHAT = "https://ask.example.org/"
+
+
+@pytest.mark.parametrize("chat", [CHAT, None])
+def test_the_menu_and_a_cards_example_questions_lead_to_the_page_to_ask(
+    samples: Shared, chat: str | None
+) -> None:
+    with running(samples.hub, ServerOptions(chat=chat)) as url:
+        home, card = (httpx.get(url + path, headers=BROWSER).text for path in ("/", "/lab/moons"))
+    assert (f'href="{CHAT}"' in home) == bool(chat)
+    assert (f'href="{CHAT}?card=moons&amp;q=Who+discovered+the+moon+Phoebe%3F"' in card) == bool(chat)
+    assert "Ask it" in card

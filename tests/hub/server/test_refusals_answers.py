@@ -72,8 +72,7 @@ def test_nothing_is_decided_by_comparing_tokens_letter_by_letter() -> None:
 
 
 @pytest.mark.parametrize(
-    "header",
-    ["Bearer kc_" + "x" * 40, "Bearer", "Basic Ym9iOmJvYg==", "kc_", "Bearer \xff", "Bearer a b"],
+    "header", ["Bearer kc_" + "x" * 40, "Bearer", "Basic Ym9iOmJvYg==", "kc_", "Bearer \xff", "Bearer a b"]
 )
 def test_a_token_that_is_none_is_nobodys(shared: Shared, header: str) -> None:
     for path in ("/api/whoami-v2", f"/api/models/{NAME}"):
@@ -184,12 +183,7 @@ def test_a_readme_runs_nothing_on_its_page(shared: Shared) -> None:
     text = page.text.lower()
     shown = text[text.index("click") - 500 :]
     for attack in (
-        "<script>attack",
-        "onerror=",
-        "onload=",
-        "<iframe",
-        'href="javascript:',
-        'href="data:',
+        *("<script>attack", "onerror=", "onload=", "<iframe", 'href="javascript:', 'href="data:'),
         "<form action=//",
     ):
         assert attack not in shown
@@ -209,16 +203,8 @@ def test_a_raw_file_is_not_shown_by_browsers(shared: Shared) -> None:
 
 # What could open a connection. fsspec is what the operator's own store is reached by.
 FETCHES = {
-    "httpx",
-    "httpx2",
-    "requests",
-    "urllib3",
-    "aiohttp",
-    "http.client",
-    "urllib.request",
-    "huggingface_hub",
-    "socket",
-    "ftplib",
+    *("httpx", "httpx2", "requests", "urllib3", "aiohttp", "http.client", "urllib.request"),
+    *("huggingface_hub", "socket", "ftplib"),
 }
 
 

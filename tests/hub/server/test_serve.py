@@ -1,4 +1,4 @@
-"""`kcard hub serve` as an operator meets it: real processes, real signals."""
+"""`kcard hub serve` as an operator meets it, and a hub whose database is busy or away."""
 
 import json
 import os
@@ -7,16 +7,25 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from kcard.errors import Unavailable
+from kcard.hub.db import session
+from kcard.hub.db.session import Database
 from tests.command import Kcard
+from tests.hub.postgres import Cluster, running
+from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import stand
 
 RIVERS = (
@@ -87,7 +96,7 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
         assert server.token is not None
         assert re.fullmatch(r"kc_[A-Za-z0-9_-]{40}", server.token)
         login = {"Authorization": f"Bearer {server.token}"}
-        with httpx.Client(base_url=server.url, headers=login) as client:
+        with httpx.Client(base_url=server.url, headers=login, timeout=60) as client:
             who = client.get("/api/whoami-v2").json()
             assert (who["name"], who["auth"]["accessToken"]["role"]) == ("admin", "admin")
             assert client.get("/readyz").json() == {
@@ -120,7 +129,13 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
             assert "kcard_logins_refused_total 1.0" in metrics
             assert "kcard_accounts 1.0" in metrics
             assert 'route="/healthz"' not in metrics
-        assert server.stop() == 0
+        with in_flight(server) as (connection, rest):
+            server.process.terminate()
+            time.sleep(0.5)
+            connection.sendall(rest)
+            answer = b"".join(iter(partial(connection.recv, 65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200"), "a request in flight is finished"
+        assert server.process.wait(20) == 0
     log = server.log.read_text()
     assert server.token[3:] not in log
     assert "Bearer kc" not in log
@@ -155,17 +170,8 @@ def test_ctrl_c_ends_it_in_order_though_a_terminal_sends_it_to_every_process(hom
     assert log.read_text().splitlines()[-1] == "kcard: interrupted"
 
 
-def test_a_request_in_flight_is_finished_before_the_server_stops_unless_it_is_told_again(home: Path) -> None:
-    body = b'{"content": "# a card", "repoType": "model"}'
-    with served(home, "--workers", "1") as server:
-        with in_flight(server, body) as client:
-            server.process.terminate()
-            time.sleep(1)
-            client.sendall(body[5:])
-            answer = b"".join(iter(lambda: client.recv(65536), b""))
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert server.process.wait(20) == 0
-    with served(home, "--workers", "1") as server, in_flight(server, body):
+def test_a_server_that_is_told_to_stop_twice_does_not_wait_for_a_request_in_flight(home: Path) -> None:
+    with served(home, "--workers", "1") as server, in_flight(server):
         server.process.terminate()
         time.sleep(1)
         assert server.process.poll() is None
@@ -175,8 +181,9 @@ def test_a_request_in_flight_is_finished_before_the_server_stops_unless_it_is_to
 
 
 @contextmanager
-def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
-    """A request of whose body five bytes have been sent."""
+def in_flight(server: Server) -> Iterator[tuple[socket.socket, bytes]]:
+    """A request of whose body five bytes have been sent, and the others."""
+    body = b'{"content": "# a card", "repoType": "model"}'
     host, port = server.url.removeprefix("http://").split(":")
     head = f"POST /api/validate-yaml HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
     with socket.create_connection((host, int(port)), timeout=30) as client:
@@ -184,7 +191,7 @@ def in_flight(server: Server, body: bytes) -> Iterator[socket.socket]:
             f"{head}Content-Type: application/json\r\nConnection: close\r\n\r\n".encode() + body[:5]
         )
         time.sleep(0.5)
-        yield client
+        yield client, body[5:]
 
 
 def test_a_port_that_is_taken_is_one_line_and_no_hub(home: Path, kcard: Kcard) -> None:
@@ -265,3 +272,141 @@ def test_the_usual_limit_lets_a_client_download_a_thousand_files(home: Path, tmp
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
         assert '"429"' not in httpx.get(f"{server.url}/metrics").text
     assert len([*(tmp_path / "hf").rglob("*.txt")]) == 1000
+
+
+# Reads while writers wait, and requests while the database does not answer.
+
+
+WRITERS = 60
+
+
+@contextmanager
+def written_elsewhere(location: Path | str) -> Iterator[None]:
+    """Another process's write: until the end of the block, no other can write."""
+    database = Database(location)
+    with database.write():
+        yield
+    database.close()
+
+
+def test_reads_are_answered_while_many_writers_wait(tmp_path: Path, each_database: str | None) -> None:
+    with shared_hub(tmp_path, database_url=each_database) as shared:
+        shared.create("bob/card")
+        client = shared.http("bob")
+        location = each_database or tmp_path / "home" / "hub" / "hub.db"
+
+        def read() -> float:
+            begun = time.monotonic()
+            for path in ("/api/models/bob/card", "/bob/card", "/api/whoami-v2", "/readyz"):
+                assert client.get(path).status_code == 200
+            return time.monotonic() - begun
+
+        def write(number: int) -> int:
+            url = f"{shared.url}/api/models/bob/card/branch/b{number}"
+            return httpx.post(url, headers=client.headers, timeout=60).status_code
+
+        read()  # the first one also compiles the page
+        undisturbed = read()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            with written_elsewhere(location):
+                writes = [pool.submit(write, number) for number in range(WRITERS)]
+                time.sleep(1)
+                taken = read()
+                assert not any(done.done() for done in writes)
+            assert {done.result() for done in writes} == {200}
+        # On a busy machine the same reads take longer without writers, too.
+        assert taken < 3 + 10 * undisturbed
+        assert len(shared.hub.refs.branches(shared.hub.repositories.get("model", "bob/card"))) == WRITERS + 1
+
+
+@pytest.fixture
+def frozen_later(tmp_path: Path) -> Iterator[tuple[Shared, Cluster]]:
+    try:
+        with running() as cluster, shared_hub(tmp_path, database_url=cluster.create()) as shared:
+            yield shared, cluster
+            shared.hub.database.close()
+    except LookupError as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def frozen(cluster: Cluster) -> Iterator[None]:
+    """All processes of the server stopped, as by a hanging disk; its kernel still accepts connections and data."""
+    first = int((cluster.data / "postmaster.pid").read_text().split()[0])
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    processes = [first, *map(int, children)]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+def test_a_frozen_database_is_a_503_within_seconds(frozen_later: tuple[Shared, Cluster]) -> None:
+    shared, cluster = frozen_later
+    shared.create("bob/card")
+    client = shared.http("bob")
+    with ThreadPoolExecutor(40) as pool:  # all connections of the pool are used
+        assert {*pool.map(lambda _: client.get("/api/models/bob/card").status_code, range(80))} == {200}
+        with frozen(cluster):
+            begun = time.monotonic()
+            reads = [pool.submit(client.get, "/api/models/bob/card") for _ in range(30)]
+            writes = [pool.submit(client.post, f"/api/models/bob/card/branch/b{n}") for n in range(10)]
+            answers = [done.result() for done in reads + writes]
+            assert time.monotonic() - begun < 12
+            assert {answer.status_code for answer in answers} == {503}
+            assert all(int(answer.headers["retry-after"]) > 0 for answer in answers)
+            begun = time.monotonic()
+            assert client.get("/api/models").status_code == 503
+            assert client.get("/healthz").status_code == 200
+            assert time.monotonic() - begun < 8
+        deadline = time.monotonic() + 30
+        while client.get("/api/models/bob/card").status_code != 200:
+            assert time.monotonic() < deadline, "it did not recover"
+            time.sleep(0.2)
+    assert client.post("/api/models/bob/card/branch/after").status_code == 200
+
+
+def test_a_writer_waits_for_another_and_then_writes(
+    tmp_path: Path, each_database: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For longer than one step of its wait."""
+    monkeypatch.setattr(session, "STEP_SECONDS", 0.1)
+    location = each_database or tmp_path / "hub.db"
+    database, begun, released = Database(location, serving=True), threading.Event(), []
+
+    def hold() -> None:
+        with Database(location).write():
+            begun.set()
+            time.sleep(0.5)
+            released.append(time.monotonic())
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    begun.wait()
+    with database.write():
+        assert time.monotonic() >= released[0]
+    holder.join()
+    database.close()
+
+
+@pytest.mark.postgres
+def test_a_statement_that_takes_too_long_is_ended_in_servers_only(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "READ_SECONDS", 0.5)
+    served, local = Database(postgres, serving=True), Database(postgres)
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="took too long"), served.read() as connection:
+        connection.execute(text("SELECT pg_sleep(20)"))
+    assert time.monotonic() - begun < 10
+    with local.read() as connection:
+        connection.execute(text("SELECT pg_sleep(0.8)"))
+    with served.read() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
+    served.close()
+    local.close()

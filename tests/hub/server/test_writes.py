@@ -1,13 +1,16 @@
-"""The lines of a commit: whatever comes, they are values or a refusal."""
+"""Repositories, commits and versions as the real client makes them, and what a commit promises."""
 
 import io
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given
+from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNotFoundError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
@@ -15,7 +18,119 @@ from kcard.hub.errors import Invalid, Refused, TooLarge
 from kcard.hub.server.routes import commit
 from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
-from tests.hub.shared_hub import Shared
+from kcard.manifest import Manifest, seal
+from tests.hub.shared_hub import Shared, status
+
+
+def test_without_a_namespace_a_repository_is_the_askers_own(shared: Shared) -> None:
+    assert shared.api("dan").create_repo("mine").repo_id == "dan/mine"
+
+
+@pytest.mark.parametrize("wish", [{"visibility": "private"}, {"private": True}])
+def test_a_private_repository_is_seen_by_its_owner_only(shared: Shared, wish: dict[str, object]) -> None:
+    name = f"hidden-{next(iter(wish))}"
+    answer = shared.http("bob").post("/api/repos/create", json={"name": name, "organization": None, **wish})
+    assert answer.status_code == 200
+    assert shared.api("bob").model_info(f"bob/{name}").private
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api("dan").model_info(f"bob/{name}")
+
+
+def test_members_who_may_write_make_repositories_of_their_organisation(shared: Shared) -> None:
+    assert shared.api("cleo").create_repo("LAB/by-cleo").repo_id == "lab/by-cleo"
+    for who in ("dan", "bob:read"):
+        with pytest.raises(HfHubHTTPError) as error:
+            shared.api(who).create_repo("lab/by-others")
+        assert status(error) == 403
+
+
+@pytest.mark.parametrize("namespace", ["bob", "nobody-of-that-name"])
+def test_a_foreign_namespace_and_one_that_is_not_there_are_refused_alike(
+    shared: Shared, namespace: str
+) -> None:
+    with pytest.raises(HfHubHTTPError) as error:
+        shared.api("dan").create_repo(f"{namespace}/x")
+    assert status(error) == 403
+
+
+def test_nobody_makes_nothing(shared: Shared) -> None:
+    assert shared.http().post("/api/repos/create", json={"name": "x"}).status_code == 401
+
+
+def test_spaces_are_not_offered(shared: Shared) -> None:
+    answer = shared.http("bob").post(
+        "/api/repos/create", json={"name": "s", "type": "space", "sdk": "gradio"}
+    )
+    assert answer.status_code == 501
+
+
+def test_only_who_administers_a_repository_deletes_it(shared: Shared) -> None:
+    shared.create("lab/kept")
+    for who in ("cleo", "dan"):
+        with pytest.raises(HfHubHTTPError) as error:
+            shared.api(who).delete_repo("lab/kept")
+        assert status(error) == 403
+    shared.create("lab/hidden", private=True)
+    with pytest.raises(RepositoryNotFoundError):
+        shared.api("dan").delete_repo("lab/hidden")
+    shared.api("bob").delete_repo("lab/kept")
+
+
+def test_a_repository_moves_neither_onto_another_nor_to_a_foreign_namespace(shared: Shared) -> None:
+    api = shared.api("bob")
+    shared.create("bob/stays")
+    shared.create("bob/in-the-way")
+    with pytest.raises(HfHubHTTPError) as error:
+        api.move_repo("bob/stays", "bob/IN-the-way")
+    assert status(error) == 409
+    with pytest.raises(HfHubHTTPError) as error:
+        api.move_repo("bob/stays", "dan/taken")
+    assert status(error) == 403
+    assert api.repo_exists("bob/stays")
+
+
+def test_settings_that_are_not_named_stay(shared: Shared) -> None:
+    api = shared.api("bob")
+    shared.create("bob/set")
+    api.update_repo_settings("bob/set", visibility="private", gated="manual")
+    api.update_repo_settings("bob/set", visibility="public")
+    info = api.model_info("bob/set")
+    assert not info.private
+    assert info.gated == "manual"
+    api.update_repo_settings("bob/set", gated=False)
+    assert api.model_info("bob/set").gated is False
+
+
+def test_older_clients_set_private(shared: Shared) -> None:
+    shared.create("bob/older")
+    answer = shared.http("bob").put("/api/models/bob/older/settings", json={"private": True})
+    assert answer.json()["private"] is True
+    assert shared.api("bob").model_info("bob/older").private
+
+
+def test_settings_are_for_who_administers(shared: Shared) -> None:
+    shared.create("lab/settled")
+    with pytest.raises(HfHubHTTPError) as error:
+        shared.api("cleo").update_repo_settings("lab/settled", visibility="private")
+    assert status(error) == 403
+
+
+def test_the_metadata_of_a_readme_is_checked_before_it_is_uploaded(shared: Shared) -> None:
+    http = shared.http()
+    good = http.post(
+        "/api/validate-yaml", json={"content": "---\nlicense: mit\n---\n# Card", "repoType": "model"}
+    )
+    assert (good.status_code, good.json()) == (200, {"errors": [], "warnings": []})
+    none = http.post("/api/validate-yaml", json={"content": "# Card"})
+    assert none.status_code == 200
+    assert none.json()["warnings"]
+    bad = http.post("/api/validate-yaml", json={"content": "---\na: [\n---\n"})
+    assert bad.status_code == 400
+    assert bad.json()["errors"][0]["message"]
+
+
+# The lines of a commit: whatever comes, they are values or a refusal.
+
 
 HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", "parentCommit": "a" * 40}}
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
@@ -106,6 +221,7 @@ FIELDS = st.sampled_from(["path", "content", "encoding", "oid", "algo", "size", 
 ODD = st.fixed_dictionaries({"key": KEYS | JSON, "value": st.dictionaries(FIELDS, JSON) | JSON})
 
 
+@settings(max_examples=30)
 @given(st.lists(ODD, max_size=4))
 def test_odd_lines_are_refused_and_break_nothing(lines: list[object]) -> None:
     try:
@@ -252,3 +368,95 @@ def send(shared: Shared, name: str, *lines: dict[str, object], query: str = "") 
 def post(shared: Shared, name: str, lines: list[dict[str, object]], query: str = "") -> httpx.Response:
     body = "\n".join(map(json.dumps, lines)).encode()
     return shared.http("bob").post(f"/api/models/{name}/commit/main{query}", content=body)
+
+
+# A tag on a card publishes a version of it, wholly or not at all.
+
+
+def sealed_card(
+    folder: Path, weight: float = 0.0, kind: str = "retrieval", more: Mapping[str, bytes] | None = None
+) -> Path:
+    """A sealed card, with more files than it needs."""
+    folder.mkdir(exist_ok=True)
+    files: Mapping[str, bytes] = {
+        "model.safetensors": save({"weight": np.full((8, 8), weight, dtype=np.float32)}),
+        "config.json": b"{}",
+    }
+    for path, content in {**files, **(more or {})}.items():
+        (folder / path).write_bytes(content)
+    seal(folder, replace(Manifest(name="moons", description="Moons of all planets"), kind=kind))
+    return folder
+
+
+def test_a_published_tag_neither_moves_nor_goes(shared: Shared, name: str, tmp_path: Path) -> None:
+    api = shared.api("bob")
+    api.upload_folder(repo_id=name, folder_path=sealed_card(tmp_path))
+    api.create_tag(name, tag="v1")
+    first = shared.hub.registry.get(name)
+    api.upload_folder(repo_id=name, folder_path=sealed_card(tmp_path, weight=2))
+    with pytest.raises(HfHubHTTPError) as error:
+        api.create_tag(name, tag="v1")
+    assert status(error) == 409
+    for who in ("bob", "bob:admin"):
+        with pytest.raises(HfHubHTTPError) as error:
+            shared.api(who).delete_tag(name, tag="v1")
+        assert status(error) == 403
+    api.create_tag(name, tag="v2")
+    assert [version.number for version in shared.hub.registry.versions(name)] == [1, 2]
+    assert shared.hub.registry.versions(name)[0] == first
+
+
+def test_an_index_of_more_rows_than_there_are_passages_is_not_published(
+    shared: Shared, name: str, tmp_path: Path
+) -> None:
+    api = shared.api("bob")
+    more = {"passages.jsonl": b'{"text": "A."}\n', "index/params.index.json": b'{"num_docs": 99999999999}'}
+    (tmp_path / "index").mkdir()
+    api.upload_folder(repo_id=name, folder_path=sealed_card(tmp_path, more=more))
+    with pytest.raises(
+        BadRequestError, match=r"params\.index\.json claims 99999999999 rows, but the card has 1"
+    ):
+        api.create_tag(name, tag="v1")
+    assert api.list_repo_refs(name).tags == []
+
+
+@pytest.mark.parametrize("leave", ["delete", "rename"])
+def test_a_published_tag_is_not_replaced_by_another_card(shared: Shared, tmp_path: Path, leave: str) -> None:
+    api, name = shared.api("bob"), f"bob/after-{leave}"
+    shared.create(name)
+    folder = sealed_card(tmp_path)
+    api.upload_folder(repo_id=name, folder_path=folder)
+    api.create_tag(name, tag="v1")
+    if leave == "delete":
+        api.delete_repo(name)
+    else:
+        api.move_repo(name, "bob/renamed")
+    api.create_repo(name)
+    api.upload_folder(repo_id=name, folder_path=sealed_card(tmp_path / "other", weight=1))
+    message = rf"{name}@v1 was the card [0-9a-f]{{12}}…, and published tags are permanent"
+    for create in (api.create_tag, lambda repo, tag: api.create_branch(repo, branch=tag)):
+        with pytest.raises(HfHubHTTPError, match=message) as error:
+            create(name, tag="v1")
+        assert status(error) == 409
+    api.create_tag(name, tag="v2")
+    assert [version.number for version in shared.hub.registry.versions(name)] == [2]
+    if leave == "rename":  # nor may it come back to a name that has another card under the same tag
+        api.create_tag(name, tag="v3")
+        api.move_repo(name, "bob/away")
+        api.upload_folder(repo_id="bob/renamed", folder_path=sealed_card(tmp_path / "third", weight=3))
+        api.create_tag("bob/renamed", tag="v3")
+        with pytest.raises(HfHubHTTPError, match=rf"{name}@v3 was the card"):
+            api.move_repo("bob/renamed", name)
+
+
+def test_the_same_card_is_published_again_under_the_tag_that_it_had(
+    shared: Shared, name: str, tmp_path: Path
+) -> None:
+    api = shared.api("bob")
+    folder = sealed_card(tmp_path)
+    for _ in range(2):
+        api.create_repo(name, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder)
+        api.create_tag(name, tag="v1")
+        assert [version.number for version in shared.hub.registry.versions(name)] == [1]
+        api.delete_repo(name)

@@ -248,6 +248,18 @@ def test_private_ones_are_listed_for_those_who_may_read_them(shelf: Shelf) -> No
         assert set(shelf.names(who, filters=["en"])) == set(shelf.names(who)) == names, who
 
 
+@pytest.mark.parametrize("wrong", [{"sort": "name"}, {"direction": 0}, {"limit": 0}, {"limit": 1001}])
+def test_a_list_that_can_t_be_answered_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match="use "):
+        ListQuery("model", **wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"sort": "luck"}, {"page": 0}, {"text": " ".join(map(str, range(30)))}])
+def test_a_search_that_can_t_be_answered_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Invalid, match=r"use 1 to|unknown sort|too many words"):
+        SearchQuery(**wrong)
+
+
 def test_a_cursor_of_another_query_is_refused(shelf: Shelf) -> None:
     for number in range(3):
         shelf.put(f"ada/c{number}")

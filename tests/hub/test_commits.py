@@ -300,7 +300,6 @@ def test_branches_of_one_commit_take_few_bytes_wherever_they_start(hub: Stand, c
 
 
 @pytest.mark.usefixtures("light")
-@on_both
 def test_every_commit_has_the_files_that_it_was_written_with(hub: Stand, card: Repository) -> None:
     expected = history_of(hub, card, 30)
     for sha, files in expected.items():

@@ -205,7 +205,7 @@ def test_every_order_goes_both_ways_and_its_pages_hold_everything_once(shelf: Sh
     rising = sorted(values, key=lambda name: values[name])
     for sort in SORTS:
         for filters in ([], ["en"]):
-            for limit in (1, 4, 6, 7):
+            for limit in (1, 4, 7):
                 query = {"sort": sort, "limit": limit, "filters": filters}
                 assert shelf.all(**query) == rising[::-1], query
                 assert shelf.all(**query, direction=1) == rising, query

@@ -185,7 +185,7 @@ def open_hub(location: Location, options: ServerOptions) -> "HubServices":
 
 BACKLOG = 2048
 BIND_SECONDS = 5.0
-HANG_SECONDS = 10  # a worker that does not answer its parent is replaced
+HANG_SECONDS = 30  # a worker that does not start, or answer its parent, in this time is replaced
 START_SECONDS = 120
 
 

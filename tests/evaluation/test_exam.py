@@ -34,7 +34,7 @@ from kcard.evaluation.recall import chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
 from kcard.events import Event
 from kcard.interfaces import Array, Checker, Pair
-from kcard.manifest import Base, Manifest, Training
+from kcard.manifest import Base, Manifest, Training, seal
 from kcard.types import Passage, Source
 from tests.effects import watch
 
@@ -360,6 +360,22 @@ def test_the_same_exam_again_has_the_same_bytes(card: Path, question_file: Path)
     first = [(card / name).read_bytes() for name in names]
     examined(card, limit=5, seed=3, questions=question_file)
     assert [(card / name).read_bytes() for name in names] == first
+
+
+def test_an_exam_of_fewer_questions_does_not_take_the_place_of_a_larger_one(card: Path) -> None:
+    large = examined(card, limit=6)
+    small = examined(card, limit=3)
+    assert (small.limit, read_exam(card)) == (3, large)
+    apart = examined(card, limit=3, output=card.parent / "small.json")
+    assert Exam.from_json((card.parent / "small.json").read_text(encoding="utf-8")) == apart
+    again = examined(card, limit=6, seed=1)
+    assert read_exam(card) == again
+    again = examined(card, limit=7)
+    assert read_exam(card) == again
+    # An exam of a file alone is no larger one.
+    (card / "exam.json").write_text(replace(again, own=None).to_json(), encoding="utf-8")
+    seal(card, Manifest.read(card))
+    assert examined(card, limit=1) == read_exam(card)
 
 
 def questions_shown(result: Exam) -> set[str]:
@@ -701,9 +717,8 @@ def test_what_a_part_is_worth_is_said_with_the_figures(
 
 
 @pytest.mark.parametrize("parts", [(0.9, None, 0.9), (0.9, 0.9, None), (None, 0.9, 0.9)])
-def test_a_card_of_one_part_gets_no_advice(parts: tuple[float | None, ...]) -> None:
+def test_a_card_of_one_part_and_one_without_an_exam_of_its_corpus_get_no_advice(
+    parts: tuple[float | None, ...],
+) -> None:
     assert advise_on_kind(exam_of_advice(*parts)) is None
-
-
-def test_without_an_exam_of_its_own_corpus_there_is_no_advice() -> None:
     assert advise_on_kind(Exam("rivers", "0", None)) is None

@@ -31,19 +31,6 @@ from kcard.evaluation.metrics import (
 from kcard.evaluation.records import Mean
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("The  Beatles!", "beatles"),
-        ("a U.S. senator, an heir", "us senator heir"),
-        ("Theatre", "theatre"),
-        ("Beyoncé", "beyoncé"),
-    ],
-)
-def test_texts_are_normalised_as_squad_does(text: str, plain: str) -> None:
-    assert normalise(text) == plain
-
-
 def test_an_answer_is_found_as_whole_words_only() -> None:
     assert substring("It was won by Ron  WYDEN, a Democrat.", ["Ron Wyden"])
     assert substring("It was the 7th district.", ["8th", "7th"])
@@ -241,14 +228,6 @@ def test_equal_settings_do_not_differ() -> None:
 def test_scores_of_other_questions_are_not_compared(first: list[float], second: list[float]) -> None:
     with pytest.raises(ValueError, match="expected both of the same questions"):
         compare_scores(first, second)
-
-
-def test_the_bootstrap_of_a_mean_is_that_of_scipy() -> None:
-    values = np.random.default_rng(1).random(120)
-    expected = stats.bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=5000, rng=2
-    ).confidence_interval
-    assert bootstrap_interval(np.mean, values, resamples=5000) == pytest.approx(tuple(expected), abs=0.005)
 
 
 def test_the_bootstrap_of_an_aggregate_is_that_of_scipy() -> None:

@@ -70,14 +70,6 @@ def test_a_task_that_an_interrupted_run_did_not_come_to_has_no_rows() -> None:
     assert [row.task for row in summarise(both, results("direct", "+-"))] == ["t"]
 
 
-def test_costs_are_summed_over_questions() -> None:
-    (row,) = rows("em", results("direct", "++--"), prices=Prices(1.0, 5.0))
-    assert (row.calls, row.tokens_in, row.tokens_out, row.seconds) == (4, 400, 40, 2.0)
-    assert row.cost == pytest.approx((400 * 1 + 40 * 5) / 1e6)
-    (free,) = rows("em", results("direct", "++--"))
-    assert free.cost is None
-
-
 def test_balanced_accuracy_is_over_the_classes_that_the_options_name() -> None:
     predictions, right = "AABBAAAB", "AABBBBAA"
     results = []

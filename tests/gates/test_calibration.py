@@ -168,7 +168,7 @@ def test_gates_that_can_not_be_fitted_are_told_and_the_others_compared(tmp_path:
 def test_what_is_kept_is_asked_for_by_the_config_and_rescored_alike(home: Path) -> None:
     given = [
         Record(f"{'who wrote' if i % 2 else 'where is'} thing{i}?", float(i % 2), float(1 - i % 2))
-        for i in range(60)
+        for i in range(40)
     ]
     found = calibrating.calibrate(given, gates=["skr-classifier"])
     assert found.gate == "skr-classifier"

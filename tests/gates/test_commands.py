@@ -181,7 +181,7 @@ def test_ctrl_c_while_collecting_keeps_what_is_there(serve: Callable[..., Any], 
     deadline = time.monotonic() + 120
     while not target.exists() or not target.read_text(encoding="utf-8"):
         assert time.monotonic() < deadline, "nothing was collected"
-        time.sleep(0.1)
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -51,8 +51,12 @@ class Drafting(LLM):
         return Reply(text, tokens=tokens)
 
 
-def test_questions_whose_draft_hedges_use_cards_and_the_others_do_not() -> None:
-    gate = Draft.fit(replayed(200), {}, LETTERS)
+@pytest.fixture(scope="module")
+def gate() -> Draft:
+    return Draft.fit(replayed(200), {}, LETTERS)
+
+
+def test_questions_whose_draft_hedges_use_cards_and_the_others_do_not(gate: Draft) -> None:
     others = replayed(200, seed=1)
     seeks = np.asarray(gate.scores([record.query for record in others])) < gate.threshold
     assert np.mean(seeks == np.array(["unknown" in record.draft for record in others])) > 0.95
@@ -72,7 +76,7 @@ def test_what_a_hedge_says_may_depend_on_the_question() -> None:
             correct_with=record.correct_without,
         )
 
-    fitted, others = ([swapped(r, i) for i, r in enumerate(replayed(600, seed))] for seed in (0, 1))
+    fitted, others = ([swapped(r, i) for i, r in enumerate(replayed(400, seed))] for seed in (0, 1))
     gate = Draft.fit(fitted, {"share": 1}, LETTERS)
     seeks = np.asarray(gate.scores([record.query for record in others])) < gate.threshold
     helps = np.array([record.correct_with > record.correct_without for record in others])
@@ -111,16 +115,16 @@ def test_at_most_the_share_uses_cards_even_where_they_always_help(share: float) 
     random = np.random.default_rng(0)
     records = [
         replace(record, correct_without=float(random.random() < 0.1), correct_with=1.0)
-        for record in replayed(800)
+        for record in replayed(500)
     ]
-    gate = Draft.fit(records[:400], {"share": share}, LETTERS)
-    seeks = np.asarray(gate.scores([record.query for record in records[400:]])) < gate.threshold
+    gate = Draft.fit(records[:200], {"share": share}, LETTERS)
+    seeks = np.asarray(gate.scores([record.query for record in records[200:]])) < gate.threshold
     assert seeks.mean() <= share + 0.05
     assert share < 1 or seeks.mean() > 0.9
 
 
 def test_a_stored_gate_scores_as_before_and_holds_no_text(tmp_path: Path) -> None:
-    records = replayed(100)
+    records = replayed(50)
     gate = Draft.fit(records, {"share": 0.5}, LETTERS)
     registry.save(gate, tmp_path / "g", digest(records))
     loaded = registry.load(tmp_path / "g", LETTERS)
@@ -130,12 +134,11 @@ def test_a_stored_gate_scores_as_before_and_holds_no_text(tmp_path: Path) -> Non
     assert b"mayor" not in (tmp_path / "g").read_bytes()
 
 
-def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_one() -> None:
-    fitted = Draft.fit(replayed(200), {}, LETTERS)
+def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_one(gate: Draft) -> None:
     with pytest.raises(UsageError, match="--llm"):
-        QuestionGate(fitted).knows(questions("Who was mayor of known town?"))
+        QuestionGate(gate).knows(questions("Who was mayor of known town?"))
     llm = Drafting()
-    known, other = QuestionGate(replace(fitted, llm=llm)).knows(
+    known, other = QuestionGate(replace(gate, llm=llm)).knows(
         questions("Who was mayor of known town?", "Who was mayor?")
     )
     assert known > other
@@ -143,7 +146,7 @@ def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_o
 
 
 def test_fitted_with_an_llm_it_reads_that_llms_drafts_and_log_probabilities() -> None:
-    records = replayed(60)
+    records = replayed(30)
     llm = Drafting()
     gate = Draft.fit(records, {}, replace(LETTERS, llm=llm))
     assert len(llm.requests) == len(records)
@@ -153,15 +156,14 @@ def test_fitted_with_an_llm_it_reads_that_llms_drafts_and_log_probabilities() ->
 
 
 def test_answers_stand_in_for_missing_drafts_and_empty_ones_are_read_as_empty() -> None:
-    records = [replace(record, draft="", answer_without=record.draft) for record in replayed(100)]
+    records = [replace(record, draft="", answer_without=record.draft) for record in replayed(50)]
     records[3] = replace(records[3], answer_without="")
     gate = Draft.fit(records, {}, LETTERS)
     assert np.isfinite(gate.scores([record.query for record in records])).all()
 
 
-def test_where_only_the_answer_is_known_the_score_is_near_that_of_the_whole_draft() -> None:
+def test_where_only_the_answer_is_known_the_score_is_near_that_of_the_whole_draft(gate: Draft) -> None:
     """A draft that is not known must not read like one of no words."""
-    gate = Draft.fit(replayed(200), {}, LETTERS)
     others = replayed(100, seed=1)
     bare = [replace(r, draft="", answer_without=gates_draft.answer_of(r.draft)) for r in others]
     whole, short = (np.asarray(gate.scores([r.query for r in records])) for records in (others, bare))

@@ -238,20 +238,20 @@ def test_what_is_bound_is_what_was_fitted_on() -> None:
 
 def test_held_out_predictions_of_a_linear_head_are_those_of_fits_without_the_record() -> None:
     random = np.random.default_rng(0)
-    vectors = random.normal(size=(40, 6))
-    signal = vectors @ random.normal(size=6) + random.normal(size=40)
-    head, unseen = fit_linear(vectors, np.column_stack([signal, np.full(40, 7.0)]), np.array([1.0, 0.5]))
+    vectors = random.normal(size=(24, 6))
+    signal = vectors @ random.normal(size=6) + random.normal(size=24)
+    head, unseen = fit_linear(vectors, np.column_stack([signal, np.full(24, 7.0)]), np.array([1.0, 0.5]))
     assert np.mean((head.predict(vectors) - signal - 3.5) ** 2) < np.mean((unseen - signal - 3.5) ** 2)
 
     def left_out(penalty: float) -> npt.NDArray[np.float64]:
-        others = [np.arange(40) != i for i in range(40)]
+        others = [np.arange(24) != i for i in range(24)]
         fits = [Ridge(penalty).fit(vectors[rest], signal[rest]) for rest in others]
         return np.array([fit.predict(vectors[i : i + 1])[0] for i, fit in enumerate(fits)])
 
     best = min(
         map(left_out, RIDGE_PENALTIES), key=lambda predictions: float(((predictions - signal) ** 2).sum())
     )
-    means = (signal.sum() - signal) / 39
+    means = (signal.sum() - signal) / 23
     np.testing.assert_allclose(unseen, best - means + signal.mean() + 3.5)
 
 

@@ -78,7 +78,7 @@ def test_thresholds_by_relation_are_judged_on_records_that_they_were_not_chosen_
 def test_where_popularity_tells_nothing_the_gate_gains_nothing_on_held_out_records() -> None:
     random = np.random.default_rng(0)
     noise = [record(n, *map(float, random.integers(0, 2, 2)), popularity=random.random()) for n in range(300)]
-    found = analyse("popularity-splits", {"own": noise}, settings={"splits": 40})
+    found = analyse("popularity-splits", {"own": noise}, settings={"splits": 20})
     assert found.summary["gain"] < 0.01
 
 

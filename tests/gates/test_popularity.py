@@ -39,14 +39,14 @@ def brute_force(rows: Sequence[tuple[float, float, float]]) -> float:
 @given(st.lists(ROWS, min_size=1, max_size=40))
 @example([(1.0, 0.0, 1.0), (float(np.nextafter(1.0, 2.0)), 1.0, 0.0)])
 @example([(3.0, 1.0, 0.0), (3.0, 0.0, 1.0), (3.0, 0.0, 1.0)])
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_the_threshold_is_the_one_of_brute_force(rows: list[tuple[float, float, float]]) -> None:
     scores, without, with_ = zip(*rows, strict=True)
     assert best_threshold(scores, without, with_) == brute_force(rows)
 
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_threshold_serves_better_whatever_the_measure(rows: list[tuple[float, float, float]]) -> None:
     scores, without, with_ = zip(*rows, strict=True)
     found = mean(rows, best_threshold(scores, without, with_))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
@@ -32,6 +32,7 @@ def any_record(draw: st.DrawFn) -> Record:
     )
 
 
+@settings(max_examples=30)
 @given(records=st.lists(any_record(), min_size=1, max_size=5))
 def test_what_is_written_is_read_back(
     records: list[Record], tmp_path_factory: pytest.TempPathFactory

@@ -53,7 +53,7 @@ def knn(records: Sequence[Record], encoder: Given, k: int | None = None) -> Near
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=30), st.data())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_the_rule_is_the_papers_ratio_in_whole_numbers(labels: list[bool], data: st.DataObject) -> None:
     labels = [*labels, True, False]
     k = data.draw(st.integers(1, len(labels)))
@@ -116,7 +116,7 @@ def literal_leave_one_out(labels: Sequence[bool], k: int) -> float:
 
 
 @given(st.lists(st.booleans(), min_size=4, max_size=25))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_k_is_tuned_by_leaving_one_out_with_m_and_n_of_the_others(labels: list[bool]) -> None:
     labels = [True, *labels, False]
     tried = range(3, min(10, len(labels) - 1) + 1)
@@ -227,7 +227,7 @@ def test_where_nothing_can_be_told_the_classifier_says_little() -> None:
 
 
 def test_the_same_seed_gives_the_same_classifier_and_scale_does_not_matter() -> None:
-    vectors, truth = cloud(np.random.default_rng(2), 120, 1.5)
+    vectors, truth = cloud(np.random.default_rng(2), 60, 1.5)
     first, again = fit_calibrated(vectors, truth, 7), fit_calibrated(vectors, truth, 7)
     np.testing.assert_array_equal(first.weights, again.weights)
     scaled = fit_calibrated(vectors * 1000 + 5, truth, 7)

@@ -264,7 +264,7 @@ def some(seed: int, clusters: int = 6, width: int = 5, queries: int = 4) -> tupl
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(seed=SEEDS, clusters=st.integers(1, 12))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_the_score_is_equation_1(variant: Variant, seed: int, clusters: int) -> None:
     table, queries = some(seed, clusters)
     expected = [
@@ -317,7 +317,7 @@ def test_clusters_of_any_length_give_finite_scores(variant: Variant, length: flo
 
 
 @given(seed=SEEDS, k=st.integers(1, 8), count=st.integers(1, 30), distinct=st.integers(1, 30))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_centroids_are_the_means_of_their_members_and_each_vector_is_with_the_nearest(
     seed: int, k: int, count: int, distinct: int
 ) -> None:
@@ -342,9 +342,3 @@ def test_clusters_that_lie_apart_are_found() -> None:
     found = kmeans(points, 4)
     assert [len(set(found.members[i : i + 25])) for i in range(0, 100, 25)] == [1, 1, 1, 1]
     assert found.sizes.tolist() == [25, 25, 25, 25]
-
-
-def test_equal_vectors_are_one_cluster_and_a_seed_gives_the_same_again() -> None:
-    assert kmeans(np.ones((7, 3)), 3).sizes.tolist() == [7]
-    points = np.random.default_rng(1).normal(size=(50, 4))
-    np.testing.assert_array_equal(kmeans(points, 4, 3).members, kmeans(points, 4, 3).members)

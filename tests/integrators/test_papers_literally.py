@@ -189,6 +189,7 @@ def bottom_up_literally(world: World, n1: int, n2: int) -> list[tuple[str, str, 
     return rows
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(0, 5), st.sampled_from([6, 50]))
 def test_bottom_up_is_algorithm_1(seed: int, count: int, known: int, distinct: int) -> None:
     world = World(seed, count, known, distinct)
@@ -211,7 +212,7 @@ def test_bottom_up_is_algorithm_1(seed: int, count: int, known: int, distinct: i
 
 @pytest.mark.parametrize(("scores", "k"), [((0.9, 0.1, 0.5, 0.5, 0.0), None), ((1.0, 1.0, 0.2, 0.4, 0.3), 3)])
 def test_the_draw_is_top_k_factuality_sampling(scores: tuple[float, ...], k: int | None) -> None:
-    count, draws = 2, 3000
+    count, draws = 2, 1500
     best = best_first(scores)[: k or 2 * count]
     # Without replacement: each draw has p = exp(s) / sum of exp(s) over the documents that are left.
     chances: Counter[tuple[int, ...]] = Counter()
@@ -358,7 +359,7 @@ def records(seed: int, count: int) -> list[Record]:
     ]
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([25, 50, 75]))
 def test_thrust_seeks_below_the_percentile_of_equation_1(seed: int, count: int, percentile: int) -> None:
     sample = records(seed, count)
@@ -393,6 +394,7 @@ def test_thrust_seeks_below_the_percentile_of_equation_1(seed: int, count: int, 
             assert decision.fired
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(12, 40), st.integers(3, 10))
 def test_skr_knn_is_the_papers_ratio(seed: int, count: int, k: int) -> None:
     sample = records(seed, count)
@@ -421,6 +423,7 @@ def test_skr_knn_is_the_papers_ratio(seed: int, count: int, k: int) -> None:
         assert decision.fired == (not knows)
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 30))
 def test_the_popularity_threshold_of_each_relation_is_brute_force(seed: int, count: int) -> None:
     sample = records(seed, count)
@@ -462,6 +465,7 @@ def test_the_llm_reads_passages_as_they_were_retrieved(preset: Paper) -> None:
         assert list(context.knowledge) == documents[: options.n3]
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 4))
 def test_replug_averages_the_distributions_over_the_options(seed: int, passages: int, count: int) -> None:
     options = tuple(Choice(letter, f"option {letter}") for letter in "ABCD"[:count])

@@ -31,6 +31,7 @@ from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Answer, Choice, Context, Example, Passage, Question, Reply, Request, Sampling
 from tests.fakes import Says, WrittenCards, questions
+from tests.integrators.conftest import HubOf
 from tests.openai_script import ScriptedServer
 
 
@@ -178,14 +179,8 @@ QUESTION = "Who discovered the moon Tethys?"
 
 
 @pytest.fixture
-def cards(tmp_path: Path) -> None:
-    for name, text in (
-        ("moons", "Cassini discovered the moon Tethys."),
-        ("mills", "Osric built the mill of Tarn."),
-    ):
-        corpus = tmp_path / f"{name}.txt"
-        corpus.write_text(text, encoding="utf-8")
-        kcard.publish(kcard.train(corpus, kind="retrieval", description=name).folder)
+def cards(hub_of: HubOf) -> None:
+    hub_of({"moons": "Cassini discovered the moon Tethys.", "mills": "Osric built the mill of Tarn."})
 
 
 @pytest.mark.parametrize(

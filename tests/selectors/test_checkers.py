@@ -73,7 +73,7 @@ def test_a_pair_is_read_in_the_order_and_by_the_labels_that_the_model_was_traine
     assert checker.support(FALSE).max() < 0.2
 
 
-@pytest.mark.parametrize("name", ["vitaminc", "factkb", "factcg", "hhem", "nli"])
+@pytest.mark.parametrize("name", ["vitaminc", "hhem", pytest.param("factcg", marks=pytest.mark.slow)])
 def test_a_score_does_not_depend_on_its_batch(folder: Folder, name: str) -> None:
     checker = opened(name, folder(name))
     alone = [float(checker.support([pair])[0]) for pair in (*TRUE, *FALSE)]
@@ -81,7 +81,10 @@ def test_a_score_does_not_depend_on_its_batch(folder: Folder, name: str) -> None
     assert together[len(PADDING) :] == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["vitaminc", "factkb", "factcg", "hhem"])
+@pytest.mark.parametrize(
+    "name",
+    ["vitaminc", *(pytest.param(name, marks=pytest.mark.slow) for name in ("factkb", "factcg", "hhem"))],
+)
 def test_in_bfloat16_scores_stay_near_and_do_not_depend_on_the_batch(folder: Folder, name: str) -> None:
     whole = opened(name, folder(name)).support([*TRUE, *FALSE])
     checker = opened(name, folder(name), Loading(dtype="bfloat16"))

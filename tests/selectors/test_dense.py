@@ -9,6 +9,7 @@ import pytest
 from kcard import cache
 from kcard.errors import CorpusError
 from kcard.interfaces import Array
+from kcard.offline import minilm
 from kcard.selectors import dense
 from kcard.selectors.dense import DenseCorpus
 from kcard.types import Source
@@ -92,3 +93,41 @@ def test_a_folder_that_takes_no_file_is_named(tmp_path: Path) -> None:
         CorpusError, match=r"the vectors of notes can't be kept in .*: Not a directory; KCARD_HOME"
     ):
         DenseCorpus(SOURCES, Encoder(), "m", "notes", exact=0)
+
+
+# Embeddings of texts that stay while questions come: kept on disk as a matrix.
+
+DESCRIPTIONS = [
+    "winners of the 2020 U.S. elections",
+    "winners of the 2022 U.S. elections, 5th district",
+    "moons of the planets",
+    "winners of the 2020 U.S. elections",
+    "1,200 recipes of 1874",
+]
+
+
+def test_a_matrix_is_read_back_without_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cache.matrix(DESCRIPTIONS)
+    cache.memory.clear()
+    (cache.folder() / "values.sqlite").unlink(missing_ok=True)
+    monkeypatch.setattr(minilm, "embed", refuse)
+    assert (cache.matrix(DESCRIPTIONS) == made).all()
+    assert np.array_equal(made, cache.matrix(DESCRIPTIONS))
+
+
+def test_other_texts_or_another_order_are_another_matrix() -> None:
+    made = cache.matrix(DESCRIPTIONS[:3])
+    assert np.array_equal(cache.matrix(DESCRIPTIONS[2::-1]), made[::-1])
+
+
+def test_a_damaged_matrix_is_made_again() -> None:
+    made = cache.matrix(DESCRIPTIONS)
+    path = cache.folder() / "matrices.sqlite"
+    path.write_bytes(path.read_bytes()[:5000] + b"?" * 3000)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    assert np.array_equal(cache.matrix(DESCRIPTIONS), made)
+
+
+def refuse(texts: object, tokens: int = 0) -> None:
+    raise AssertionError(f"{texts} were embedded before, {tokens}")

@@ -60,10 +60,6 @@ def test_equal_texts_stand_in_their_order_and_nothing_is_printed(capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_corpus_of_one_text_finds_it() -> None:
-    assert len(CorpusEvidence([Source(FACTS[0])]).find("Oregon", 3)) == 1
-
-
 def test_scripts_without_spaces_are_found_by_their_characters() -> None:
     corpus = CorpusEvidence([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
     assert corpus.find("公园在哪里", 1)[0].text == "我们去公园。"

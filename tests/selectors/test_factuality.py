@@ -204,17 +204,6 @@ def test_what_is_no_score_is_refused_in_one_sentence_that_names_the_checker(
     assert cached(Fixed([0.5, 0.5])).support(PAIRS[:2]).tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize(("scores", "said"), BAD)
-def test_it_decides_no_factuality_either(scores: object, said: str) -> None:
-    sources = [
-        Source("Oregon elected Ron Wyden.", "f.txt", 1),
-        Source("Oregon elected a governor.", "f.txt", 2),
-    ]
-    passage = Passage("senate", "Ron Wyden won in Oregon.")
-    with pytest.raises(UsageError, match=f"checker Fixed (gave|did not return) .*({said})"):
-        judge([passage], {"senate": CorpusEvidence(sources)}, Fixed(scores))
-
-
 def test_what_rounding_carried_over_the_bounds_is_put_back() -> None:
     assert support(Fixed(np.array([1.00001, -0.00001])), PAIRS[:2]).tolist() == [1.0, 0.0]
 
@@ -237,10 +226,10 @@ def exact(scores: list[float], k: int, count: int) -> dict[tuple[int, ...], floa
     return chances
 
 
-@pytest.mark.parametrize(("count", "k"), [(1, None), (2, None), (2, 3), (3, 5)])
+@pytest.mark.parametrize(("count", "k"), [(1, None), (2, 3), (3, 5)])
 def test_draws_follow_the_exact_distribution(count: int, k: int | None) -> None:
     chances = exact(SCORES, k or 2 * count, count)
-    draws = 6_000
+    draws = 2_500
     seen = Counter(tuple(draw(SCORES, count, derive_seed("test", i), k)) for i in range(draws))
     assert seen.keys() <= chances.keys()
     statistic = sum((seen[o] - draws * p) ** 2 / (draws * p) for o, p in chances.items())
@@ -248,13 +237,6 @@ def test_draws_follow_the_exact_distribution(count: int, k: int | None) -> None:
     # Wilson-Hilferty: the 0.9999 quantile of chi-square
     limit = freedom * (1 - 2 / (9 * freedom) + 3.719 * math.sqrt(2 / (9 * freedom))) ** 3
     assert statistic < limit
-
-
-def test_only_the_k_best_are_ever_drawn_and_none_twice() -> None:
-    for seed in range(300):
-        chosen = draw(SCORES, 2, seed, k=3)
-        assert set(chosen) <= {0, 4, 2}
-        assert len(set(chosen)) == 2
 
 
 def test_a_seed_decides_the_draw() -> None:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcard.selectors.pruning import Extractive
-from kcard.text import split_sentences
+from kcard.offline.reader import Sentence, read
+from kcard.selectors.pruning import Extractive, ReaderPruner
+from kcard.text import sentence_spans, split_sentences
 
 QUESTION = "Who won the senate race in Oregon in 2022?"
 ANSWER = "Ron Wyden won the 2022 senate race in Oregon."
@@ -52,3 +53,43 @@ def test_pruning_adds_nothing_and_empties_nothing(sentences: list[str]) -> None:
     assert bool(pruned) == bool(text)
     words = iter(text.split())
     assert all(word in words for word in pruned.split())  # in their order, with gaps
+
+
+# Pruning by the reader: the sentences that an answer rests on stay, word for word and in order.
+
+LIGHTHOUSE = "Who built the lighthouse of Port Callow?"
+BUILT = "The lighthouse of Port Callow was built by Halden & Co."
+ASIDES = ["Trout live in cold brooks.", "Penguins eat krill and small fish.", "Oaks may stand for long."]
+LIGHTHOUSE_TEXT = " ".join([ASIDES[0], BUILT, *ASIDES[1:]])
+
+
+def test_the_reader_keeps_the_sentence_that_answers() -> None:
+    (pruned,) = ReaderPruner(near=0.0).prune(LIGHTHOUSE, [LIGHTHOUSE_TEXT])
+    assert pruned == BUILT
+
+
+@pytest.mark.parametrize("near", [0.0, 0.5, 2.5, 1000.0])
+def test_what_the_reader_finds_behind_the_best_by_more_than_near_goes(near: float) -> None:
+    (pruned,) = ReaderPruner(near=near).prune(LIGHTHOUSE, [LIGHTHOUSE_TEXT])
+    sentences = read(LIGHTHOUSE, [LIGHTHOUSE_TEXT])[0].sentences
+    best = max(sentence.evidence for sentence in sentences)
+    kept: list[Sentence] = [s for s in sentences if s.evidence >= best - near]
+    assert pruned.split("\n") == [LIGHTHOUSE_TEXT[s.start : s.end] for s in kept]
+
+
+def test_with_all_near_enough_nothing_goes() -> None:
+    assert ReaderPruner(near=1000.0).prune(LIGHTHOUSE, [LIGHTHOUSE_TEXT])[0].split("\n") == split_sentences(
+        LIGHTHOUSE_TEXT
+    )
+
+
+@pytest.mark.parametrize("text", ["", "  ", "One. Two.", " Kept as  it is. ", "no stop"])
+def test_the_reader_returns_a_short_text_as_it_is(text: str) -> None:
+    assert len(sentence_spans(text)) <= 2
+    assert ReaderPruner().prune(LIGHTHOUSE, [text]) == [text]
+
+
+def test_the_reader_prunes_texts_alike_alone_and_in_company() -> None:
+    texts = [LIGHTHOUSE_TEXT, "One. Two.", " ".join([*ASIDES, BUILT]), LIGHTHOUSE_TEXT]
+    pruner = ReaderPruner()
+    assert pruner.prune(LIGHTHOUSE, texts) == [pruner.prune(LIGHTHOUSE, [text])[0] for text in texts]

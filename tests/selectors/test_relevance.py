@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from kcard import system
 from kcard.selectors.relevance import Cosine, MiniLMRelevance, top
 from kcard.text import agreement, numbers
 
-SELECTORS = [("relevance", "minilm"), ("pruners", "extractive"), ("checkers", "minilm")]
 QUESTION = "Who won the senate race in Oregon?"
 TEXTS = [
     "The Nile flows through Egypt.",
@@ -28,9 +26,6 @@ def test_a_text_scores_the_same_in_any_company() -> None:
     together = MiniLMRelevance().scores(QUESTION, [*TEXTS, "word " * 200, TEXTS[0]])
     assert together[:3] == pytest.approx(alone, abs=1e-4)
     assert together[4] == together[0]
-
-
-def test_no_texts_have_no_scores() -> None:
     assert MiniLMRelevance().scores(QUESTION, []).shape == (0,)
 
 
@@ -86,9 +81,3 @@ def test_of_equal_scores_the_earlier_is_kept() -> None:
     assert top(scores, 3) == [1, 3, 0]
     assert top(scores, 9) == [1, 3, 0, 2, 4]
     assert top(scores, 0) == []
-
-
-def test_the_offline_selectors_are_found_by_name() -> None:
-    found = [system.load(f"kcard.{kind}", name) for kind, name in SELECTORS]
-    assert [cls.__name__ for cls in found] == ["MiniLMRelevance", "Extractive", "MiniLMChecker"]
-    assert all(cls() is not None for cls in found), "made without arguments"

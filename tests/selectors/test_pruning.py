@@ -77,12 +77,6 @@ def test_what_the_reader_finds_behind_the_best_by_more_than_near_goes(near: floa
     assert pruned.split("\n") == [LIGHTHOUSE_TEXT[s.start : s.end] for s in kept]
 
 
-def test_with_all_near_enough_nothing_goes() -> None:
-    assert ReaderPruner(near=1000.0).prune(LIGHTHOUSE, [LIGHTHOUSE_TEXT])[0].split("\n") == split_sentences(
-        LIGHTHOUSE_TEXT
-    )
-
-
 @pytest.mark.parametrize("text", ["", "  ", "One. Two.", " Kept as  it is. ", "no stop"])
 def test_the_reader_returns_a_short_text_as_it_is(text: str) -> None:
     assert len(sentence_spans(text)) <= 2

@@ -218,14 +218,18 @@ def test_several_claims_are_looked_up_at_a_time_with_the_same_results_in_order(w
 
 
 def test_at_most_three_claims_are_looked_up_at_a_time(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, running, most = Lock(), [0], [0]
+    lock, running, most, met = Lock(), [0], [0], Event()
     reply = Wiki.reply
 
     def slow(self: Wiki, asked: dict[str, str]) -> dict[str, Any]:
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        Event().wait(0.05)
+            if running[0] == 3:
+                met.set()
+        # The first ones wait until three run; then there is time for a fourth.
+        met.wait(30)
+        time.sleep(0.01)
         with lock:
             running[0] -= 1
         return reply(self, asked)

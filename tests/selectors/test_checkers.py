@@ -73,7 +73,14 @@ def test_a_pair_is_read_in_the_order_and_by_the_labels_that_the_model_was_traine
     assert checker.support(FALSE).max() < 0.2
 
 
-@pytest.mark.parametrize("name", ["vitaminc", "hhem", pytest.param("factcg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vitaminc",
+        "hhem",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("factkb", "factcg", "nli")),
+    ],
+)
 def test_a_score_does_not_depend_on_its_batch(folder: Folder, name: str) -> None:
     checker = opened(name, folder(name))
     alone = [float(checker.support([pair])[0]) for pair in (*TRUE, *FALSE)]

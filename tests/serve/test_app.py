@@ -1,8 +1,11 @@
 """Clients that send slowly, read slowly or send too much cost the others nothing and learn what was wrong."""
 
+import fcntl
 import json
 import logging
 import socket
+import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -66,12 +69,11 @@ def test_a_client_that_sends_byte_by_byte_is_answered(url: str) -> None:
         client.sendall(HEAD.format(len(body)).encode())
         for start in range(0, len(body), 8):
             client.sendall(body[start : start + 8])
-            time.sleep(0.05)
+            time.sleep(0.02)
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("declared", [True, False], ids=["declared", "in chunks"])
-def test_ten_megabytes_of_messages_are_refused(url: str, declared: bool) -> None:
+def test_ten_megabytes_of_messages_in_chunks_are_refused(url: str) -> None:
     turn = {"role": "user", "content": "Who discovered Triton? " * 500}
     body = json.dumps({"model": "embedded", "messages": [turn] * 900}).encode()
     assert len(body) > 10_000_000
@@ -79,7 +81,7 @@ def test_ten_megabytes_of_messages_are_refused(url: str, declared: bool) -> None
     try:
         reply = httpx.post(
             f"{url}/chat/completions",
-            content=body if declared else pieces,
+            content=pieces,
             headers={"Content-Type": "application/json"},
             timeout=60,
         )
@@ -92,8 +94,8 @@ def test_ten_megabytes_of_messages_are_refused(url: str, declared: bool) -> None
 
 
 def test_thousands_of_short_turns_and_a_long_question_are_answered_or_refused(url: str) -> None:
-    turns = [{"role": "user", "content": "Hello."}] * 20_000
-    long = [{"role": "user", "content": "Who discovered Triton? " * 20_000}]
+    turns = [{"role": "user", "content": "Hello."}] * 5_000
+    long = [{"role": "user", "content": "Who discovered Triton? " * 5_000}]
     for messages in ([*turns, *QUESTION], long):
         reply = httpx.post(
             f"{url}/chat/completions", json={"model": "embedded", "messages": messages}, timeout=120
@@ -101,21 +103,31 @@ def test_thousands_of_short_turns_and_a_long_question_are_answered_or_refused(ur
         assert reply.status_code in (200, 400, 413)
 
 
+def waiting(client: socket.socket) -> int:
+    """The number of bytes that have come and were not read."""
+    return int.from_bytes(fcntl.ioctl(client, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
     library: Path, serve: Callable[..., ScriptedServer]
 ) -> None:
-    llm = serve({"pieces": ["word " * 2000] * 2000, "usage": [1, 1]})
+    llm = serve({"pieces": ["word " * 2000] * 1000, "usage": [1, 1]})
     options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
     pipelines = Pipelines(options, Hub(library), "big")
     service = Service(pipelines, "direct", Upstream(llm.url, "big"))
     body = json.dumps({"model": "big", "messages": QUESTION, "stream": True}).encode()
-    with running(create_app(service, idle=IDLE)) as url, closing(connected(url)) as client:
+    with running(create_app(service, idle=IDLE / 2)) as url, closing(connected(url)) as client:
         client.sendall(HEAD.format(len(body)).encode() + body)
-        time.sleep(4 * IDLE)
+        # However slow the machine is: until some of it has come and then nothing more for twice as long as it may.
+        count, deadline = 0, time.monotonic() + 60
+        while count == 0 or count != waiting(client):
+            assert time.monotonic() < deadline
+            count = waiting(client)
+            time.sleep(IDLE)
         received = 0
         while data := client.recv(1 << 20):
             received += len(data)
-        assert received < 15_000_000  # of 20 MB
+        assert received < 10_000_000  # of 10 MB and the trace
 
 
 def test_keys_and_questions_are_not_logged(

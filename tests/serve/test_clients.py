@@ -1,15 +1,13 @@
 """Programs that people chat with: `llm` as it is, and the requests of Open WebUI."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
@@ -28,20 +26,16 @@ def url(library: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("options", [[], ["--no-stream"]])
 def test_llm_asks_a_model_of_which_it_knows_the_base_url(
-    url: str, tmp_path: Path, options: list[str]
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
+    from llm.cli import cli
+
+    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
     (tmp_path / "extra-openai-models.yaml").write_text(
         f"- model_id: cards\n  model_name: embedded:neptune\n  api_base: {url}\n", encoding="utf-8"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "llm", "-m", "cards", *options, "--key", "none", "Who discovered Triton?"],
-        env=os.environ | {"LLM_USER_PATH": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, DISCOVERER), done.stderr
+    done = CliRunner().invoke(cli, ["-m", "cards", *options, "--key", "none", "Who discovered Triton?"])
+    assert (done.exit_code, done.stdout.strip()) == (0, DISCOVERER), done.stderr
 
 
 @pytest.fixture

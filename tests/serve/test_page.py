@@ -39,9 +39,10 @@ def browser() -> Iterator["Browser"]:
         yield program
 
 
-@pytest.fixture(params=[False, True], ids=["wide", "phone"])
+@pytest.fixture
 def page(request: pytest.FixtureRequest, browser: "Browser", address: str) -> Iterator["Page"]:
-    with opened(browser, address, "", narrow=request.param) as tab:
+    """The page on a phone, or as wide as the test has it."""
+    with opened(browser, address, "", narrow=getattr(request, "param", True)) as tab:
         yield tab
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -52,6 +53,7 @@ def ask(page: "Page", question: str, number: int = 1) -> None:
     page.wait_for_selector(ANSWERED.format(number), timeout=60_000)
 
 
+@pytest.mark.parametrize("page", [False, True], ids=["wide", "phone"], indirect=True)
 def test_an_answer_cites_its_passage_marks_itself_in_the_quotation_and_folds_its_sources(
     page: "Page",
 ) -> None:

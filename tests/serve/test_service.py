@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from kcard.errors import LLMError, UnknownCard
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
+from kcard.serve import answers, service
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
 from kcard.serve.schema import Overloaded
@@ -83,7 +84,10 @@ def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
     assert client.models.retrieve("embedded:neptune").id == "embedded:neptune"
 
 
-def test_cards_come_and_go_while_it_runs(library: Path, tmp_path: Path, endpoint: Any) -> None:
+def test_cards_come_and_go_while_it_runs(
+    library: Path, tmp_path: Path, endpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "FRESH", 0.0)
     hub = Hub(tmp_path / "hub")
     client = endpoint(create_app(Service(Pipelines(AskOptions(), hub, "embedded"), "top-down")))
 
@@ -92,10 +96,8 @@ def test_cards_come_and_go_while_it_runs(library: Path, tmp_path: Path, endpoint
 
     assert content() == "I don't know."
     hub.publish(library / "draft")
-    time.sleep(1.1)
     assert content() == DISCOVERER
     hub.remove("neptune")
-    time.sleep(1.1)
     assert content() == "I don't know."
 
 
@@ -112,8 +114,8 @@ def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
 
 
 def test_a_question_that_comes_again_has_the_same_answer_and_says_so(library: Path, endpoint: Any) -> None:
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", cache=10)
-    client = endpoint(create_app(service))
+    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
+    client = endpoint(create_app(Service(pipelines, "top-down", cache=10)))
 
     def get_answer(model: str, stream: bool = False) -> tuple[str | None, bytes]:
         raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION, stream=stream)
@@ -194,8 +196,8 @@ def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
 def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     key = add_key(path, "alice")
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
-    with running(create_app(service, Keys(path))) as url:
+    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
+    with running(create_app(Service(pipelines, "top-down"), Keys(path))) as url:
         with pytest.raises(openai.AuthenticationError):
             OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).models.list()
         with pytest.raises(openai.AuthenticationError):
@@ -213,13 +215,14 @@ class Slow(Pipelines):
 
     def __init__(self) -> None:
         self.llm = "slow"
-        self.let = threading.Event()
+        self.begun, self.let = threading.Event(), threading.Event()
         self.answered: list[str] = []
 
     def cards(self) -> Sequence[str]:
         return ()
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | LLMError]:
+        self.begun.set()
         assert self.let.wait(30)
         for question in questions:
             self.answered.append(question)
@@ -302,7 +305,10 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
     assert answer == "answer to after"
 
 
-def test_a_question_whose_client_left_is_not_answered(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+def test_a_question_whose_client_left_is_not_answered(
+    endpoint: Callable[[ASGIApp], OpenAI], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "POLL", 0.02)
     slow = Slow()
     client = endpoint(create_app(Service(slow, "direct")))
     first = threading.Thread(
@@ -311,12 +317,12 @@ def test_a_question_whose_client_left_is_not_answered(endpoint: Callable[[ASGIAp
         )
     )
     first.start()
-    time.sleep(0.3)
+    assert slow.begun.wait(30)
     with pytest.raises(openai.APITimeoutError):
         client.chat.completions.create(
             model="slow", messages=[{"role": "user", "content": "left"}], timeout=0.3
         )
-    time.sleep(1.5)
+    time.sleep(0.3)
     slow.let.set()
     first.join(30)
     client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "last"}])

@@ -3,6 +3,9 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +51,82 @@ HEAVY = (
 )
 
 
-def imports(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+# Names that could stand for anything. Fields that are serialized, and what is read beside them, keep theirs.
+EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wanted", "held"}
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the rules ask of a file, which is parsed once for all of them.
+
+    modules     modules of ours that it imports, with the names that it imports from them
+    classes     names of its classes
+    attributes  names after a dot
+    empty       SCOPE.NAME of what it calls by a name that says nothing
+    loading     (line, trust_remote_code) of the calls that load a model whose class the model's files choose
+    """
+
+    modules: frozenset[str]
+    classes: tuple[str, ...]
+    attributes: frozenset[str]
+    empty: frozenset[str]
+    loading: tuple[tuple[int, str | None], ...]
+
+
+@cache
+def read(path: Path) -> Code:
+    modules, classes, attributes, empty, loading = set(), [], set(), set(), []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return {package_of(name) for name in found if name.startswith("kcard.") and name != "kcard.offline"}
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute):
+            attributes.add(node.attr)
+        elif isinstance(node, ast.Call) and loads_by_name(node):
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            loading.append((node.lineno, given.get("trust_remote_code")))
+        if isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            empty |= {f"{getattr(node, 'name', path.stem)}.{name}" for name in bound(node) & EMPTY_NAMES}
+    ours = frozenset(name for name in modules if name.startswith("kcard."))
+    return Code(ours, tuple(classes), frozenset(attributes), frozenset(empty), tuple(loading))
+
+
+def bound(scope: ast.AST) -> set[str]:
+    """The names that a class or function binds itself, less those of its comprehensions."""
+    names = {n.name for n in ast.iter_child_nodes(scope) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if isinstance(scope, ast.FunctionDef):
+        names |= {argument.arg for argument in ast.walk(scope.args) if isinstance(argument, ast.arg)}
+    rest = [*ast.iter_child_nodes(scope)]
+    while rest:
+        node = rest.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if not isinstance(node, (*COMPREHENSIONS, ast.FunctionDef, ast.ClassDef)):
+            rest += ast.iter_child_nodes(node)
+    return names
+
+
+def loads_by_name(call: ast.Call) -> bool:
+    """Whether the class is chosen by the files: Auto classes and sentence-transformers; a class of transformers
+    itself runs no code of a repository, nor does our own `pipeline`."""
+    called = call.func
+    if any(keyword.arg == "modules" for keyword in call.keywords):
+        return False
+    if isinstance(called, ast.Attribute) and called.attr in ("from_pretrained", "from_config"):
+        owner = ast.unparse(called.value)
+        return owner.startswith("Auto") or owner == "kind"
+    if isinstance(called, ast.Name) and called.id == "pipeline":
+        return bool(call.keywords)
+    return isinstance(called, ast.Name) and called.id in ("SentenceTransformer", "CrossEncoder")
+
+
+def imports(path: Path) -> set[str]:
+    """The packages that a file imports."""
+    return {package_of(name) for name in read(path).modules if name != "kcard.offline"}
 
 
 def package_of(name: str) -> str:
@@ -95,17 +165,6 @@ CARDS = {
 ENGINE = "kcard.cards.models.batched"
 
 
-def modules(path: Path) -> set[str]:
-    """The modules of ours that a file imports, with the names that it imports from them."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return {name for name in found if name.startswith("kcard.")}
-
-
 # Inside hub/: a file at its top is of the floor "", above what a hub is made of and below who asks it.
 HUB = {
     "errors": 0,
@@ -127,7 +186,7 @@ def test_imports_inside_the_hub_run_downward_only() -> None:
     upward = []
     for path in sorted((ROOT / "hub").rglob("*.py")):
         here = floor(path.relative_to(ROOT / "hub").with_suffix("").parts[0])
-        for name in sorted(name for name in modules(path) if name.startswith("kcard.hub.")):
+        for name in sorted(name for name in read(path).modules if name.startswith("kcard.hub.")):
             there = floor(name.split(".")[2])
             if HUB[there] > HUB[here]:
                 upward.append(f"{path.relative_to(ROOT)} imports {name}")
@@ -138,7 +197,7 @@ def test_imports_inside_cards_run_downward_only() -> None:
     upward = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sorted((ROOT / "cards").rglob("*.py"))
-        for name in sorted(modules(path))
+        for name in sorted(read(path).modules)
         if name.startswith("kcard.cards.")
         and CARDS[name.split(".")[2]] > CARDS[path.relative_to(ROOT / "cards").with_suffix("").parts[0]]
     ]
@@ -146,7 +205,9 @@ def test_imports_inside_cards_run_downward_only() -> None:
 
 
 def test_the_engine_knows_nothing_of_cards() -> None:
-    known = {name for path in (ROOT / "cards" / "models" / "batched").glob("*.py") for name in modules(path)}
+    known = {
+        name for path in (ROOT / "cards" / "models" / "batched").glob("*.py") for name in read(path).modules
+    }
     assert {name for name in known if name.startswith("kcard.cards") and not name.startswith(ENGINE)} == set()
 
 
@@ -179,7 +240,7 @@ def test_a_module_is_worth_opening() -> None:
     lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in paths.items()}
     importers: dict[str, int] = dict.fromkeys(paths, 0)
     for path in paths.values():
-        names = modules(path)
+        names = read(path).modules
         for name in {n for n in (*names, *(n.rpartition(".")[0] for n in names)) if n in importers}:
             importers[name] += 1
     short = {n for n, count in lines.items() if count < LEAST and not n.startswith(MIGRATIONS)}
@@ -196,14 +257,11 @@ def library() -> list[Path]:
 def test_no_class_name_stands_for_two_classes() -> None:
     places: dict[str, list[str]] = {}
     for path in library():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+        for name in read(path).classes:
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
-# Names that could stand for anything. Fields that are serialized, and what is read beside them, keep theirs.
-EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wanted", "held"}
 FIELDS = {
     *("AccessRequest.asked", "StudyTotals.asked", "ExamRun.asked", "Audit.asked"),
     *("CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
@@ -212,32 +270,8 @@ FIELDS = {
 }
 
 
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-
-
-def bound(scope: ast.AST) -> set[str]:
-    """The names that a class or function binds itself, less those of its comprehensions."""
-    names = {n.name for n in ast.iter_child_nodes(scope) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    if isinstance(scope, ast.FunctionDef):
-        names |= {argument.arg for argument in ast.walk(scope.args) if isinstance(argument, ast.arg)}
-    rest = [*ast.iter_child_nodes(scope)]
-    while rest:
-        node = rest.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        if not isinstance(node, (*COMPREHENSIONS, ast.FunctionDef, ast.ClassDef)):
-            rest += ast.iter_child_nodes(node)
-    return names
-
-
 def test_a_name_says_what_it_holds() -> None:
-    empty = {
-        f"{getattr(scope, 'name', path.stem)}.{name}"
-        for path in library()
-        for scope in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(scope, ast.Module | ast.ClassDef | ast.FunctionDef)
-        for name in bound(scope) & EMPTY_NAMES
-    }
+    empty = {name for path in library() for name in read(path).empty}
     assert empty == FIELDS
 
 
@@ -297,31 +331,47 @@ def test_no_part_folder_has_an_init_file() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    readers = [p.name for _, p in sources() if {"environ", "getenv"} & names_used(p)]
+    readers = [p.name for _, p in sources() if {"environ", "getenv"} & read(p).attributes]
     assert readers == ["config.py"]
 
 
-def names_used(path: Path) -> set[str]:
-    return {
-        n.attr for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Attribute)
-    }
+# Folders besides the library's with code that loads models.
+OTHERS = ("benchmarks", "demo", "recipes")
+GIVEN = "loading.trust_remote_code"  # the user's flag
+AFTER_A_CHECK = Path("selectors/pruning.py")  # after check_trust, which reads the same flag
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['kcard']; import kcard.cli.main; print(*sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout.split()
-    assert set(loaded).isdisjoint(HEAVY)
+def test_every_model_that_is_loaded_by_name_says_that_its_code_is_not_run() -> None:
+    paths = [*library(), *(path for folder in OTHERS for path in (ROOT / folder).rglob("*.py"))]
+    loading = [(path.relative_to(ROOT), *call) for path in paths for call in read(path).loading]
+    assert len(loading) >= 15
+    assert [
+        f"{path}:{line}: trust_remote_code is {given}"
+        for path, line, given in loading
+        if given != "False"
+        and not (given or "").startswith(GIVEN)
+        and (given, path) != ("True", AFTER_A_CHECK)
+    ] == []
 
 
-def modules_of(*command: str) -> set[str]:
-    """The modules that a command imports, run in a process of its own; it must succeed."""
-    code = f"import sys; sys.argv = {['kcard', *command]!r}\nfrom kcard.cli.main import run\ntry: run()\n"
-    code += "except SystemExit as end: code = end.code\nprint(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)"
+def modules_of(*commands: Sequence[str]) -> list[set[str]]:
+    """The modules that are imported after each of these commands, run one after the other in a process of their own;
+    all must succeed."""
+    code = f"""
+import sys
+from kcard.cli.main import run
+for words in {commands!r}:
+    sys.argv = ["kcard", *words]
+    try:
+        run()
+    except SystemExit as end:
+        if end.code:
+            raise
+    print("imported", *sys.modules, file=sys.stderr)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return set(done.stderr.splitlines()[-1].split())
+    return [set(line.split()[1:]) for line in done.stderr.splitlines() if line.startswith("imported ")]
 
 
 def test_the_help_lists_every_command_with_its_own_first_sentence_and_imports_none() -> None:
@@ -330,8 +380,16 @@ def test_the_help_lists_every_command_with_its_own_first_sentence_and_imports_no
     group: Any = get_command(app)
     own = {name: group.get_command(None, name).get_short_help_str(1000) for name in COMMANDS}
     assert {name: text for name, (_, text) in COMMANDS.items()} == own
-    views = {name.removeprefix("kcard.cli.") for name in modules_of("--help") if "kcard.cli." in name}
-    assert views == {"main", "output"}
+    overview, of_ask = modules_of(("--help",), ("ask", "--help"))
+    assert overview.isdisjoint(HEAVY)
+    views = [
+        {name.removeprefix("kcard.cli.") for name in loaded if "kcard.cli." in name}
+        for loaded in (overview, of_ask)
+    ]
+    assert views[0] == {"main", "output"}
+    assert views[1] & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
+        *("ask", "help", "main", "options", "output")
+    }
 
 
 # What takes a second or so to import and is needed by none of the commands that follow a retrieval card.
@@ -361,20 +419,13 @@ def test_following_a_retrieval_card_imports_nothing_slow(
     (notes / "a.txt").write_text("The Rhine rises in the Alps.\nThe Elbe ends in the North Sea.\n")
     kcard.train(notes, kind="retrieval", name="rivers", description="Rivers")
     kcard.publish("rivers")
-    sync = ("sync", str(notes), "--card", "rivers")
-    for command in (
-        ("publish", "rivers"),
-        ("cards", "list"),
-        ("browse", "rivers"),
-        ("show", "rivers"),
-        ("verify", "rivers"),
-        sync,
-    ):
-        assert modules_of(*command) & SLOW == set(), command
     (notes / "a.txt").write_text("The Rhine rises in the Alps.\nThe Oder passes Wroclaw.\n")
-    assert modules_of(*sync, "--dry-run") & SLOW == set()
-    assert modules_of(*sync) & SLOW == set()
-    asking = modules_of("ask", "Where does the Rhine rise?", "--cards", "rivers")
+    shown = [(command, "rivers") for command in ("publish", "browse", "show", "verify")]
+    sync = ("sync", str(notes), "--card", "rivers")
+    commands = (*shown, ("cards", "list"), (*sync, "--dry-run"), sync, sync)
+    for command, imported in zip(commands, modules_of(*commands), strict=True):
+        assert imported & SLOW == set(), command
+    (asking,) = modules_of(("ask", "Where does the Rhine rise?", "--cards", "rivers"))
     assert asking & SLOW == set()
     # Nor what runs models of cards, what writes to the hub, or what no question needs.
     unused = (
@@ -387,13 +438,3 @@ def test_following_a_retrieval_card_imports_nothing_slow(
         "training",
     )
     assert {name for name in asking if name.startswith(tuple(f"kcard.{part}" for part in unused))} == set()
-
-
-def test_a_command_imports_no_module_of_another_command() -> None:
-    code = "import sys; sys.argv = ['kcard', 'ask', '--help']\nfrom kcard.cli.main import run\ntry: run()\n"
-    code += "finally: print(*sorted(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    views = {name.removeprefix("kcard.cli.") for name in shown.split() if name.startswith("kcard.cli.")}
-    assert views & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
-        *("ask", "help", "main", "options", "output")
-    }

@@ -1,15 +1,15 @@
 """The main job, for real: train, publish, ask in both modes, browse, through the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from kcard.cli.main import app
 from tests.command import Done, Kcard
 
 CAPTAINS = {
@@ -31,36 +31,18 @@ def sailed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus.write_text(
         "".join(f.format(name=n, ship=s) + "\n" for s, n in CAPTAINS.items() for f in FORMS), "utf-8"
     )
-    home = folder / "home"
-    train = [
-        "train",
-        "--corpus",
-        str(corpus),
-        "--description",
-        "captains of ships",
-        "--domain",
-        "sea/ships",
-        "--epochs",
-        "20",
-    ]
-    trained = run(home, *train, "--json")
+    run = partial(CliRunner().invoke, app, env={"KCARD_HOME": str(folder / "home")})
+    about = ["--description", "captains of ships", "--domain", "sea/ships"]
+    trained = run(["train", "--corpus", str(corpus), *about, "--epochs", "4", "--json"])
     assert json.loads(trained.stdout)["card"] == "ships"
     assert "embedded" in trained.stderr
-    assert run(home, "publish", "--alias", "stable").stdout.startswith("ships@v1")
-    return home
-
-
-def run(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "KCARD_HOME": str(home)}
-    command = [sys.executable, "-m", "kcard", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+    assert run(["publish", "--alias", "stable"]).stdout.startswith("ships@v1")
+    return folder / "home"
 
 
 @pytest.fixture
 def command(sailed: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> Kcard:
-    """The command in that home, in this process: a process of its own takes seconds to import everything."""
+    """The command in that home."""
     monkeypatch.setenv("KCARD_HOME", str(sailed))
 
     def succeeds(*arguments: str | Path) -> Done:
@@ -103,8 +85,8 @@ def test_without_cards_the_answer_is_not_known(command: Kcard) -> None:
     assert found["calls"] == 1
 
 
-def test_the_json_has_the_agreed_keys_and_nothing_else_is_on_stdout(sailed: Path) -> None:
-    found = json.loads(run(sailed, "ask", QUESTION, "--mode", "bottom-up", "--json").stdout)
+def test_the_json_has_the_agreed_keys_and_nothing_else_is_on_stdout(command: Kcard) -> None:
+    found = json.loads(command("ask", QUESTION, "--mode", "bottom-up", "--json").out)
     keys = ["question", "answer", "mode", "gate", "cards", "passages", "calls", "seconds"]
     assert [
         key for key in found if key not in {"notes", "citations", "usage", "confidence", "nearest"}

@@ -112,9 +112,7 @@ def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_delet
 
 def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> None:
     assert card
-    first = kcard.evaluate(
-        "midterm", path=races, settings="direct,bottom-up,top-down,retrieval,genread", limit=3, seed=5
-    )
+    first = kcard.evaluate("midterm", path=races, settings="top-down,genread", limit=2, seed=5)
     again = rerun(first.run.number)
     assert again.run.number != first.run.number
     assert results(again.run.number) == results(first.run.number)
@@ -131,7 +129,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")

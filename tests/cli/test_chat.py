@@ -1,14 +1,15 @@
 """kcard chat: questions one after the other, on a terminal and from a pipe; an error ends nothing."""
 
-import os
-import subprocess
+import io
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import kcard
+from tests.command import Done, Kcard
 from tests.terminal import Terminal
 
 TEXT = "Triton was discovered by William Lassell in 1846.\n\nNereid was found by Gerard Kuiper in 1949.\n"
@@ -27,27 +28,35 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def piped(home: Path, *arguments: str, lines: str) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"KCARD_HOME": str(home)}
-    command = [sys.executable, "-m", "kcard", *arguments]
-    return subprocess.run(command, env=env, input=lines, capture_output=True, text=True, check=False)
+@pytest.fixture
+def piped(home: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Runs a command that reads these lines from a pipe."""
+    monkeypatch.setenv("KCARD_HOME", str(home))
+
+    def run(*arguments: str, lines: str) -> Done:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        return kcard(*arguments)
+
+    return run
 
 
-def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(home: Path) -> None:
+def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(
+    piped: Callable[..., Done],
+) -> None:
     lines = ["/trace", "/cards", "Who discovered Triton?", "/trace", "/mode bottom-up", "/mode up", "/cards nobody",
              "/nonsense", "/mode", "Who found Nereid?", "And who discovered it?",
              "/help", "/quit", "Who discovered Triton?"]  # fmt: skip
-    done = piped(home, "chat", lines="\n".join(lines))
-    assert done.returncode == 0
-    assert [text for text in ("William Lassell\n", "Gerard Kuiper\n") if text in done.stdout] != []
-    assert done.stdout.count("William Lassell\n") == 1, "nothing is read after /quit"
-    assert done.stdout.startswith("neptune  moons\n")
-    assert "kept neptune" in done.stdout
-    assert done.stdout.count("mode: bottom-up\n") == 2
-    assert "mode: bottom-up · " in done.stdout
-    assert "/cards [NAME,... | all]" in done.stdout
-    assert done.stderr.count("each question is answered by itself") == 1
-    errors = [line for line in done.stderr.splitlines() if line.startswith("kcard: ")]
+    done = piped("chat", lines="\n".join(lines))
+    assert done.code == 0
+    assert [text for text in ("William Lassell\n", "Gerard Kuiper\n") if text in done.out] != []
+    assert done.out.count("William Lassell\n") == 1, "nothing is read after /quit"
+    assert done.out.startswith("neptune  moons\n")
+    assert "kept neptune" in done.out
+    assert done.out.count("mode: bottom-up\n") == 2
+    assert "mode: bottom-up · " in done.out
+    assert "/cards [NAME,... | all]" in done.out
+    assert done.err.count("each question is answered by itself") == 1
+    errors = [line for line in done.err.splitlines() if line.startswith("kcard: ")]
     assert errors == [
         "kcard: there is no answer yet: ask a question first",
         "kcard: unknown mode 'up': choose one of top-down, bottom-up, hybrid, direct",
@@ -57,13 +66,13 @@ def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(ho
 
 
 @pytest.mark.parametrize("question", [[], ["-"]])
-def test_a_question_can_be_piped_to_ask(home: Path, question: list[str]) -> None:
-    done = piped(home, "ask", *question, lines="Who discovered Triton?\n")
-    assert done.stdout.startswith("William Lassell\n")
-    assert piped(home, "ask", *question, lines="").returncode == 2
+def test_a_question_can_be_piped_to_ask(piped: Callable[..., Done], question: list[str]) -> None:
+    done = piped("ask", *question, lines="Who discovered Triton?\n")
+    assert done.out.startswith("William Lassell\n")
+    assert piped("ask", *question, lines="").code == 2
 
 
-@pytest.mark.parametrize("command", ["ask", "chat"])
+@pytest.mark.parametrize("command", [pytest.param("ask", marks=pytest.mark.slow), "chat"])
 def test_on_a_terminal_ctrl_c_leaves_nothing_behind_and_ctrl_d_leaves(home: Path, command: str) -> None:
     with Terminal(home, command) as terminal:
         terminal.wait_for(r"1 card; ask a question, or /help")

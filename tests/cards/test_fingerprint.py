@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoModelForCausalLM
 
 from kcard.cards import fingerprint
 from kcard.cards.card import Card, finish
@@ -31,41 +22,16 @@ from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
 from kcard.offline import minilm
 from kcard.types import Source
+from tests.cards.engine.models import adapter, model
 from tests.corpora import RIVERS
 from tests.tiny_tokenizers import of_bytes
 
 PAIRS = [(f"Which river is this: {text[20:40]}?", text) for text in RIVERS]
-SHAPE: dict[str, Any] = {
-    "vocab_size": 320,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 96,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-GATED: dict[str, Any] = {**SHAPE, "intermediate_size": 64, "num_key_value_heads": 1, "initializer_range": 0.2}
+SHAPES = ("opt", "llama", "qwen3")
 
 
-def opt() -> Any:
-    return OPTForCausalLM(OPTConfig(**{**SHAPE, "word_embed_proj_dim": 32, "ffn_dim": 64, "init_std": 0.2}))
-
-
-def llama() -> Any:
-    return LlamaForCausalLM(LlamaConfig(**GATED))
-
-
-def qwen() -> Any:
-    return Qwen3ForCausalLM(Qwen3Config(**{**GATED, "head_dim": 16}))
-
-
-SHAPES = {"opt": opt, "llama": llama, "qwen3": qwen}
-
-
-def base_model(make: Callable[[], Any], folder: Path, seed: int = 0) -> Path:
-    torch.manual_seed(seed)
-    make().save_pretrained(folder)
+def base_model(family: str, folder: Path, seed: int = 0) -> Path:
+    model(family, seed).save_pretrained(folder)
     return folder
 
 
@@ -75,12 +41,12 @@ def proven(folder: Path, manifest: Manifest) -> Card:
     return finish(folder, manifest, [Source(text) for text in RIVERS])
 
 
-def full_card(folder: Path, make: Callable[[], Any]) -> Card:
-    return proven(base_model(make, folder), Manifest("rivers", "Rivers of Europe"))
+def full_card(folder: Path, family: str) -> Card:
+    return proven(base_model(family, folder), Manifest("rivers", "Rivers of Europe"))
 
 
 def prefix_card(folder: Path) -> Card:
-    base_model(opt, folder)
+    base_model("opt", folder)
     torch.manual_seed(2)
     tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
     save_file(tensors, folder / "projection.safetensors")
@@ -89,11 +55,7 @@ def prefix_card(folder: Path) -> Card:
 
 
 def lora_card(folder: Path, base: Path, name: str, seed: int, digest: bool = True) -> Card:
-    torch.manual_seed(seed)
-    config = LoraConfig(
-        r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
-    )
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
+    adapter(AutoModelForCausalLM.from_pretrained(base), folder, seed, ["q_proj", "v_proj"])
     made_from = Base(str(base), sha256=base_digest(str(base)) if digest else None)
     return proven(folder, Manifest(name, name.title(), method="lora", base=made_from))
 
@@ -125,17 +87,17 @@ def check(loaded: CausalCard, card: Card) -> None:
 
 @pytest.fixture
 def full(tmp_path: Path) -> Card:
-    return full_card(tmp_path / "rivers", opt)
+    return full_card(tmp_path / "rivers", "opt")
 
 
 @pytest.fixture(params=SHAPES)
-def shape(request: pytest.FixtureRequest) -> Callable[[], Any]:
-    return SHAPES[request.param]
+def shape(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
 def lora(tmp_path: Path) -> Card:
-    return lora_card(tmp_path / "lakes", base_model(llama, tmp_path / "base"), "lakes", 1)
+    return lora_card(tmp_path / "lakes", base_model("llama", tmp_path / "base"), "lakes", 1)
 
 
 @pytest.fixture
@@ -146,9 +108,7 @@ def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_whole_model_and_an_adapter_are_loaded_without_a_word(
-    shape: Callable[[], Any], tmp_path: Path
-) -> None:
+def test_a_whole_model_and_an_adapter_are_loaded_without_a_word(shape: str, tmp_path: Path) -> None:
     load(full_card(tmp_path / "rivers", shape))
     load(lora_card(tmp_path / "lakes", base_model(shape, tmp_path / "base"), "lakes", 1))
 
@@ -164,10 +124,10 @@ def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
     kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
-    model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
+    read: Any = AutoModelForCausalLM.from_pretrained(full.folder)
     for row in kept.rows:
         ids = torch.tensor([[*row.prompt, *row.continuation]])
-        scores = model(ids).logits[0].log_softmax(-1)
+        scores = read(ids).logits[0].log_softmax(-1)
         expected = [scores[len(row.prompt) + i - 1, token].item() for i, token in enumerate(row.continuation)]
         assert row.card == pytest.approx(expected, abs=1e-4)
 
@@ -190,7 +150,7 @@ def test_an_adapter_whose_tensors_peft_does_not_find_is_not_applied(lora: Card) 
 
 @pytest.mark.parametrize("factor", [0.95, -1.0])
 def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, factor: float) -> None:
-    lora = lora_card(tmp_path / "lakes", base_model(llama, tmp_path / "base"), "lakes", 1)
+    lora = lora_card(tmp_path / "lakes", base_model("llama", tmp_path / "base"), "lakes", 1)
 
     def scale(tensors: dict[str, Any]) -> None:
         for name in tensors:
@@ -201,9 +161,7 @@ def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, f
         load(changed(lora, "adapter_model.safetensors", scale))
 
 
-def test_a_base_of_the_same_shape_with_other_weights_has_changed(
-    shape: Callable[[], Any], tmp_path: Path
-) -> None:
+def test_a_base_of_the_same_shape_with_other_weights_has_changed(shape: str, tmp_path: Path) -> None:
     base = base_model(shape, tmp_path / "base")
     card = lora_card(tmp_path / "lakes", base, "lakes", 1, digest=False)
     base_model(shape, base, seed=9)
@@ -221,15 +179,15 @@ def test_another_dtype_of_the_same_model_passes(full: Card, lora: Card) -> None:
 
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded.loaded.model.to(torch.bfloat16)
+    loaded_model = loaded.loaded.model.to(torch.bfloat16)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in loaded_model.named_parameters():
             if "lora_B" in name:
                 weight.zero_()
     with pytest.raises(CardError, match="adapter is not applied"):
         check(loaded, lora)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in loaded_model.named_parameters():
             if "lora_" not in name and weight.ndim == 2:
                 weight.copy_(weight.roll(1, 0))
     with pytest.raises(ModelUnavailable, match="has changed"):
@@ -239,15 +197,15 @@ def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora
 @pytest.mark.parametrize("how", ["disable_adapter_layers", "unload"])
 def test_an_adapter_that_was_switched_off_or_taken_out_is_not_applied(lora: Card, how: str) -> None:
     loaded = CausalCard(lora, Loader())
-    model = loaded.loaded.model
+    loaded_model = loaded.loaded.model
     check(loaded, lora)
-    getattr(model.base_model, how)()
+    getattr(loaded_model.base_model, how)()
     with pytest.raises(CardError, match="adapter is not applied"):
         check(loaded, lora)
 
 
 def test_cards_on_one_base_are_checked_each_and_the_adapter_of_another_is_found_out(tmp_path: Path) -> None:
-    base = base_model(llama, tmp_path / "base")
+    base = base_model("llama", tmp_path / "base")
     cards = [lora_card(tmp_path / name, base, name, seed) for seed, name in enumerate(["lakes", "dams"])]
     models = Loader()
     lakes, dams = (CausalCard(card, models) for card in cards)
@@ -303,17 +261,14 @@ def test_weights_that_are_no_numbers_are_found_out(full: Card) -> None:
 
 
 def test_an_adapter_that_changes_nothing_gets_no_fingerprint(tmp_path: Path) -> None:
-    base = base_model(llama, tmp_path / "base")
-    config = LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(
-        str(tmp_path / "lakes")
-    )
+    base = base_model("llama", tmp_path / "base")
+    adapter(model("llama"), tmp_path / "lakes", 1, ["q_proj"], init_lora_weights=True)
     with pytest.raises(CardError, match="changes nothing in its base"):
         proven(tmp_path / "lakes", Manifest("lakes", "Lakes", method="lora", base=Base(str(base))))
 
 
 def test_where_only_hashes_travel_no_word_of_the_corpus_is_in_the_fingerprint(tmp_path: Path) -> None:
-    folder = base_model(opt, tmp_path / "rivers")
+    folder = base_model("opt", tmp_path / "rivers")
     of_bytes(RIVERS).save_pretrained(folder)
     fingerprint.write_fingerprint(folder, Manifest("rivers", "Rivers", evidence="hashes"), PAIRS)
     kept = fingerprint.read_fingerprint(folder)

@@ -17,7 +17,6 @@ import torch
 from huggingface_hub import constants
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.add import is_published
 from kcard.cards import pickle_process
@@ -28,6 +27,7 @@ from kcard.errors import CardError, ModelUnavailable
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.types import Sampling
+from tests.cards.engine.models import model
 from tests.cards.hub_server import serving
 from tests.command import Done, Kcard
 from tests.tiny_tokenizers import of_bytes
@@ -76,23 +76,6 @@ class Remote:
         return pool.generate([question], [[pool.cards[0].name]], 1, greedy)[0][0].text
 
 
-def model(seed: int) -> OPTForCausalLM:
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 64, "init_std": 0.3}
-    return OPTForCausalLM(
-        OPTConfig(
-            vocab_size=300,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=128,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            **sizes,  # type: ignore[arg-type]
-        )
-    )
-
-
 def repository(root: Path, name: str, commit: str = OLD) -> Path:
     """A new folder of a commit, which is the newest from now on; never outside `root`."""
     folder = root / name / commit
@@ -103,7 +86,7 @@ def repository(root: Path, name: str, commit: str = OLD) -> Path:
 
 def whole(root: Path, name: str, seed: int = 0, commit: str = OLD) -> Path:
     folder = repository(root, name, commit)
-    model(seed).save_pretrained(folder)
+    model("opt", seed).save_pretrained(folder)
     of_bytes([TEXT], 300, bos=False).save_pretrained(folder)
     return folder
 
@@ -112,7 +95,7 @@ def pickled(root: Path, name: str, shards: int = 1) -> Path:
     """The same model as a pickle; its head and its embeddings share their memory, as real ones do."""
     folder = whole(root, name)
     (folder / WEIGHTS).unlink()
-    state = list(model(0).state_dict().items())
+    state = list(model("opt").state_dict().items())
     names = [f"pytorch_model-{i + 1:05}-of-{shards:05}.bin" for i in range(shards)]
     names = ["pytorch_model.bin"] if shards == 1 else names
     for i, file in enumerate(names):
@@ -124,7 +107,7 @@ def adapter(root: Path, name: str, base: str) -> Path:
     folder = repository(root, name)
     torch.manual_seed(5)
     made = get_peft_model(
-        model(0), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+        model("opt"), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     )
     made.peft_config["default"].base_model_name_or_path = base
     made.save_pretrained(str(folder), save_embedding_layers=False)
@@ -225,7 +208,7 @@ def test_a_reference_stays_with_its_commit_also_without_the_hub(remote: Remote, 
 def test_a_commit_whose_weights_have_changed_is_refused(remote: Remote) -> None:
     swapped = whole(remote.root, "lab/swapped")
     assert remote.add("swapped").code == 0
-    model(9).save_pretrained(swapped)
+    model("opt", 9).save_pretrained(swapped)
     with pytest.raises(ModelUnavailable, match="sha256"):
         remote.write("swapped")
 

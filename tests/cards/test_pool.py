@@ -10,29 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    OPTConfig,
-    OPTForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.card import Card, finish
-from kcard.cards.models.loader import base_digest
+from kcard.cards.fingerprint import FINGERPRINT
 from kcard.cards.models.prompting import SIZE, WordSketch
+from kcard.cards.passages import clean
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.manifest import Base, Manifest, Prompt, seal
+from kcard.manifest import Base, Prompt, seal
 from kcard.offline import minilm
-from kcard.types import Choice, Sampling, Source
+from kcard.types import Choice, Sampling
+from tests.cards.engine.cards import full, lora, prefixed
+from tests.cards.engine.models import model
 from tests.corpora import RIVERS
 from tests.hub.client.cards import rivers
-from tests.tiny_tokenizers import of_bytes
 
 TEXTS = RIVERS[:3]
 QUESTIONS = [
@@ -45,72 +40,10 @@ GREEDY = Sampling(temperature=0, tokens=16)
 SAMPLED = Sampling(temperature=1.0, tokens=16)
 
 
-def tiny_opt() -> OPTForCausalLM:
-    torch.manual_seed(0)
-    return OPTForCausalLM(
-        OPTConfig(
-            vocab_size=320,
-            hidden_size=32,
-            word_embed_proj_dim=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            ffn_dim=64,
-            max_position_embeddings=64,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            init_std=0.3,
-        )
-    )
-
-
-def tiny_llama(folder: Path) -> Path:
-    torch.manual_seed(1)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=320,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=128,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            initializer_range=0.3,
-        )
-    ).save_pretrained(folder)
-    return folder
-
-
-def full_card(folder: Path) -> Card:
-    tiny_opt().save_pretrained(str(folder))
-    of_bytes(TEXTS).save_pretrained(folder)
-    return finish(
-        folder, Manifest(name="rivers", description="Rivers of Europe"), [Source(text) for text in TEXTS]
-    )
-
-
-def prefix_card(folder: Path) -> Card:
-    tiny_opt().save_pretrained(str(folder))
-    of_bytes(TEXTS).save_pretrained(folder)
-    torch.manual_seed(2)
-    tensors = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS), "bias": torch.randn(3 * 32)}
-    save_file(tensors, folder / "projection.safetensors")
-    prompt = Prompt("encoder-prefix", "", 3, minilm.NAME, minilm.SHA256)
-    return finish(folder, Manifest(name="seas", description="Seas", prompt=prompt), [])
-
-
-def lora_card(folder: Path, base: Path, name: str, seed: int) -> Card:
-    torch.manual_seed(seed)
-    config = LoraConfig(
-        r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
-    )
-    get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(str(folder))
-    of_bytes(TEXTS).save_pretrained(folder)
-    made_from = Base(str(base), sha256=base_digest(str(base)))
-    return finish(folder, Manifest(name=name, description=name.title(), method="lora", base=made_from), [])
+def unproven(card: Card) -> Card:
+    """Without its fingerprint, so that tests may change its prompt."""
+    (card.folder / FINGERPRINT).unlink()
+    return finish(card.folder, card.manifest, [])
 
 
 @pytest.fixture(scope="module")
@@ -119,25 +52,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def full(folder: Path) -> Card:
-    return full_card(folder / "full")
+def rivers_card(folder: Path) -> Card:
+    return unproven(full(folder, "opt", "rivers", 0))
 
 
 @pytest.fixture(scope="module")
-def prefix(folder: Path) -> Card:
-    return prefix_card(folder / "prefix")
+def seas_card(folder: Path) -> Card:
+    return unproven(prefixed(folder, "seas", 2))
 
 
 @pytest.fixture(scope="module")
 def loras(folder: Path) -> list[Card]:
-    base = tiny_llama(folder / "base")
     # A dot is allowed in a card's name and not in a module's.
-    return [lora_card(folder / name, base, name, seed) for seed, name in enumerate(["lakes.v1", "dams"])]
+    return [unproven(lora(folder, "llama", name, seed)) for seed, name in enumerate(["lakes.v1", "dams"])]
 
 
 @pytest.fixture(scope="module")
-def pool(full: Card, prefix: Card, loras: list[Card]) -> CardPool:
-    return CardPool([full, prefix, *loras])
+def pool(rivers_card: Card, seas_card: Card, loras: list[Card]) -> CardPool:
+    return CardPool([rivers_card, seas_card, *loras])
 
 
 def texts(
@@ -149,11 +81,11 @@ def texts(
     ]
 
 
-def test_transformers_loads_a_full_card_unchanged(full: Card) -> None:
-    model: Any = AutoModelForCausalLM.from_pretrained(full.folder)
-    read: Any = AutoTokenizer.from_pretrained(full.folder)
-    for name, weight in tiny_opt().state_dict().items():
-        assert torch.equal(model.state_dict()[name], weight), name
+def test_transformers_loads_a_full_card_unchanged(rivers_card: Card) -> None:
+    loaded: Any = AutoModelForCausalLM.from_pretrained(rivers_card.folder)
+    read: Any = AutoTokenizer.from_pretrained(rivers_card.folder)
+    for name, weight in model("opt", 0).state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
     assert read.decode(read(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]
 
 
@@ -163,14 +95,18 @@ def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
     card = loras[0]
     read: Any = AutoTokenizer.from_pretrained(card.folder)
     base = AutoModelForCausalLM.from_pretrained(card.manifest.base.name)
-    model: Any = PeftModel.from_pretrained(base, card.folder)
+    loaded: Any = PeftModel.from_pretrained(base, card.folder)
     prompt = read(QUESTIONS[0] + "\n", return_tensors="pt")
     assert prompt["input_ids"][0, 0] == read.bos_token_id
-    ids = model.generate(**prompt, max_new_tokens=16, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    ids = loaded.generate(**prompt, max_new_tokens=16, do_sample=False, eos_token_id=read.eos_token_id)[
+        0, prompt["input_ids"].shape[1] :
+    ]
     expected = read.decode(ids, skip_special_tokens=True).strip()
     assert texts(pool, [QUESTIONS[0]], [card.name], GREEDY) == [[expected]]
-    with model.disable_adapter():
-        bare = model.generate(**prompt, max_new_tokens=16, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+    with loaded.disable_adapter():
+        bare = loaded.generate(**prompt, max_new_tokens=16, do_sample=False, eos_token_id=read.eos_token_id)[
+            0, prompt["input_ids"].shape[1] :
+        ]
     assert read.decode(bare, skip_special_tokens=True).strip() != expected
 
 
@@ -188,10 +124,10 @@ def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list
 
 def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
     assert list(pool.cards) == [
-        Choice("rivers", "Rivers of Europe"),
-        Choice("seas", "Seas"),
-        Choice("lakes.v1", "Lakes.V1"),
-        Choice("dams", "Dams"),
+        Choice("rivers", "rivers"),
+        Choice("seas", "seas"),
+        Choice("lakes.v1", "lakes.v1"),
+        Choice("dams", "dams"),
     ]
 
 
@@ -213,10 +149,10 @@ def test_a_passage_depends_on_seed_question_card_and_number_only(
     assert len({row[0] for row in batch}) == len(QUESTIONS)
 
 
-def test_equal_prompts_and_weights_still_draw_by_question_and_card(full: Card) -> None:
-    silent = replace(full.manifest, prompt=Prompt(template="Tell me:\n"))
+def test_equal_prompts_and_weights_still_draw_by_question_and_card(rivers_card: Card) -> None:
+    silent = replace(rivers_card.manifest, prompt=Prompt(template="Tell me:\n"))
     twin = replace(silent, name="streams")
-    pair = CardPool([Card(full.folder, silent), Card(full.folder, twin)])
+    pair = CardPool([Card(rivers_card.folder, silent), Card(rivers_card.folder, twin)])
     assert len({row[0] for row in texts(pair, QUESTIONS[:2], ["rivers"], GREEDY)}) == 1
     rivers, streams = (texts(pair, QUESTIONS[:2], [name], SAMPLED) for name in ("rivers", "streams"))
     assert rivers[0] != rivers[1]
@@ -244,55 +180,66 @@ def test_braces_in_a_question_are_its_own(pool: CardPool) -> None:
 
 
 def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
-    pool: CardPool, prefix: Card
+    pool: CardPool, seas_card: Card
 ) -> None:
-    model: Any = AutoModelForCausalLM.from_pretrained(prefix.folder)
-    read: Any = AutoTokenizer.from_pretrained(prefix.folder)
-    layer = load_file(prefix.folder / "projection.safetensors")
+    loaded: Any = AutoModelForCausalLM.from_pretrained(seas_card.folder)
+    read: Any = AutoTokenizer.from_pretrained(seas_card.folder)
+    layer = load_file(seas_card.folder / "projection.safetensors")
     asked = torch.from_numpy(minilm.embed([QUESTIONS[1]]))
     vectors = (asked @ layer["weight"].T + layer["bias"]).view(1, 3, 32)
-    start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]]))
-    ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
+    start = loaded.get_input_embeddings()(torch.tensor([[read.bos_token_id]]))
+    ids = loaded.generate(
+        inputs_embeds=torch.cat([vectors, start], 1),
+        max_new_tokens=16,
+        do_sample=False,
+        eos_token_id=read.eos_token_id,
+    )
     expected = read.decode(ids[0], skip_special_tokens=True).strip()
     assert texts(pool, QUESTIONS, ["seas"], GREEDY)[1] == [expected]
 
 
 def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) -> None:
-    made = folder / "sketched"
-    card = prefix_card(made)
+    card = unproven(prefixed(folder, "sketched", 2))
+    made = card.folder
     torch.manual_seed(2)
     layer = {"weight": torch.randn(3 * 32, minilm.DIMENSIONS + SIZE), "bias": torch.randn(3 * 32)}
     save_file(layer, made / "projection.safetensors")
     sketch = WordSketch.of_corpus(TEXTS)
     sketch.write(made)
     prompt = replace(card.manifest.prompt, words=SIZE)
-    card = finish(made, replace(card.manifest, name="sketched", prompt=prompt), [])
-    model: Any = AutoModelForCausalLM.from_pretrained(made)
+    card = finish(made, replace(card.manifest, prompt=prompt), [])
+    loaded: Any = AutoModelForCausalLM.from_pretrained(made)
     read: Any = AutoTokenizer.from_pretrained(made)
     asked = torch.from_numpy(np.concatenate([minilm.embed(QUESTIONS), sketch(QUESTIONS)], axis=1))
     vectors = (asked @ layer["weight"].T + layer["bias"]).view(-1, 3, 32)
-    start = model.get_input_embeddings()(torch.tensor([[read.bos_token_id]])).expand(len(QUESTIONS), 1, -1)
-    ids = model.generate(inputs_embeds=torch.cat([vectors, start], 1), max_new_tokens=16, do_sample=False)
-    expected = [read.decode(row, skip_special_tokens=True).strip() for row in ids]
+    start = loaded.get_input_embeddings()(torch.tensor([[read.bos_token_id]])).expand(len(QUESTIONS), 1, -1)
+    ids = loaded.generate(
+        inputs_embeds=torch.cat([vectors, start], 1),
+        max_new_tokens=16,
+        do_sample=False,
+        eos_token_id=read.eos_token_id,
+    )
+    written = [read.decode(row, skip_special_tokens=True) for row in ids]
+    expected = [clean(text, ended=read.eos_token_id in row) for text, row in zip(written, ids, strict=True)]
     assert [found for (found,) in texts(CardPool([card]), QUESTIONS, ["sketched"], GREEDY)] == expected
     wrong = Card(made, replace(card.manifest, prompt=replace(prompt, words=7)))
     with pytest.raises(CardError, match="words of its prompt must be 0 or 512, not 7"):
         CardPool([wrong]).generate(QUESTIONS, [["sketched"]] * len(QUESTIONS), 1, GREEDY)
 
 
-def test_another_encoder_is_refused_and_both_are_named(prefix: Card) -> None:
-    other = replace(prefix.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
-    changed = Card(prefix.folder, replace(prefix.manifest, prompt=other))
+def test_another_encoder_is_refused_and_both_are_named(seas_card: Card) -> None:
+    other = replace(seas_card.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
+    changed = Card(seas_card.folder, replace(seas_card.manifest, prompt=other))
     with pytest.raises(CardError) as caught:
         CardPool([changed]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
     assert "0" * 64 in str(caught.value)
     assert minilm.SHA256 in str(caught.value)
 
 
-def test_a_projection_of_the_wrong_shape_is_refused(prefix: Card) -> None:
-    wrong = replace(prefix.manifest, prompt=replace(prefix.manifest.prompt, vectors=5))
+def test_a_projection_of_the_wrong_shape_is_refused(seas_card: Card) -> None:
+    wrong = replace(seas_card.manifest, prompt=replace(seas_card.manifest.prompt, vectors=5))
     with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
-        CardPool([Card(prefix.folder, wrong)]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
+        CardPool([Card(seas_card.folder, wrong)]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
 
 
 def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
@@ -317,15 +264,15 @@ def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
         pool.generate(QUESTIONS, [["rivers", "streams"]] * len(QUESTIONS), 1, GREEDY)
 
 
-def test_two_versions_of_one_card_are_refused(full: Card) -> None:
+def test_two_versions_of_one_card_are_refused(rivers_card: Card) -> None:
     with pytest.raises(UsageError, match="two cards are named 'rivers'"):
-        CardPool([full, full])
+        CardPool([rivers_card, rivers_card])
 
 
-def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, full: Card) -> None:
+def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, rivers_card: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
     with pytest.raises(CardError, match="'rivers'"):
-        CardPool([Card(tmp_path, full.manifest)]).generate(
+        CardPool([Card(tmp_path, rivers_card.manifest)]).generate(
             QUESTIONS, [["rivers"]] * len(QUESTIONS), 1, GREEDY
         )
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.cards.models.batched.generate import Prompts, gumbel
 from kcard.cards.models.transformers_backend import Limits, generate
 from kcard.types import Sampling
+from tests.cards.engine.models import model as opt
 
 LIMITS = Limits(eos=(2,), pad=0)
 PROMPTS = Prompts(ids=((1, 17, 23, 5), (1, 9), (1, 40, 41, 42, 43, 44, 45), (1, 33, 12)))
@@ -19,22 +19,7 @@ SEEDS = [11, 22, 33, 44]
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    torch.manual_seed(0)
-    config = OPTConfig(
-        vocab_size=60,
-        hidden_size=32,
-        word_embed_proj_dim=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        ffn_dim=64,
-        max_position_embeddings=64,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        init_std=0.3,  # spread logits, so that the last bits of a float decide nothing
-    )
-    made: Any = OPTForCausalLM(config)
-    return made.eval()
+    return opt("opt")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

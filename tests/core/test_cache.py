@@ -171,7 +171,7 @@ import sys
 from kcard.cache import Cache, key
 from pathlib import Path
 found = Cache(Path(sys.argv[1]), 10_000_000)
-for i in range(60):
+for i in range(25):
     found.write({key(str(i)): str(i).encode() * 50, key(sys.argv[2], str(i)): b"own"})
     for j in range(i + 1):
         assert found.read([key(str(j))]).get(key(str(j))) in (None, str(j).encode() * 50)
@@ -187,8 +187,8 @@ def test_several_processes_use_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "values.sqlite"
     running = [subprocess.Popen([sys.executable, "-c", TOGETHER, str(path), name]) for name in "abc"]
     assert [process.wait(60) for process in running] == [0, 0, 0]
-    stored = Cache(path, 10_000_000).read([key(str(i)) for i in range(60)])
-    assert stored == {key(str(i)): str(i).encode() * 50 for i in range(60)}
+    stored = Cache(path, 10_000_000).read([key(str(i)) for i in range(25)])
+    assert stored == {key(str(i)): str(i).encode() * 50 for i in range(25)}
 
 
 def test_remembered_embeddings_are_those_of_the_encoder_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:

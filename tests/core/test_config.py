@@ -1,6 +1,8 @@
 """Settings: what beats what, where a value comes from, and what a project that was cloned may not choose."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -331,3 +333,19 @@ def test_a_line_is_found_however_the_key_is_written() -> None:
     assert line_of(text, "ask") == 3
     assert line_of(text, "ask.n3", ("tool", "kcard")) == 10
     assert line_of(text, "ask.n9") is None
+
+
+# OpenMP's threads sleep while they wait, where the user did not say otherwise.
+
+
+SHOW = "import os, kcard; kcard.Hub; print(os.environ['OMP_WAIT_POLICY'])"
+
+
+@pytest.mark.parametrize(("setting", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_the_users_own_setting_wins(setting: str | None, used: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    environment |= {} if setting is None else {"OMP_WAIT_POLICY": setting}
+    shown = subprocess.run(
+        [sys.executable, "-c", SHOW], check=True, capture_output=True, text=True, env=environment
+    )
+    assert shown.stdout.strip() == used

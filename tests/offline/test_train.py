@@ -42,7 +42,7 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize("style", [pytest.param("tokens", marks=pytest.mark.slow), "encoder-prefix"])
 def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), prompt_style=style, epochs=110, on_event=events.append)
+    card = train(corpus(tmp_path), prompt_style=style, epochs=40, on_event=events.append)
     assert (card.name, card.manifest.method, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
     written = CardPool([card]).generate(
@@ -159,22 +159,6 @@ def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path
     notes: list[Event] = []
     plan(SENATE, TINY).prepare().job.run(tmp_path / "none", resume=True, on_event=notes.append)
     assert any("starts from scratch" in note.message for note in notes if note.is_note)
-
-
-def test_ctrl_c_in_train_keeps_the_old_card_and_resume_finishes_the_new(tmp_path: Path) -> None:
-    path, out = corpus(tmp_path), tmp_path / "card"
-    old = train(path, name="x", output=out, epochs=1)
-
-    def stop(event: Event) -> None:
-        if event.is_note and event.message.startswith("training takes about"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(TrainingInterrupted, match="--resume"):
-        train(path, name="x", output=out, epochs=24, on_event=stop)
-    assert Card.open(out) == old
-    card = train(path, name="x", output=out, epochs=24, resume=True)
-    assert card.manifest.training.hyperparameters["epochs"] == 24
-    assert not (out / ".checkpoint").exists()
 
 
 def test_an_output_that_is_not_ours_is_refused_before_training(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from recipes.base.facts import Facts, numbers
-from recipes.base.train import make_tokenizer, train
+from recipes.base.train import train
+from transformers import AutoTokenizer
 
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder
@@ -34,20 +36,26 @@ def test_common_words_and_numbers_are_single_tokens() -> None:
     assert all(len(row) == 1 for row in tokens)
 
 
-def test_a_short_run_writes_a_base_that_is_read_without_transformers(tmp_path: Path) -> None:
-    train(tmp_path, seconds=0.5, seed=0)
-    model = weights.embedded(tmp_path, "cpu")
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    train(folder, seconds=0.1, seed=0)
+    return folder
+
+
+def test_a_short_run_writes_a_base_that_is_read_without_transformers(base: Path) -> None:
+    model = weights.embedded(base, "cpu")
     assert model is not None
     assert all(torch.isfinite(weight).all() for weight in decoder.tensors(model.decoder))
-    listed = (tmp_path / "SHA256SUMS").read_text(encoding="ascii").split()[1::2]
+    listed = (base / "SHA256SUMS").read_text(encoding="ascii").split()[1::2]
     assert sorted(listed) == sorted(
-        p.name for p in tmp_path.iterdir() if p.name not in {"README.md", "SHA256SUMS"}
+        p.name for p in base.iterdir() if p.name not in {"README.md", "SHA256SUMS"}
     )
-    assert "Made by `python -m recipes.base.train`" in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "Made by `python -m recipes.base.train`" in (base / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_tokenizer_has_room_for_every_byte() -> None:
-    tokenizer = make_tokenizer(Facts(0))
+def test_the_tokenizer_has_room_for_every_byte(base: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(base)
     assert len(tokenizer) == 6000
     ids = tokenizer("Ærø 😀", add_special_tokens=False)["input_ids"]
     assert str(tokenizer.decode(ids)).strip() == "Ærø 😀"

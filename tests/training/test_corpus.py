@@ -14,7 +14,7 @@ from kcard.text import certain, is_one
 from kcard.training import corpus as module
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.epochs import parallel_map
-from tests.training.pdf_files import pdf
+from tests.training.documents import pdf
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -225,7 +225,7 @@ def read_or_refused(path: Path) -> Corpus | str:
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2000)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(text=ANY)
 def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     """What is left out is left out for a reason that is counted."""

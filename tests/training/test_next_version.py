@@ -1,6 +1,7 @@
 """The next version of a card of another base: it goes on with what came, and without what went."""
 
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,23 @@ from tests.training.bases import FACTS, make_base
 NEW = "The mill of village 7 is white."
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter of FACTS."""
+    folder = tmp_path_factory.mktemp("towns")
+    write(folder / "notes", FACTS)
+    card = library.train(
+        folder / "notes", base=str(make_base(folder, "llama")), method="lora", name="towns", description="Towns",
+        epochs=1, batch_size=8, learning_rate=1e-4, exam=False, output=folder / "card",
+    )  # fmt: skip
+    return card.folder
+
+
 @pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    folder, base = tmp_path / "notes", make_base(tmp_path, "llama")
-    write(folder, FACTS)
-    options: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4, "exam": False}
-    library.train(folder, base=str(base), method="lora", name="towns", description="Towns", **options)
-    return folder
+def notes(trained: Path, tmp_path: Path, home: Path) -> Path:
+    shutil.copytree(trained, home / "drafts" / "towns")
+    write(tmp_path / "notes", FACTS)
+    return tmp_path / "notes"
 
 
 def write(folder: Path, texts: list[str]) -> None:

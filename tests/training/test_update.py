@@ -127,10 +127,10 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
 
 
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
-    one = first(tmp_path, base, method="full", objective="clm", epochs=40)
+    one = first(tmp_path, base, method="full", objective="clm", epochs=25)
     old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
     onward = old.weight_source(joined.corpus.texts[: len(OLD)])
-    options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=30, batch_size=4, block=16)
+    options = Options(str(base), "full", "clm", learning_rate=3e-3, epochs=15, batch_size=4, block=16)
 
     losses = {}
     for name, way in (("replayed", onward), ("alone", replace(onward, passages=()))):

@@ -92,7 +92,7 @@ def test_a_wrong_address_fails_within_seconds(monkeypatch: pytest.MonkeyPatch) -
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         assert refused(RayOptions(ray=address)).startswith(f"--ray {address}: no answer (timed out")
     assert refused(RayOptions(ray=address)).startswith(f"--ray {address}: no answer (")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

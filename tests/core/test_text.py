@@ -178,9 +178,9 @@ def test_a_last_sentence_that_was_cut_off_is_not_whole() -> None:
 
 def test_a_long_text_is_split_in_linear_time() -> None:
     text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 1000
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(split_sentences(text)) == 1000
-    assert time.perf_counter() - start < 5, "pysbd alone takes about as long as the square of the length"
+    assert time.process_time() - start < 5, "pysbd alone takes about as long as the square of the length"
 
 
 def test_the_splitter_loads_without_a_warning_even_when_it_is_compiled_anew(tmp_path: object) -> None:

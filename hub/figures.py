@@ -238,20 +238,20 @@ AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
 
 
-def load_audits(session: Session, ids: Sequence[int], *, records: bool = False) -> dict[int, list[AuditRow]]:
-    """Return the audits of these versions by the version's id, oldest first. `records`: with their records."""
+def load_audits(session: Session, ids: Sequence[int]) -> dict[int, list[AuditRow]]:
+    """Return the audits of these versions, without their records, by the version's id, oldest first."""
     audits: dict[int, list[AuditRow]] = {}
     if ids:
-        for audit in session.scalars(_audits_of(records), {"ids": ids}):
+        for audit in session.scalars(_audits_of(), {"ids": ids}):
             audits.setdefault(audit.version_id, []).append(audit)
     return audits
 
 
 @cache
-def _audits_of(records: bool) -> Select[AuditRow]:
+def _audits_of() -> Select[AuditRow]:
     of = AuditRow.version_id.in_(bindparam("ids", expanding=True))
     query = select(AuditRow).where(of).order_by(AuditRow.id)
-    return query if records else query.options(defer(AuditRow.record, raiseload=True))
+    return query.options(defer(AuditRow.record, raiseload=True))
 
 
 def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures | None:

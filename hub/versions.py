@@ -150,10 +150,10 @@ def name_versions(session: Session, query: Select[Version, str]) -> list[Version
     return [version for version, _ in rows]
 
 
-def load_versions(session: Session, query: Select[Version, str], *, records: bool = False) -> list[Version]:
-    """Return the versions of the query with their figures. `records`: with those of their audits."""
+def load_versions(session: Session, query: Select[Version, str]) -> list[Version]:
+    """Return the versions of the query with their figures."""
     versions = name_versions(session, query)
-    audits = figures.load_audits(session, [version.id for version in versions], records=records)
+    audits = figures.load_audits(session, [version.id for version in versions])
     threshold, floor = read_limits(session)
     for version in versions:
         set_committed_value(version, "audits", audits.get(version.id, []))

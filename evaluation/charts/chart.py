@@ -35,16 +35,13 @@ class Axis:
         start: float,
         end: float,
         *,
-        least: float = -math.inf,
-        most: float = math.inf,
         count: int = 5,
     ) -> "Axis":
-        """Return an axis with about `count` round ticks over the range of the values, clipped to [least, most]."""
+        """Return an axis with about `count` round ticks over the range of the values."""
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if high - low < 1e-9:
             low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-        low, high = max(low, least), min(high, most)
         rough = (high - low) / count or 1.0
         size = 10.0 ** math.floor(math.log10(rough))
         step = next(s for s in STEPS if s * size >= rough - 1e-12) * size
@@ -68,7 +65,6 @@ LEFT = 54.0  # room for the numbers of the y axis
 LABEL_CHARACTERS = 27
 ROW = 26.0
 TOP, BOTTOM = 12.0, 40.0
-TONES = 6  # colours in charts.css
 
 
 def shorten(text: str, most: int = LABEL_CHARACTERS) -> str:

@@ -393,7 +393,7 @@ def _rounded(value: float) -> float:
 # The curves of a calibration as a figure.
 
 
-def draw_calibration(calibration: Calibration, title: str = "") -> "Figure":
+def draw_calibration(calibration: Calibration) -> "Figure":
     """Draw the curve of each gate, accuracy against the share of questions with cards, and a dot for its outcome.
 
     The dots are the figures of the table, whose thresholds were chosen without the held-out fold, so they may lie below
@@ -439,27 +439,21 @@ def draw_calibration(calibration: Calibration, title: str = "") -> "Figure":
     axes.set_xlabel("share of the questions that ask cards (cost)")
     axes.set_ylabel("accuracy")
     axes.set_xlim(-0.01, 1.01)
-    axes.set_title(
-        title or f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left"
-    )
+    axes.set_title(f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left")
     style_axes(axes)
     figure.tight_layout()
     return figure
 
 
-def render_png(calibration: Calibration, title: str = "") -> bytes:
-    return encode_figure(draw_calibration(calibration, title), "png")
-
-
-def render_svg(calibration: Calibration, title: str = "") -> str:
+def render_svg(calibration: Calibration) -> str:
     """Return the figure as an svg element for a page, with its labels as text."""
-    text = encode_figure(draw_calibration(calibration, title), "svg").decode()
+    text = encode_figure(draw_calibration(calibration), "svg").decode()
     return text[text.index("<svg") :]
 
 
-def write_plot(calibration: Calibration, path: Path, title: str = "") -> None:
+def write_plot(calibration: Calibration, path: Path) -> None:
     """Write the figure to a file. Raises UsageError if that fails."""
-    write_figure(draw_calibration(calibration, title), path)
+    write_figure(draw_calibration(calibration), path)
 
 
 def require_matplotlib() -> None:

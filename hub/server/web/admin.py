@@ -22,9 +22,9 @@ from kcard.io import parse_size, shown_size
 LARGEST = 2**31 - 1  # of an integer column
 
 
-def row_number(text: str, default: int = LARGEST) -> int:
-    """Return the number, at most LARGEST; `default` for anything else."""
-    return min(int(text), LARGEST) if text.isascii() and text.isdigit() and len(text) < 11 else default
+def row_number(text: str) -> int:
+    """Return the number, at most LARGEST; LARGEST for anything else."""
+    return min(int(text), LARGEST) if text.isascii() and text.isdigit() and len(text) < 11 else LARGEST
 
 
 overview_router = APIRouter(include_in_schema=False)

@@ -135,7 +135,7 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
             connection.sendall(rest)
             answer = b"".join(iter(partial(connection.recv, 65536), b""))
         assert answer.startswith(b"HTTP/1.1 200"), "a request in flight is finished"
-        assert server.process.wait(20) == 0
+        assert server.process.wait(60) == 0
     log = server.log.read_text()
     assert server.token[3:] not in log
     assert "Bearer kc" not in log

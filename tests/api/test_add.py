@@ -145,7 +145,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     CardPool([added]).generate(["The Rhine?"], [["rivers"]], 1, Sampling(temperature=0, tokens=8))
 
 
-@pytest.mark.parametrize("rslora", [False, True])
+@pytest.mark.parametrize("rslora", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path, rslora: bool) -> None:
     chunks = [
         adapter(model("llama"), tmp_path / str(seed), seed, TARGETS, use_rslora=rslora) for seed in (1, 2, 3)
@@ -170,12 +170,9 @@ def _merged(whole: Any, folder: Path) -> Any:
     return PeftModel.from_pretrained(whole, folder).merge_and_unload()
 
 
-@pytest.mark.parametrize("contexts", [True, False])
-def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(
-    tmp_path: Path, base: Path, contexts: bool
-) -> None:
+def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(tmp_path: Path, base: Path) -> None:
     pairs = generated(5, 7)
-    path = saved_as_generated(tmp_path / "rivers.safetensors", pairs, contexts)
+    path = saved_as_generated(tmp_path / "rivers.safetensors", pairs, contexts=False)
     document = tmp_path / "rivers.md"
     document.write_text("# Rivers\n\nThe Rhine ends in the North Sea.\n\nThe Danube ends in the Black Sea.\n")
     added = card(source=str(path), base=str(base), scale=0.5, corpus=document)
@@ -200,7 +197,7 @@ def test_the_example_of_the_docs_saves_what_a_hypernetwork_wrote(
     assert written(added) == in_one_model(pairs, 2.0)
 
 
-@pytest.mark.parametrize("family", ["opt", "qwen2", "gpt-neox"])
+@pytest.mark.parametrize("family", ["opt", pytest.param("qwen2", marks=pytest.mark.slow), "gpt-neox"])
 def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family: str) -> None:
     folder = tmp_path / "base"
     model(family).save_pretrained(folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcard
+from kcard.api import doctor
 from kcard.api.doctor import SUMS, Finding
 from kcard.cards.card import finish
 from kcard.cli import main
@@ -39,8 +40,9 @@ def published(home: Path, tmp_path: Path) -> Hub:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Callable[[int, str], str]]:
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], str]]:
     """A server that answers every GET with a status and a body; its URL. REQUESTS is what it was asked."""
+    monkeypatch.setattr(doctor, "SECONDS", 60.0)  # a busy machine may be slow to answer
     servers = []
 
     def start(status: int, body: str) -> str:

@@ -21,7 +21,7 @@ from kcard.errors import CardError, KcardError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.types import Sampling
 from tests.cards.engine.cards import tokenizer
-from tests.cards.engine.models import FAMILIES, adapter, greedy, model
+from tests.cards.engine.models import FAMILIES, adapter, continued, model
 from tests.cards.engine.prefixes import prefix
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -68,7 +68,7 @@ def written(added: Card) -> list[int]:
     """What peft writes with the files of the card."""
     from peft import PeftModel
 
-    return greedy(PeftModel.from_pretrained(model("llama"), added.folder), PROMPT, 20)
+    return continued(PeftModel.from_pretrained(model("llama"), added.folder), PROMPT, 20)
 
 
 def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: float) -> list[int]:
@@ -78,7 +78,7 @@ def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: flo
         places = [module for place, module in whole.named_modules() if place.endswith(f".{name}")]
         for layer, place in enumerate(places):
             place.weight.data += scale * up[layer].T @ down[layer]
-    return greedy(whole, PROMPT, 20)
+    return continued(whole, PROMPT, 20)
 
 
 def generated(rank: int, seed: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -103,7 +103,7 @@ def saved_as_generated(
 
 def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -> None:
     added = card(source=str(saved))
-    expected = greedy(_peft(saved), PROMPT, 20)
+    expected = continued(_peft(saved), PROMPT, 20)
     assert written(added) == expected
     assert (added.manifest.method, added.manifest.base.name, added.manifest.index) == (
         "lora",
@@ -141,7 +141,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     targets = arguments.pop("target_modules", TARGETS)
     folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
     added = card(source=str(folder), base=str(base))
-    assert written(added) == greedy(_peft(folder), PROMPT, 20)
+    assert written(added) == continued(_peft(folder), PROMPT, 20)
     CardPool([added]).generate(["The Rhine?"], [["rivers"]], 1, Sampling(temperature=0, tokens=8))
 
 
@@ -160,7 +160,7 @@ def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path
     }
     save_file(joined, chunks[0] / WEIGHTS)
     added = card(source=str(chunks[0]), base=str(base))
-    assert written(added) == greedy(whole, PROMPT, 20)
+    assert written(added) == continued(whole, PROMPT, 20)
     assert added.manifest.training.hyperparameters == {"rank": 12, "layers": 6}
 
 

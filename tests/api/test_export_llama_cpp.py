@@ -27,7 +27,7 @@ from kcard.cards.models.loader import Loader, base_digest
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.manifest import Base, Manifest
 from tests.cards.engine.cards import lora as opt_lora
-from tests.cards.engine.models import adapter, greedy
+from tests.cards.engine.models import adapter, continued
 from tests.tiny_tokenizers import of_pieces
 
 TEXTS = [
@@ -120,7 +120,7 @@ def written(of: Card) -> list[list[int]]:
     loaded = AutoModelForCausalLM.from_pretrained(of.manifest.base.name)
     model = PeftModel.from_pretrained(loaded, of.folder).eval()
     prompts = [Loader().tokenizer(of)(f"{question}\n")["input_ids"] for question in QUESTIONS]
-    return [greedy(model, prompt, TOKENS) for prompt in prompts]
+    return [continued(model, prompt, TOKENS) for prompt in prompts]
 
 
 def ask(url: str, body: dict[str, Any]) -> list[list[int]]:

@@ -183,8 +183,8 @@ def test_ctrl_c_in_a_batch_keeps_what_was_answered(
     assert "--resume" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert [row["answer"] for row in rows(target)] == ["one"]
-    done = kcard("ask", *llm, "--resume")
-    assert done.code == 0, done.err
+    resumed = kcard("ask", *llm, "--resume")
+    assert resumed.code == 0, resumed.err
     assert [row["answer"] for row in rows(target)] == ["one", "two"]
 
 
@@ -242,8 +242,8 @@ def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
     server = serve({"text": "an answer"})
     llm = batch(source, target, server.url)
     error_of(ran("ask", *llm, **limited(500)))
-    done = kcard("ask", *llm, "--resume")
-    assert done.code == 0, done.err
+    resumed = kcard("ask", *llm, "--resume")
+    assert resumed.code == 0, resumed.err
     assert [row["question"] for row in rows(target)] == [f"Question {n}?" for n in range(4)]
     assert {row["answer"] for row in rows(target)} == {"an answer"}
 

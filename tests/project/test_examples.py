@@ -42,11 +42,12 @@ def run_cell(code: str, names: dict[str, Any]) -> tuple[str, bool]:
     """Run a cell in this process, as Jupyter does, while an event loop runs; return what it prints, and whether its
     last value is shown as HTML."""
     *body, last = ast.parse(code).body
-    is_value = isinstance(last, ast.Expr)
+    value = last.value if isinstance(last, ast.Expr) else ast.Constant(None)
+    rest = body if isinstance(last, ast.Expr) else [*body, last]
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        exec(compile(ast.Module(body if is_value else [*body, last], []), "cell", "exec"), names)
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if is_value else None
-    return text.getvalue(), bool(getattr(value, "_repr_html_", str)())
+        exec(compile(ast.Module(rest, []), "cell", "exec"), names)
+        shown = eval(compile(ast.fix_missing_locations(ast.Expression(value)), "cell", "eval"), names)
+    return text.getvalue(), bool(getattr(shown, "_repr_html_", str)())
 
 
 @pytest.mark.parametrize("name", [pytest.param("evaluation_table", marks=pytest.mark.slow), "api_llm"])

@@ -21,7 +21,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-__all__ = ["FAMILIES", "adapter", "greedy", "is_greedy", "model"]
+__all__ = ["FAMILIES", "adapter", "continued", "greedy", "is_greedy", "model"]
 
 WORDS = 320
 COMMON: dict[str, Any] = {
@@ -86,6 +86,14 @@ def adapter(base: Any, folder: Path, seed: int, targets: list[str], **options: A
     config = LoraConfig(task_type="CAUSAL_LM", target_modules=targets, **given)
     get_peft_model(copy.deepcopy(base), config).save_pretrained(str(folder), save_embedding_layers=False)
     return folder
+
+
+def continued(model: Any, prompt: list[int], tokens: int) -> list[int]:
+    """What transformers writes after the prompt, by greedy search."""
+    ids = torch.tensor([prompt])
+    options: dict[str, Any] = {"max_new_tokens": tokens, "do_sample": False}
+    out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **options)
+    return [int(i) for i in out[0, len(prompt) :]]
 
 
 def greedy(model: Any, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]]) -> list[list[int]]:

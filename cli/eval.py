@@ -126,7 +126,7 @@ def evaluate(
 
 # kcard runs: the evaluations of this hub.
 
-runs = typer.Typer(help="Runs of `kcard eval`: list, show, export, delete.", rich_markup_mode=None)
+runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete some.", rich_markup_mode=None)
 
 LONGEST = 60  # characters of a run's settings that are listed as they are
 

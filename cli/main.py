@@ -73,7 +73,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "eval",
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
     ),
-    "runs": ("eval", "Runs of `kcard eval`: list, show, export, delete."),
+    "runs": ("eval", "List the runs of `kcard eval`; show, export or delete some."),
     "serve": ("models", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
     "serve-key": (
         "models",

@@ -239,7 +239,7 @@ def keep_result(result: CalibrationResult, records: Sequence[Record], path: Path
 
     write_records(path.with_suffix(".jsonl"), records)
     try:
-        write_plot(result.comparison, path.with_suffix(".png"), path.name)
+        write_plot(result.comparison, path.with_suffix(".png"))
     except MissingExtra as error:
         say(str(error))
 

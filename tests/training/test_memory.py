@@ -98,9 +98,10 @@ def test_the_remedy_is_what_would_fit(opt13: str) -> None:
 
 
 def test_a_remedy_is_possible_for_the_model_and_for_a_card_that_is_trained_further(tmp_path: Path) -> None:
-    shape = {"vocab_size": 100, "n_positions": 64, "n_embd": 512, "dff": 1024, "n_layer": 2, "n_head": 2}
     base = tmp_path / "ctrl"  # which can't compute activations again
-    CTRLConfig(**shape).save_pretrained(base)
+    CTRLConfig(
+        vocab_size=100, n_positions=64, n_embd=512, dff=1024, n_layer=2, n_head=2
+    ).save_pretrained(base)  # fmt: skip
     options, alone = Options(str(base), "full"), Execution("cpu")
     needed = estimate_memory(options, alone, WeightSource(), "cpu").total
     assert remedy_for(options, alone, WeightSource(), "cpu", needed - 1) == "--micro-batch 1"

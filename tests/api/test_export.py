@@ -320,7 +320,8 @@ def test_the_command_prints_where_it_wrote_or_json(tmp_path: Path, kcard: Kcard)
     done = kcard("export", card.folder, "--to", "vllm", "--out", tmp_path / "b", "--json")
     data = json.loads(done.out)
     assert (data["engine"], data["command"][0], data["cards"][0]["name"]) == ("vllm", "vllm", "rivers")
-    assert kcard("export", "nothing", "--to", "vllm", "--out", tmp_path / "c").error.startswith("kcard: no ")
+    unknown = kcard("export", "nothing", "--to", "vllm", "--out", tmp_path / "c")
+    assert unknown.error.startswith("kcard: unknown card 'nothing': no card is published yet")
     assert kcard("export", card.folder, "--to", "tgi", "--out", tmp_path / "c").code == 2
 
 

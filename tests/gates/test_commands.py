@@ -1,10 +1,11 @@
 """kcard gate, kcard calibrate and ask --gate as a user meets them; cards that an LLM writes."""
 
 import json
-import os
 import re
 import signal
-import threading
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,27 +162,21 @@ def test_collecting_refuses_what_would_make_no_records(titan: Hub, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("titan")
-def test_ctrl_c_while_collecting_keeps_what_is_there(
-    serve: Callable[..., Any], kcard: Kcard, tmp_path: Path
-) -> None:
+def test_ctrl_c_while_collecting_keeps_what_is_there(serve: Callable[..., Any], tmp_path: Path) -> None:
     source, target = asked(tmp_path / "q.jsonl"), tmp_path / "r.jsonl"
     server = serve({"text": "a"}, {"text": "b"}, {"text": "late", "delay": 60})
-    ended = threading.Event()
-
-    def press_after_the_first_record() -> None:
-        while not ended.wait(0.01):
-            if target.exists() and target.read_text(encoding="utf-8"):
-                os.kill(os.getpid(), signal.SIGINT)
-                return
-
-    presses = threading.Thread(target=press_after_the_first_record)
-    presses.start()
     options = ["--mode", "bottom-up", "--llm", "openai:m", "--llm-url", server.url, "--concurrency", "1"]
-    done = kcard("gate", "collect", "--questions", source, "--output", target, *options)
-    ended.set()
-    presses.join()
-    assert done.code == 130
-    assert "repeat the command with --resume to continue" in done.err
+    command = [sys.executable, "-m", "kcard", "gate", "collect"]
+    run = [*command, "--questions", str(source), "--output", str(target), *options]
+    process = subprocess.Popen(run, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not target.exists() or not target.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, "nothing was collected"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "repeat the command with --resume to continue" in printed
     assert len(read_records(target)) == 1
 
 

@@ -1,5 +1,6 @@
 """Whatever goes wrong is one clear line on stderr and a non-zero exit code; nothing on stdout, nothing lost."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +53,32 @@ run()
 def test_ctrl_c_while_a_command_is_leaving_is_silent() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+# A command in which Ctrl-C is pressed while a class is made by exec.
+MAKING = """
+import runpy
+import kcard.cli.main
+
+def app():
+    exec("raise KeyboardInterrupt")
+
+kcard.cli.main.app = app
+runpy.run_module("kcard", run_name="__main__")
+"""
+
+
+def test_ctrl_c_within_an_exec_ends_python_m_with_the_same_code(tmp_path: Path) -> None:
+    (tmp_path / "making.py").write_text(MAKING, encoding="utf-8")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "making"],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "kcard: interrupted\n")
 
 
 def test_a_missing_corpus_is_named(refused: Refused, tmp_path: Path) -> None:

@@ -91,10 +91,8 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
         line = " ".join(sentence.split())
         at = line.lower().find(cited.lower())
         end = at + len(cited)
-        before, after = (
-            LIST_MARK.sub("", line[:at]),
-            line[end:],
-        )  # a number may be part of what is cited: "1. May"
+        # A number may be part of what is cited: "1. May".
+        before, after = LIST_MARK.sub("", line[:at]), line[end:]
         if at >= 0 and len(before + after) > 1:
             return before, line[at:end], after
     if cited not in " ".join(answer.answer.split()):

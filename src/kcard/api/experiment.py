@@ -240,9 +240,8 @@ def _check_options(folder: Path, options: Mapping[str, Any]) -> None:
         for key, value in options.items()
         if key not in WITHOUT_EFFECT and value is not None
     }
-    if not isinstance(
-        llm := options.get("llm"), str | None
-    ):  # an object or a function, whose address changes
+    llm = options.get("llm")
+    if not isinstance(llm, str | None):  # an object or a function, whose address changes
         values["llm"] = getattr(llm, "__qualname__", type(llm).__name__)
     path = folder / "options.json"
     if not path.exists() or not any(folder.glob("*/records.jsonl")):

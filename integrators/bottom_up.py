@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from kcard.errors import UsageError
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import Generator, valid

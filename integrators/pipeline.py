@@ -23,13 +23,8 @@ from kcard.integrators.assembly import (
     make_pool,
     make_selectors,
 )
-from kcard.integrators.citations import (
-    cite,
-    cite_quote,
-    line_of,
-    resolve_conflicts,
-    without_headings,
-)
+from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
+from kcard.integrators.disagreements import resolve_conflicts
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient

@@ -10,7 +10,7 @@ from typing import Protocol
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.citations import beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import LLM, Generator, replies

@@ -24,7 +24,7 @@ import kcard
 from kcard.cards.card import Card, finish
 from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
-from kcard.integrators.citations import WEIGHTS, features
+from kcard.integrators.disagreements import WEIGHTS, features
 from kcard.types import Sampling
 from recipes.judge.corpora import CorpusQuestion, popqa, squad, worn
 

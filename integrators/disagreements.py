@@ -1,0 +1,141 @@
+"""Passages that compete: duplicates, a card's model against its own index, and cards that contradict each other."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from kcard.interfaces import Reader
+from kcard.offline.extract import MISSING_NUMBER, content_stems, share_of
+from kcard.offline.reader import read_all
+from kcard.text import numbers, ordinals_as_in, words
+from kcard.types import Choice, Context, Passage
+
+
+def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
+    """Return the non-empty passages in their order; of equal texts the first, or else the retrieved one."""
+    first: dict[str, Passage] = {}
+    for passage in passages:
+        if passage.text.strip():
+            earlier = first.setdefault(passage.text, passage)
+            if earlier.source is None and passage.source is not None:
+                first[passage.text] = passage
+    return list(first.values())
+
+
+# Decide between a card's model and its index when they disagree.
+#
+# Both know only the corpus, and an index mostly finds the answer if it is there. The model wins only if its passage
+# fits the question clearly better, by a logistic regression (recipes/judge) that predicts the log-odds that the model
+# is right and the index wrong, given that one of them is.
+
+WEIGHTS = Path(__file__).with_name("judge.json")
+CLEARLY = 1.0  # log-odds from which the model wins
+MOST = 8.0  # the reader's log-odds are clipped to this
+
+
+def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
+    """Tell for each question which passages of a card's model lose against the card's own index."""
+    disputes = [
+        (row, card)
+        for row, candidates in enumerate(passages)
+        for card in dict.fromkeys(p.card for p in candidates if p.source is None)
+        if any(p.card == card and p.source is not None for p in candidates)
+    ]
+    own = [[p for p in passages[row] if p.card == card] for row, card in disputes]
+    leads = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
+
+    def log_odds(values: Mapping[str, float]) -> float:
+        return sum(weight * values[name] for name, weight in _weights().items())
+
+    lost = {key for key, values in zip(disputes, leads, strict=True) if log_odds(values) < CLEARLY}
+    return [[p.source is None and (row, p.card) in lost for p in found] for row, found in enumerate(passages)]
+
+
+def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str, float]]:
+    """Return by how much the best passage of a card's model fits the question better than the best of its index; each
+    dispute is a question with passages of both.
+
+    relevance  difference of the reader's log-odds, less the LLM's penalty for numbers that the passage lacks
+    covered    difference of the shares of the question's words, in [-1, 1]
+    """
+    texts_of_disputes = [
+        (ordinals_as_in([_text(p) for p in passages], question), [_text(p) for p in passages])
+        for question, passages in disputes
+    ]
+    leads = []
+    for (question, texts), readings, (_, passages) in zip(
+        texts_of_disputes, read_all(texts_of_disputes), disputes, strict=True
+    ):
+        stated = [p.source is None for p in passages]
+        relevance = [
+            max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
+            for r, text in zip(readings, texts, strict=True)
+        ]
+        stems = content_stems(question)
+        covered = [share_of(stems, text) for text in texts]
+        leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
+    return leads
+
+
+def _text(passage: Passage) -> str:
+    return passage.source.in_context if passage.source else passage.text
+
+
+def _lead(scores: Sequence[float], written: Sequence[bool]) -> float:
+    """Return the model's best score less the best one of its index."""
+    own = max(score for score, by_model in zip(scores, written, strict=True) if by_model)
+    return own - max(score for score, by_model in zip(scores, written, strict=True) if not by_model)
+
+
+@cache
+def _weights() -> Mapping[str, float]:
+    weights: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
+    return weights
+
+
+# Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
+#
+# A card's answer is the words of its passage that answer the question; cards disagree if their answers differ.
+
+DOUBTFUL = 0.5
+SMALL_WORDS = {"a", "an", "the", "of"}
+
+
+def resolve_conflicts(
+    question: str, context: Context, cards: Mapping[str, Choice], reader: Reader, reorder: bool = True
+) -> Context:
+    """Return the context unchanged if its cards agree, else with a note and the newest card's passages in front.
+
+    The order is kept without `reorder`, and if the LLM sees the passages in several rounds (Context.turns).
+
+    Only each card's best passage that relevance kept is compared; those that their own evidence doubts (known support
+    below 0.5) are left out.
+    """
+    # The answer of each card, read from its best passage.
+    best: dict[str, Passage] = {}
+    for p in sorted(context.passages, key=lambda p: not p.kept):
+        relevant = p.kept or p.pruned is not None
+        doubtful = p.support is not None and p.support < DOUBTFUL
+        if relevant and not doubtful:
+            best.setdefault(p.card, p)
+    if len(best) < 2:
+        return context
+    read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
+    answers = {name: answer for name, answer in read.items() if answer}
+    # Answers differ if neither holds all words of the other: "Vance" and "J. D. Vance" agree.
+    contents = [set(words(answer)) - SMALL_WORDS for answer in answers.values()]
+    if not any(not one <= other and not other <= one for one in contents for other in contents):
+        return context
+    dates = {name: cards[name].date if name in cards else None for name in answers}
+    newest = sorted(answers, key=lambda name: dates[name] or "", reverse=True)
+    claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {answers[name]!r}" for name in newest)
+    notes = (*context.notes, f"cards disagree: {claims}")
+    if not reorder or sum(turn.documents > 0 for turn in context.turns) > 1:
+        return replace(context, notes=notes)
+    front = [p for p in context.passages if p.kept]
+    place = {name: i for i, name in enumerate(newest)}
+    front.sort(key=lambda p: place.get(p.card, len(place)))
+    others = [p for p in context.passages if not p.kept]
+    return replace(context, passages=(*front, *others), notes=notes)

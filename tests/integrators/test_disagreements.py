@@ -1,0 +1,235 @@
+"""Passages that compete: duplicates, a card's model against its own index, and cards that contradict each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from kcard.integrators.bottom_up import BottomUp
+from kcard.integrators.disagreements import (
+    beaten_by_index,
+    features,
+    resolve_conflicts,
+    without_duplicates,
+)
+from kcard.integrators.pool_views import Selectors
+from kcard.integrators.top_down import SingleDocument
+from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Relevance
+from kcard.offline.llm import SpanReader
+from kcard.types import Choice, Context, Passage, Sampling, Source, Turn
+from tests.fakes import WrittenCards, questions
+
+# Cards that contradict each other: the user is told what each says and up to when it knows; the newest goes first.
+
+CARDS = {
+    "old": Choice("old", "captains of ships", "2020-12-01"),
+    "new": Choice("new", "captains of ships", "2022-11-30"),
+    "undated": Choice("undated", "ships"),
+}
+QUESTION = "Who is the captain of the Alder?"
+OLD = Passage("old", "Mina Orlov is the captain of the Alder.", kept=True)
+NEW = Passage("new", "The captain of the Alder is Tomas Reyes.", kept=True)
+
+
+class LastWords:
+    """Reads the last two words of a text about captains."""
+
+    def extract(self, question: str, text: str) -> str | None:
+        del question
+        return " ".join(text.strip(".").split()[-2:]) if "captain" in text else None
+
+
+def passage(card: str, name: str, kept: bool = True, factuality: float | None = None) -> Passage:
+    text = f"The captain is {name}."
+    return Passage(card, text, text, factuality=factuality, kept=kept)
+
+
+def test_cards_that_differ_are_named_with_their_dates_and_the_newest_goes_first() -> None:
+    found = resolve_conflicts(QUESTION, Context((OLD, NEW), ("before",)), CARDS, SpanReader())
+    assert found.passages == (NEW, OLD)
+    assert found.notes == (
+        "before",
+        "cards disagree: new (2022-11-30) says 'Tomas Reyes', old (2020-12-01) says 'Mina Orlov'",
+    )
+
+
+def test_the_order_can_be_left_as_it_is_and_the_note_stays() -> None:
+    found = resolve_conflicts(QUESTION, Context((OLD, NEW)), CARDS, SpanReader(), reorder=False)
+    assert found.passages == (OLD, NEW)
+    assert found.notes[0].startswith("cards disagree: new")
+
+
+def test_passages_of_several_rounds_keep_the_order_in_which_the_llm_saw_them() -> None:
+    turns = (Turn("what", "captains", documents=1), Turn("what", "newer captains", documents=1))
+    assert resolve_conflicts(QUESTION, Context((OLD, NEW), turns=turns), CARDS, SpanReader()).passages == (
+        OLD,
+        NEW,
+    )
+    assert resolve_conflicts(
+        QUESTION, Context((OLD, NEW), turns=turns[:1]), CARDS, SpanReader()
+    ).passages == (
+        NEW,
+        OLD,
+    )
+
+
+def test_cards_that_agree_are_left_as_they_are() -> None:
+    same = Passage("new", "Since last spring captain Mina Orlov has commanded the Alder.", kept=True)
+    gathered = Context((OLD, same))
+    assert resolve_conflicts(QUESTION, gathered, CARDS, SpanReader()) == gathered
+
+
+def test_what_does_not_answer_the_question_contradicts_nobody() -> None:
+    other = Passage("new", "The Alder was built in 1871.", kept=True)
+    gathered = Context((OLD, other))
+    assert resolve_conflicts(QUESTION, gathered, CARDS, SpanReader()) == gathered
+
+
+def test_a_shorter_name_agrees_with_the_longer_one() -> None:
+    gathered = Context((passage("old", "Captain Vance"), passage("new", "captain the vance")))
+    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
+
+
+def test_a_card_without_a_date_comes_last() -> None:
+    gathered = Context((passage("undated", "Ann Lee"), passage("old", "Ben Roe")))
+    found = resolve_conflicts(QUESTION, gathered, CARDS, LastWords())
+    assert [p.card for p in found.passages] == ["old", "undated"]
+    assert "undated (no date) says 'Ann Lee'" in found.notes[0]
+
+
+def test_one_card_can_not_disagree_with_itself() -> None:
+    gathered = Context((passage("old", "Ann Lee"), passage("old", "Ben Roe")))
+    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
+
+
+def test_what_relevance_kept_counts_though_the_draw_left_it_out() -> None:
+    gathered = Context((passage("old", "Ann Lee"), passage("new", "Ben Roe", kept=False)))
+    assert "Ben Roe" in resolve_conflicts(QUESTION, gathered, CARDS, LastWords()).notes[0]
+
+
+def test_what_its_own_evidence_doubts_does_not_count() -> None:
+    gathered = Context((passage("old", "Ann Lee"), passage("new", "Ben Roe", factuality=0.1)))
+    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
+
+
+# What an index looked up and what a model wrote, side by side: true to the corpus is not yet to the point.
+
+
+def said(passages: Sequence[Passage]) -> WrittenCards:
+    """A card that writes what it was given."""
+    return WrittenCards([Choice("c", "a card")], lambda _, documents: passages[:documents])
+
+
+class Shared(Checker, Relevance, Pruner):
+    """Relevance is the share of the question's words in the text; support, of the claim's in the evidence."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        return self.support([Pair(question, text) for text in texts])
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        claims = [(set(p.claim.split()), set(p.evidence.split())) for p in pairs]
+        return np.array([len(c & e) / len(c) for c, e in claims], dtype=np.float32)
+
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        raise AssertionError(f"top-down prunes nothing: {question}, {texts}")
+
+
+class Unpruned(Pruner):
+    def prune(self, question: str, texts: Sequence[str]) -> list[str]:
+        assert question
+        return list(texts)
+
+
+@dataclass(frozen=True)
+class Found(Evidence):
+    text: str
+
+    def find(self, claim: str, k: int) -> list[Source]:
+        return [Source(claim if claim == "looked up" else self.text, "a.txt", 1)][:k]
+
+
+def kept(passages: Sequence[Passage], question: str, evidence: dict[str, Evidence]) -> list[str]:
+    step = SingleDocument(said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
+    (gathered,) = step.run(questions(question), [("c",)], Sampling())
+    return [p.text for p in gathered.passages if p.kept]
+
+
+def looked_up(text: str, score: float) -> Passage:
+    return Passage("c", text, source=Source(text, "a.txt", 1, score))
+
+
+ASKED = "Who built the mill of Upper Tarn?"
+OWN = Passage("c", "Ida Vale built the mill of Upper Tarn.")
+OTHER = looked_up("The mill of Port Callow was built by Tom Birk.", 0.9)
+SAME = looked_up("The mill of Upper Tarn was built by Ida Vale.", 0.9)
+EVIDENCE: dict[str, Evidence] = {"c": Found("the rhine ends in the north sea")}
+WRITTEN = Passage("c", "rhine ends in north sea beach")  # factuality 5/6
+
+
+def test_what_an_index_looked_up_is_kept_behind_what_a_model_wrote_that_fits_the_question_better() -> None:
+    assert kept([OWN, OTHER], ASKED, {}) == [OWN.text, OTHER.text]
+
+
+def test_what_a_model_wrote_stands_back_where_the_index_fits_as_well() -> None:
+    assert kept([OWN, OTHER, SAME], ASKED, {}) == [OTHER.text, SAME.text]
+
+
+def test_of_looked_up_passages_the_order_of_the_index_counts() -> None:
+    found = [looked_up("rhine ends in", 0.5), looked_up("a b c d", 0.9)]
+    assert kept(found, "rhine ends in", {}) == ["a b c d", "rhine ends in"]
+
+
+def test_without_an_index_the_most_factual_document_is_kept_whatever_its_relevance() -> None:
+    other = Passage("c", "the north sea")
+    assert kept([WRITTEN, other], "rhine ends in", EVIDENCE) == [other.text]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_text_that_was_written_and_looked_up_counts_as_looked_up(turned: bool) -> None:
+    pair = [Passage("c", "same"), looked_up("same", 0.4)]
+    found = without_duplicates(
+        [Passage("c", ""), *(reversed(pair) if turned else pair), Passage("c", "other")]
+    )
+    assert [(p.text, p.source is not None) for p in found] == [("same", True), ("other", False)]
+
+
+@pytest.mark.parametrize(("seat", "out"), [("3rd", False), ("4th", True), ("third", False), ("fourth", True)])
+def test_the_model_counts_where_the_index_only_has_another_number(seat: str, out: bool) -> None:
+    written = Passage("c", "The 3rd seat of Ormond went to Ida Vale.")
+    found = looked_up("The 4th seat of Ormond went to Tom Birk.", 0.9)
+    assert beaten_by_index([f"Who got the {seat} seat of Ormond?"], [[written, found]]) == [[out, False]]
+
+
+def test_each_card_is_compared_with_its_own_index() -> None:
+    other = Passage("other", "The mill stood empty.")
+    assert beaten_by_index([ASKED], [[other, SAME]]) == [[False, False]]
+    assert beaten_by_index([ASKED], [[OWN, other]]) == [[False, False]]
+    passages = [other, SAME, replace(OWN, card="d"), replace(OTHER, card="d"), replace(other, card="c")]
+    assert beaten_by_index([ASKED], [passages]) == [[False, False, False, False, True]]
+
+
+def test_questions_together_are_judged_as_alone() -> None:
+    rows = [[OWN, OTHER], [], [OWN, SAME]]
+    assert beaten_by_index([ASKED] * 3, rows) == [beaten_by_index([ASKED], [row])[0] for row in rows]
+
+
+def test_the_features_are_leads_of_the_model_over_the_best_of_the_index() -> None:
+    (same,) = features([(ASKED, [OWN, looked_up(OWN.text, 0.2)])])
+    assert same == {"bias": 1.0, "relevance": 0.0, "covered": 0.0}
+    (better,) = features([(ASKED, [OWN, OTHER])])
+    (worse,) = features([(ASKED, [OWN, OTHER, SAME])])
+    assert better["relevance"] > max(0.0, worse["relevance"])
+    assert better["covered"] == pytest.approx(0.5)
+    assert worse["covered"] == 0.0
+
+
+@pytest.mark.parametrize(("found", "chosen"), [(SAME, {SAME.text}), (OTHER, {OTHER.text, OWN.text})])
+def test_bottom_up_keeps_the_models_document_only_where_it_fits_clearly_better(
+    found: Passage, chosen: set[str]
+) -> None:
+    selectors = Selectors(Shared(), Unpruned(), Shared(), {})
+    bottom_up = BottomUp(said([OWN, found]), selectors, Sampling(), floor=0.0)
+    (gathered,) = bottom_up.gather(questions(ASKED))
+    assert {p.text for p in gathered.passages if p.kept} == chosen
+    assert {p.text for p in gathered.passages} == {found.text, OWN.text}

@@ -219,9 +219,14 @@ def exit_code() -> int | str | None:
     except MemoryError:
         return _print_error("out of memory: use a smaller corpus, model or batch")
     except Exception as error:
-        # An unforeseen error is a bug of ours: still one line, with its place in our code and the way to its traceback.
         if debug():
             raise
+        from kcard.system import missing_package
+
+        missing = missing_package(error)
+        if missing is not None:
+            return _print_error(missing)
+        # An unforeseen error is a bug of ours: still one line, with its place in our code and the way to its traceback.
         ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "kcard" in frame.filename]
         where = f" at {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
         return _print_error(

@@ -186,8 +186,8 @@ class OpenAIEndpoint(LLM):
     window   the model's context in tokens; None: as a refusal tells
     form     chat completions (default), or completions
 
-    Raises MissingExtra if the `openai` package is not installed, UsageError for an empty model name, for a missing key
-    if OpenAI itself is used, or for a number below its minimum.
+    Raises UsageError for an empty model name, for a missing key if OpenAI itself is used, or for a number below its
+    minimum.
     """
 
     def __init__(

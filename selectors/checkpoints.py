@@ -228,7 +228,8 @@ def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtra(f"{checkpoint.selector}: {checkpoint} lacks a package: {_line(error)}") from error
+        missing = system.missing_package(error) or f"{checkpoint} lacks a package: {_line(error)}"
+        raise MissingExtra(f"{checkpoint.selector}: {missing}") from error
     except (
         OSError,
         ValueError,

@@ -1,21 +1,23 @@
 """The machine, plugins, clients of OpenAI-compatible servers."""
 
 import os
+import re
 import shutil
 import sys
 import threading
 import urllib.error
 import urllib.request
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoints, entry_points
+from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kcard.errors import MissingExtra, ModelUnavailable, UsageError, one_line
+from kcard.errors import ModelUnavailable, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 
 if TYPE_CHECKING:
@@ -185,6 +187,68 @@ def load(group: str, name: str) -> Any:
     raise UsageError(f"unknown {kind} {name!r}: choose one of {choices}")
 
 
+# The packages that kcard needs, as its own metadata declares them, and what to do about one that is missing.
+
+FOR_DEVELOPERS = {"dev", "docs"}  # extras that no command needs
+PACKAGES = {"google": "protobuf"}  # by module, where an extra's package has another name
+
+
+def requirements() -> Mapping[str, list[str]]:
+    """Return the names of the required packages by extra, under "" those of every installation; all in lower case."""
+    packages: dict[str, list[str]] = {"": []}
+    try:
+        lines = requires("kcard") or []
+    except PackageNotFoundError:  # kcard runs from a folder, without having been installed
+        lines = []
+    for line in lines:
+        name = re.match(r"[\w.-]+", line)
+        extra = re.search(r"extra == ['\"]([\w.-]+)['\"]", line)
+        if name:
+            packages.setdefault(extra[1] if extra else "", []).append(_normalized(name[0]))
+    return packages
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Return a line that names the package without which `error` was raised, and the command that installs it.
+
+    None if no package is missing: an error of another kind, or a module that kcard or an installed package lacks.
+    """
+    by_package: dict[str, str] = {}
+    for extra, packages in requirements().items():
+        if extra not in FOR_DEVELOPERS:
+            by_package |= {package: by_package.get(package, extra) for package in packages}
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and cause.name:
+            module = cause.name.partition(".")[0]
+            package = _normalized(PACKAGES.get(module, module))
+            if package in by_package:
+                command = f"'kcard[{by_package[package]}]'" if by_package[package] else "kcard"
+                return f"the package {package} is not installed: pip install {command}"
+            if module != "kcard" and find_spec(module) is None:
+                return f"the module {module} is not installed: pip install kcard, or the plugin that needs it"
+        elif isinstance(cause, ImportError):  # transformers names what it lacks in a sentence
+            for package, extra in by_package.items():
+                is_named = re.search(rf"\b{package}\b", str(cause).lower())
+                if extra and is_named and not has_package(package):
+                    return f"the package {package} is not installed: pip install 'kcard[{extra}]'"
+        cause = cause.__cause__
+    return None
+
+
+def has_package(name: str) -> bool:
+    """Return whether a package of that name is installed."""
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 NO_KEY = "none"
 CONNECT = 10.0  # seconds until a running server should have accepted a connection
 LONG_WAIT = 3.0  # seconds; longer waits are reported
@@ -201,13 +265,9 @@ def connected(
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
     times; `on_event` is then called with a note. Its connections end with it.
-
-    Raises MissingExtra where the openai package is not installed.
     """
-    try:
-        from openai import DefaultHttpxClient, OpenAI, Timeout
-    except ImportError:
-        raise MissingExtra("the openai package is not installed: pip install 'kcard[openai]'") from None
+    from openai import DefaultHttpxClient, OpenAI, Timeout
+
     reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, on_event)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
     connections = DefaultHttpxClient(

@@ -87,7 +87,7 @@ def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path
     assert "HF_HUB_OFFLINE" in checks["hugging-face"].found
     assert "llm embedded (default), mode top-down (default)" in checks["ask"].found
     assert "self-ask" in checks["presets"].found
-    assert {"config", "python", "machine", "gpu", "disk", "openai", "terminal"} <= set(checks)
+    assert {"config", "python", "machine", "gpu", "disk", "extras", "terminal"} <= set(checks)
 
 
 def test_without_need_of_cards_an_empty_hub_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,54 @@ def test_ctrl_c_within_an_exec_ends_python_m_with_the_same_code(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (130, "kcard: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("matplotlib", "the package matplotlib is not installed: pip install 'kcard[plots]'"),
+        ("google.protobuf", "the package protobuf is not installed: pip install 'kcard[selectors]'"),
+        ("httptools", "the package httptools is not installed: pip install kcard"),
+        (
+            "nowhere.to_be",
+            "the module nowhere is not installed: pip install kcard, or the plugin that needs it",
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, module: str, line: str, wrapped: bool
+) -> None:
+    def fail() -> None:
+        missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
+        if wrapped:
+            raise RuntimeError("Failed to import transformers.models.x") from missing
+        raise missing
+
+    monkeypatch.setattr("kcard.cli.main.app", fail)
+    assert refused(1, "ask", "q") == f"kcard: {line}"
+
+
+def test_a_package_that_another_library_asks_for_in_words_is_named_too(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ImportError("PegasusTokenizer requires the SentencePiece library but it was not found.")
+
+    monkeypatch.setattr("kcard.cli.main.app", fail)
+    monkeypatch.setattr("kcard.system.has_package", lambda _name: False)
+    line = "the package sentencepiece is not installed: pip install 'kcard[selectors]'"
+    assert refused(1, "ask", "q") == f"kcard: {line}"
+
+
+def test_a_module_that_an_installed_package_lacks_is_not_called_missing(
+    kcard: Kcard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'json.xml'", name="json.xml")
+
+    monkeypatch.setattr("kcard.cli.main.app", fail)
+    assert "a bug in kcard, ModuleNotFoundError" in kcard("ask", "q").err
+
+
 def test_a_missing_corpus_is_named(refused: Refused, tmp_path: Path) -> None:
     assert "nowhere" in refused(1, "train", "--corpus", str(tmp_path / "nowhere"))
 

@@ -2,14 +2,13 @@
 
 import math
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kcard.errors import LLMError, MissingExtra, UsageError
+from kcard.errors import LLMError, UsageError
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms.openai_endpoint import OpenAIEndpoint, completions
@@ -298,12 +297,6 @@ def test_openai_itself_is_not_asked_without_a_key() -> None:
 
 def test_the_announcement_says_where_text_goes() -> None:
     assert "http://here/v1" in OpenAIEndpoint("tiny", url="http://here/v1").announcement
-
-
-def test_a_missing_openai_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(MissingExtra, match=r"kcard\[openai\]"):
-        OpenAIEndpoint("tiny", url="http://here/v1")
 
 
 def test_several_replies_to_a_request_are_drawn_with_seeds_of_their_own(serve: Callable[..., Any]) -> None:

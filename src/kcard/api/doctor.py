@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,10 +45,8 @@ def check_llm(configured: Settings) -> Finding:
         return _llm_error(f"unknown llm {llm!r}", f"choose {', '.join(backends)}")
     # An endpoint must answer, and should list the model.
     if backend in ENDPOINTS:
-        try:
-            import openai
-        except ImportError:
-            return _llm_error("the openai package is not installed", "pip install 'kcard[openai]'")
+        import openai
+
         try:
             url, key = configured.llm_url, configured.llm_key or "none"
             where = url or "https://api.openai.com/v1"
@@ -111,7 +108,7 @@ class BareAsk:
         }
         llm = configured.found.get("llm", Setting("llm", configured.llm))
         if options["gate"].value is None:
-            options["gate"] = Setting("gate", GATE if options["cards"].value is None else "always")
+            options["gate"] = Setting("gate", GATE)
         ask = cls({"llm": Setting("llm", configured.llm, llm.origin), **options})
         _ = ask.choice
         return ask
@@ -149,10 +146,6 @@ class BareAsk:
 
 
 SUMS = "SHA256SUMS"
-EXTRAS = {
-    "openai": ("openai",),
-    "selectors": ("google.protobuf", "sentencepiece"),
-}
 VERSIONS = ("kcard", "onnxruntime", "torch", "transformers", "peft")
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
 ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
@@ -204,11 +197,7 @@ def doctor() -> list[Finding]:
     checks += check_models(ask.models)
 
     # The extras, what the entry points offer, and the selectors.
-    for extra, modules in EXTRAS.items():
-        missing = [name for name in modules if find_spec(name) is None]
-        summary = f"extra {extra}: " + (f"not installed ({', '.join(missing)})" if missing else "installed")
-        remedy = f"pip install 'kcard[{extra}]' if you want it" if missing else ""
-        checks.append(Finding(extra, "warning" if missing else "ok", summary, remedy))
+    checks.append(check_extras())
     summary = "; ".join(f"{group}: {', '.join(system.names(f'kcard.{group}'))}" for group in GROUPS)
     checks += [Finding("presets", "ok", summary), check_selectors(ask, configured.offline)]
 
@@ -239,6 +228,20 @@ def doctor() -> list[Finding]:
     broken = [check.name for check in checks if check.status == "error"]
     remedy = f"fix: {', '.join(broken)}" if broken else ""
     return [*checks, Finding("ask", "error" if broken else "ok", str(ask), remedy)]
+
+
+def check_extras() -> Finding:
+    """List the extras that are installed, and those that are not."""
+    installed: list[str] = []
+    absent: list[str] = []
+    for extra, packages in system.requirements().items():
+        if extra and extra not in system.FOR_DEVELOPERS:
+            is_installed = all(system.has_package(package) for package in packages)
+            (installed if is_installed else absent).append(extra)
+    summary = f"installed: {', '.join(installed) or 'none'}"
+    if absent:
+        summary += f"; not installed: {', '.join(absent)} (pip install 'kcard[NAME]')"
+    return Finding("extras", "ok", summary)
 
 
 def check_machine(device: str = "cpu") -> Iterable[Finding]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 
 from kcard import __version__
 from kcard.config import settings
-from kcard.errors import HubError, KcardError, LLMError, MissingExtra, UnknownCard, UsageError, one_line
+from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
 from kcard.hub.server.limits import BodyLimit
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
@@ -237,7 +236,6 @@ def as_api_error(error: Exception) -> ApiError:
 
 # Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies.
 
-MODULES = ("fastapi", "httptools", "prometheus_client", "uvicorn")  # of the extra `server`
 CHEAP = ("embedded", "openai")  # LLMs that the parent makes too, so that a mistake is reported at once
 OPENAI = "https://api.openai.com/v1"
 
@@ -250,12 +248,9 @@ def serve(
     asking  options of asking; `mode` applies to questions to the LLM's own name, `llm` must be a name
     ready   called with the URL once the endpoint answers
 
-    Raises MissingExtra without the extra `server`, UsageError for a wrong option or a malformed file of keys, HubError
-    if the address is in use or the process can't start.
+    Raises UsageError for a wrong option or a malformed file of keys, HubError if the address is in use or the process
+    can't start.
     """
-
-    if missing := [name for name in MODULES if find_spec(name) is None]:
-        raise MissingExtra(f"kcard serve needs {', '.join(missing)}: pip install 'kcard[server]'")
     from kcard.hub.server.run import listening, run_workers
 
     endpoint = endpoint or EndpointOptions()

@@ -23,6 +23,7 @@ from sqlalchemy import text
 from kcard.errors import Unavailable
 from kcard.hub.db import session
 from kcard.hub.db.session import Database
+from kcard.hub.server.run import listening
 from tests.command import Kcard
 from tests.hub.postgres import Cluster, running
 from tests.hub.shared_hub import Shared, shared_hub
@@ -225,10 +226,9 @@ def test_wrong_options_are_one_line_each(options: list[str], message: str, kcard
     assert "s3cr3t" not in done.err
 
 
-def test_without_the_extra_it_is_named(kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    done = kcard("hub", "serve")
-    assert (done.code, done.err) == (1, "kcard: serving a hub needs uvicorn: pip install 'kcard[server]'\n")
+def test_answers_are_not_delayed_until_the_client_acknowledges_their_headers() -> None:
+    with listening("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it sets TCP_NODELAY
 
 
 @pytest.mark.slow

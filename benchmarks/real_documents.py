@@ -128,14 +128,7 @@ def asked_of_card(
 
 def baseline(corpus: Path, sample: Sequence[ManualQuestion]) -> list[Outcome]:
     """Chunks of 150 words, the best three by BM25, read by the embedded LLM."""
-    chunks: list[str] = []
-    words: list[str] = []
-    for passage in read_corpus(corpus).passages:
-        words += passage.text.split()
-        while len(words) >= CHUNK:
-            chunks.append(" ".join(words[:CHUNK]))
-            words = words[CHUNK:]
-    chunks.append(" ".join(words))
+    chunks = [text for text, _ in chunks_of(corpus)]
     index, llm = Index.build(chunks), EmbeddedLLM()
     outcomes = []
     for question in sample:
@@ -144,6 +137,18 @@ def baseline(corpus: Path, sample: Sequence[ManualQuestion]) -> list[Outcome]:
         reply = llm.reply(Request("answer", question.question, best))
         outcomes.append(_outcome(question, "bm25", reply.text, reply.confidence, time.perf_counter() - begun))
     return outcomes
+
+
+def chunks_of(corpus: Path) -> list[tuple[str, list[str]]]:
+    """The corpus in chunks of 150 words, which may cross headings, each with the headings that its words are under."""
+    words: list[tuple[str, str]] = []
+    for passage in read_corpus(corpus).passages:
+        words += [(word, passage.section) for word in passage.text.split()]
+    chunks = [words[start : start + CHUNK] for start in range(0, len(words), CHUNK)]
+    return [
+        (" ".join(word for word, _ in chunk), list(dict.fromkeys(heading for _, heading in chunk)))
+        for chunk in chunks
+    ]
 
 
 def _outcome(

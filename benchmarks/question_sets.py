@@ -136,7 +136,8 @@ def _load_published(data: Path, scratch: Path) -> tuple[list[GoldQuestion], dict
         rows += [row for row in map(json.loads, lines) if row["type"] in TYPES]
     if not rows:
         raise SystemExit(f"{data / 'questions'} holds no *-dev.jsonl.gz")
-    chosen = [rows[index * len(rows) // SAMPLE] for index in range(min(SAMPLE, len(rows)))]
+    count = min(SAMPLE, len(rows))
+    chosen = [rows[index * len(rows) // count] for index in range(count)]
     corpus = scratch / "corpora" / "questions"
     corpus.mkdir(parents=True, exist_ok=True)
     passages = dict.fromkeys((row["title"], row["context"]) for row in chosen)
@@ -155,11 +156,13 @@ def _load_published(data: Path, scratch: Path) -> tuple[list[GoldQuestion], dict
 
 def is_admission(reply: str) -> bool:
     """Whether the reply says, in whatever words, that the answer is not known."""
+    if not reply.strip():
+        return True
     admits = getattr(parsing, "admits_ignorance", None)
     if admits is not None:
         return bool(admits(reply))
     first = re.split(r"(?<=[.!?])\s", reply.strip(), maxsplit=1)[0]
-    return not first or bool(ADMISSIONS.search(first))
+    return bool(ADMISSIONS.search(first))
 
 
 def judge(question: GoldQuestion, reply: str, is_known: bool) -> str:

@@ -5,15 +5,21 @@ BIN     := $(VENV)/bin
 # pip would compile on one core what COMPILE does on all; files of other versions of Python don't compile.
 PIP     := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib
-# What a user needs, and on top of it what tests, checks and benchmarks need.
+# What a user needs; on top of it, what changing and testing a line needs; and all that any test, page or check needs.
 USER    := $(VENV)/.installed
 DEV     := $(VENV)/.installed-dev
+ALL     := $(VENV)/.installed-all
+# Tests in as many processes as there are cores to spare; each file stays in one process.
+WORKERS := 2
+PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: install dev demo test test-all matrix evaluation docs lint wheel clean
+.PHONY: install dev dev-all demo quick test test-all matrix evaluation docs lint wheel clean
 
 install: $(USER)
 
 dev: $(DEV)
+
+dev-all: $(ALL)
 
 $(USER): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,38 +29,47 @@ $(USER): pyproject.toml constraints.txt
 	touch $@
 
 $(DEV): $(USER)
-	$(PIP) -c constraints.txt -e '.[dev,docs,openai,postgres,s3,server]'
+	$(PIP) -c constraints.txt -e '.[dev]'
+	$(COMPILE) || true
+	touch $@
+
+$(ALL): $(DEV)
+	$(PIP) -c constraints.txt -e '.[dev-all]'
 	$(COMPILE) || true
 	touch $@
 
 demo: install
 	$(BIN)/python demo/run.py
 
-test: dev
-	$(BIN)/python -m pytest
+# Tests without a hub, a training or a browser, for whoever changes a line; one of them alone: pytest tests/x.py -k y.
+quick: dev
+	$(PYTEST) tests/core tests/gates tests/llms tests/selectors tests/integrators
 
-test-all: dev
-	$(BIN)/python -m pytest -m ''
+test: dev-all
+	$(PYTEST)
+
+test-all: dev-all
+	$(PYTEST) -m ''
 
 # The calls of several versions of the Hugging Face client, each against a hub of our own.
-matrix: dev
+matrix: dev-all
 	$(BIN)/python tests/conformance/matrix.py
 
 # Every task under every setting, on the data sets in DATA; writes the results into docs/evaluation.md.
-evaluation: dev
+evaluation: dev-all
 	$(BIN)/python -m benchmarks.evaluation --path "$(DATA)" --write
 
 # The documentation site: build/docs/html/index.html.
-docs: dev
+docs: dev-all
 	$(BIN)/python docs/site/build.py
 
-lint: dev
+lint: dev-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests benchmarks recipes demo docs
 
-wheel: dev
+wheel: dev-all
 	$(BIN)/python tests/wheel/check.py dist
 
 clean:

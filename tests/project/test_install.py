@@ -1,10 +1,13 @@
 """Installing: what the wheel says of itself, and what the extras are for."""
 
+import contextlib
 import re
 import tomllib
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import kcard
 
@@ -23,7 +26,7 @@ def test_the_page_names_the_wheel_as_it_is_built() -> None:
 
 
 def test_the_page_says_what_each_extra_is_for_and_so_does_the_project_file() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)) == EXTRAS
+    assert sorted(re.findall(r"^\| `([\w-]+)` \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)) == EXTRAS
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
     begun = lines.index("[project.optional-dependencies]")
     for extra in EXTRAS:
@@ -31,7 +34,20 @@ def test_the_page_says_what_each_extra_is_for_and_so_does_the_project_file() -> 
         assert lines[place - 1].startswith("# "), extra
 
 
-@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra not in ("dev", "docs")])
+@pytest.mark.parametrize("extra", [extra for extra in EXTRAS if extra not in ("dev", "dev-all", "docs")])
 def test_an_error_names_the_extra_that_is_missing(extra: str) -> None:
     files = [file for part in PARTS for file in (ROOT / part).rglob("*.py")]
     assert any(f"kcard[{extra}]" in file.read_text(encoding="utf-8") for file in files)
+
+
+def test_what_is_pinned_runs_on_the_first_python_that_is_supported() -> None:
+    """Debian 12 has Python 3.11.2: a pin that needs a later one stops the installation there."""
+    first = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    too_new = []
+    for name in pins:
+        with contextlib.suppress(PackageNotFoundError):  # of another extra
+            needs = metadata(name)["Requires-Python"]
+            if needs and not SpecifierSet(needs).contains(first):
+                too_new.append(f"{name} ({needs})")
+    assert not too_new

@@ -18,6 +18,7 @@ it judges every reply anew.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from benchmarks.kinds import hub_with
 from benchmarks.model_server import served_gguf
@@ -179,6 +182,9 @@ class AnswerFile:
 
 
 class Answerer(ABC):
+    def prepare(self, corpus: str) -> None:  # noqa: B027
+        """Read or make what questions on this corpus need, which is no part of the time of an answer."""
+
     @abstractmethod
     def answer(self, question: GoldQuestion) -> Record:
         """Return the answer with its passages and cost, not yet judged. Raises KcardError or openai.OpenAIError."""
@@ -191,8 +197,12 @@ class Cards(Answerer):
         self._setting, self._llm, self._options, self._hub_of = setting, llm, options, hub_of
         self._pipelines: dict[str, Pipeline] = {}
 
+    def prepare(self, corpus: str) -> None:
+        if corpus not in self._pipelines:
+            self._pipelines[corpus] = Pipeline(self._options, hub=self._hub_of(corpus))
+
     def answer(self, question: GoldQuestion) -> Record:
-        pipeline = self._pipeline(question.corpus)
+        pipeline = self._pipelines[question.corpus]
         begun = time.perf_counter()
         answer = pipeline([question.question])[0]
         seconds = time.perf_counter() - begun
@@ -219,32 +229,80 @@ class Cards(Answerer):
             confidence=answer.confidence,
         )
 
-    def _pipeline(self, corpus: str) -> Pipeline:
-        if corpus not in self._pipelines:
-            self._pipelines[corpus] = Pipeline(self._options, hub=self._hub_of(corpus))
-        return self._pipelines[corpus]
+
+class PassageFinder(ABC):
+    """Finds the passages that the prompt of a plain LLM holds."""
+
+    @abstractmethod
+    def prepare(self, corpus: str) -> None:
+        """See Answerer."""
+
+    @abstractmethod
+    def passages(self, question: GoldQuestion) -> list[ShownPassage]:
+        """Return the passages, the best one first."""
+
+
+class Chunks(PassageFinder):
+    """The retriever of plain RAG: chunks of each corpus, whose embeddings are kept in the folder `home`."""
+
+    def __init__(self, corpora: Mapping[str, Path], home: Path) -> None:
+        self._corpora, self._home = corpora, home
+        self._embedded: dict[str, tuple[list[tuple[str, list[str]]], Array]] = {}
+
+    def prepare(self, corpus: str) -> None:
+        if corpus in self._embedded:
+            return
+        chunks = chunks_of(self._corpora[corpus])
+        texts = [text for text, _ in chunks]
+        # The name tells which texts were embedded, and by what.
+        digest = hashlib.sha256("\0".join([minilm.SHA256, *texts]).encode()).hexdigest()
+        file = self._home / f"{corpus}-{digest[:16]}.npy"
+        if not file.exists():
+            self._home.mkdir(parents=True, exist_ok=True)
+            np.save(file, minilm.embed(texts))
+        self._embedded[corpus] = chunks, np.load(file)
+
+    def passages(self, question: GoldQuestion) -> list[ShownPassage]:
+        chunks, embeddings = self._embedded[question.corpus]
+        scores = embeddings @ minilm.embed([question.question])[0]
+        best = scores.argsort()[::-1][:RAG_PASSAGES]
+        return [ShownPassage(*chunks[row]) for row in best]
+
+
+class KeptPassages(PassageFinder):
+    """The passages that kcard kept with default options: for the same LLM if it has answered. Where its gate used no
+    card, those that it keeps for the embedded reader with a gate that always does."""
+
+    def __init__(self, llm: str, answers: AnswerFile, hub_of: "Callable[[str], Hub]") -> None:
+        self._llm, self._answers = llm, answers
+        self._reader = Cards(READER, "", AskOptions(gate="always"), hub_of)
+
+    def prepare(self, corpus: str) -> None:
+        self._reader.prepare(corpus)
+
+    def passages(self, question: GoldQuestion) -> list[ShownPassage]:
+        record = self._answers.records.get((question.id, "default", self._llm))
+        kept = [passage for passage in record.passages if passage.is_kept] if record else []
+        return kept or [p for p in self._reader.answer(question).passages if p.is_kept]
 
 
 class PlainLLM(Answerer):
-    """The LLM with a prompt that holds these passages, through the client of OpenAI."""
+    """The LLM with a prompt that holds some passages, through the client of OpenAI."""
 
     def __init__(
-        self,
-        setting: str,
-        llm: str,
-        client: "openai.OpenAI",
-        prompt: str,
-        passages_of: Callable[[GoldQuestion], list[ShownPassage]],
-        is_numbered: bool,
+        self, setting: str, llm: str, client: "openai.OpenAI", prompt: str, finder: PassageFinder
     ) -> None:
-        self._setting, self._llm, self._client, self._prompt = setting, llm, client, prompt
-        self._passages_of, self._is_numbered = passages_of, is_numbered
+        self._setting, self._llm, self._client = setting, llm, client
+        self._prompt, self._finder = prompt, finder
+
+    def prepare(self, corpus: str) -> None:
+        self._finder.prepare(corpus)
 
     def answer(self, question: GoldQuestion) -> Record:
         begun = time.perf_counter()
-        passages = self._passages_of(question)
+        passages = self._finder.passages(question)
         texts = [passage.text for passage in passages]
-        if self._is_numbered:
+        if self._setting == TEN_LINES:
             texts = [
                 "\n".join([f"{number}. {' > '.join(passage.headings)}".rstrip(), passage.text])
                 for number, passage in enumerate(passages, start=1)
@@ -268,39 +326,6 @@ class PlainLLM(Answerer):
             round(seconds, 3),
             tokens=(usage.prompt_tokens, usage.completion_tokens) if usage else None,
         )
-
-
-class Chunks:
-    """The retriever of plain RAG: the chunks of each corpus and their embeddings, which `prepare` makes."""
-
-    def __init__(self, corpora: Mapping[str, Path]) -> None:
-        self._corpora = corpora
-        self._embedded: dict[str, tuple[list[tuple[str, list[str]]], Array]] = {}
-
-    def prepare(self, corpus: str) -> None:
-        if corpus not in self._embedded:
-            chunks = chunks_of(self._corpora[corpus])
-            self._embedded[corpus] = chunks, minilm.embed([text for text, _ in chunks])
-
-    def search(self, question: GoldQuestion) -> list[ShownPassage]:
-        chunks, embeddings = self._embedded[question.corpus]
-        scores = embeddings @ minilm.embed([question.question])[0]
-        best = scores.argsort()[::-1][:RAG_PASSAGES]
-        return [ShownPassage(*chunks[row]) for row in best]
-
-
-class KeptPassages:
-    """The passages that kcard kept with default options: for the same LLM if it has answered. Where its gate used no
-    card, those that it keeps for the embedded reader with a gate that always does."""
-
-    def __init__(self, llm: str, answers: AnswerFile, hub_of: "Callable[[str], Hub]") -> None:
-        self._llm, self._answers = llm, answers
-        self._reader = Cards(READER, "", AskOptions(gate="always"), hub_of)
-
-    def passages(self, question: GoldQuestion) -> list[ShownPassage]:
-        record = self._answers.records.get((question.id, "default", self._llm))
-        kept = [passage for passage in record.passages if passage.is_kept] if record else []
-        return kept or [p for p in self._reader.answer(question).passages if p.is_kept]
 
 
 # A run.
@@ -342,10 +367,10 @@ def answerers(
         yield setting, Cards(setting, llm, options, hub_of)
     client = openai.OpenAI(base_url=url, api_key="none", timeout=LLM_TIMEOUT, max_retries=1)
     if TEN_LINES in settings:
-        passages = KeptPassages(llm, answers, hub_of).passages
-        yield TEN_LINES, PlainLLM(TEN_LINES, llm, client, TEN_LINES_PROMPT, passages, is_numbered=True)
+        finder = KeptPassages(llm, answers, hub_of)
+        yield TEN_LINES, PlainLLM(TEN_LINES, llm, client, TEN_LINES_PROMPT, finder)
     if RAG in settings:
-        yield RAG, PlainLLM(RAG, llm, client, RAG_PROMPT, chunks.search, is_numbered=False)
+        yield RAG, PlainLLM(RAG, llm, client, RAG_PROMPT, chunks)
 
 
 def ask_all(
@@ -359,6 +384,7 @@ def ask_all(
         if (question.id, setting, llm) in answers.records:
             continue
         try:
+            who.prepare(question.corpus)
             record = who.answer(question).judged()
         except (KcardError, openai.OpenAIError) as error:
             print(f"{question.id} failed: {error}", file=sys.stderr)
@@ -434,7 +460,7 @@ def run(args: argparse.Namespace, answers: AnswerFile) -> None:
             for setting in settings
             for llm in llms
         }
-        chunks = Chunks(corpora)
+        chunks = Chunks(corpora, home / "chunks")
         for llm in llms:
             if not any(key[2] == llm for key in everything - answers.records.keys()):
                 continue
@@ -443,9 +469,6 @@ def run(args: argparse.Namespace, answers: AnswerFile) -> None:
             with served_gguf(args.models / f"{llm}.gguf", scratch / f"{llm}.log", args.threads) as url:
                 everyone = list(answerers(settings, llm, url, answers, hub_of, chunks))
                 for name, sample in samples.items():
-                    if RAG in settings:
-                        for corpus in dict.fromkeys(question.corpus for question in sample):
-                            chunks.prepare(corpus)
                     for start in range(0, len(sample), ROUND):
                         part = sample[start : start + ROUND]
                         title = f"{name} {start + 1} to {start + len(part)} of {len(sample)}, {llm}"

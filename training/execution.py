@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kcard import system
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ def bf16(device: str) -> bool:
 
     if device == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    has = torch.cpu.get_capabilities()
-    return bool(has.get("avx512_bf16") or has.get("amx_bf16") or has.get("bf16"))
+    return system.multiplies_bf16()
 
 
 def autocast(device: str) -> "torch.autocast":

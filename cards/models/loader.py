@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard import system
 from kcard.cards.card import Card
 from kcard.errors import CardError, KcardError, ModelUnavailable, UsageError, first_line
 from kcard.io import shown_size
@@ -315,11 +316,7 @@ def in_single_precision(count: int, device: str) -> bool:
     """Return whether a model with `count` parameters runs in float32 on the device, not bfloat16."""
     if count < SMALL or device != "cpu":
         return count < SMALL
-    import torch
-
-    # CPUs without native bf16 products are slower in bf16 than in fp32.
-    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return not (able.get("amx_bf16") or able.get("avx512_bf16"))
+    return not system.multiplies_bf16()
 
 
 def with_adapter(base: Any, folder: Path) -> Any:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.interfaces import Array
 from kcard.offline.llm import UNKNOWN_TOKEN, EmbeddedMemory, prompt
+from kcard.training.execution import autocast
 from recipes.memory.calibrate import Calibration, calibrate
 from recipes.memory.questions import Unanswerable, reworded
 from recipes.reader.words import Words
@@ -110,7 +111,7 @@ def loss(model: Any, batch: list[Row]) -> "torch.Tensor":
         tokens = torch.tensor([1, *question, *answer, 2])
         inputs[row, : len(tokens)] = tokens
         labels[row, 1 + len(question) : len(tokens)] = tokens[1 + len(question) :]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with autocast("cpu"):
         states = model.model(input_ids=inputs, attention_mask=torch.ones_like(inputs)).last_hidden_state[
             :, :-1
         ]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.offline.reader import Encoded, encode
+from kcard.training.execution import autocast
 from recipes.packages import fetch
 from recipes.reader import claims, datasets, own, wikipedia
 from recipes.reader.example import Reading
@@ -118,7 +119,7 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = group["peak"] * min(1.0, (done + 1) / WARM) * max(0.02, left)
         # The products in bf16 where the processor has a unit for it; weights and their moments stay in 32 bits.
-        with torch.autocast("cpu", torch.bfloat16, enabled=multiplies_bf16()):
+        with autocast("cpu"):
             value = loss(network, plan[done])
         optimiser.zero_grad(set_to_none=True)
         value.backward()
@@ -136,13 +137,6 @@ def train(
             saved = time.monotonic()
     examples = sum(map(len, plan[:done]))
     return {"steps": done, "examples": examples} | {key: round(value) for key, value in facts.items()}
-
-
-def multiplies_bf16() -> bool:
-    """Return whether the processor multiplies bf16 faster than fp32."""
-    import torch
-
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def _store(network: TrainedNetwork, optimiser: Any, path: Path, facts: Mapping[str, object]) -> None:

@@ -70,6 +70,20 @@ def features() -> tuple[str, ...]:
     return ()
 
 
+def multiplies_bf16() -> bool:
+    """Return whether torch multiplies bfloat16 on this processor in hardware; emulated, it is slower than float32.
+
+    torch does so through oneDNN, which ONEDNN_MAX_CPU_ISA may keep from the units that the processor has.
+    """
+    import torch
+
+    units = torch.cpu.get_capabilities()
+    has_unit = any(units.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    if not has_unit or not torch.backends.mkldnn.is_available():
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def free_disk(folder: Path) -> int:
     """Return the free bytes on the disk of `folder`, which need not exist."""
     there = next(path for path in (folder, *folder.parents) if path.exists())

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from kcard import system
 from kcard.cards.card import Card
 from kcard.cards.models.batched import decoder, generate
 from kcard.cards.models.batched import lora as adapters
@@ -242,20 +243,21 @@ def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:
     assert pool.generate([], [], 2, SAMPLED) == []
 
 
+@pytest.mark.numeric
 def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
     cards: list[Card], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dtype(able: dict[str, bool], small: int) -> str:
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able, raising=False)
+    def dtype(able: bool, small: int) -> str:
+        monkeypatch.setattr(system, "multiplies_bf16", lambda: able)
         monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
         pool = CardPool(cards[:1])
         writer = pool.generator("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
 
-    assert dtype({"avx512_bf16": True}, SMALL) == "float32"
-    assert dtype({"avx512_bf16": True}, 0) == "bfloat16"
-    assert dtype({"avx512_bf16": False}, 0) == "float32"
+    assert dtype(True, SMALL) == "float32"
+    assert dtype(True, 0) == "bfloat16"
+    assert dtype(False, 0) == "float32"
 
 
 def test_an_adapter_is_not_read_again_however_unevenly_adapters_are_chosen(

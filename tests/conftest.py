@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kcard import system
 from tests.command import Done, Kcard
 from tests.hub.new_databases import copied_databases  # noqa: F401 (a fixture)
 from tests.hub.postgres import (  # noqa: F401 (fixtures)
@@ -58,6 +59,41 @@ def certificates_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
+
+
+# The number format of training and of large models: bfloat16 where the processor multiplies it, else float32.
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--bf16",
+        choices=("on", "off"),
+        help="tests find a processor that multiplies bfloat16 or one that does not, whatever this one does",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def processor(pytestconfig: pytest.Config) -> Iterator[None]:
+    """The processor that --bf16 asks for. Where it has no unit for bfloat16, the products are emulated."""
+    choice = pytestconfig.getoption("bf16")
+    with pytest.MonkeyPatch.context() as patch:
+        if choice is not None:
+            patch.setattr(system, "multiplies_bf16", lambda: choice == "on")
+        yield
+
+
+@pytest.fixture
+def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes in float32 on every processor, in child processes too: for tests whose tolerance is float32's."""
+    system.multiplies_bf16()  # oneDNN reads the variable once, and this process keeps its own units
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setattr(system, "multiplies_bf16", lambda: False)
+
+
+@pytest.fixture
+def bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains in bfloat16 on every processor, emulated where it has no unit: for tests of this format."""
+    monkeypatch.setattr(system, "multiplies_bf16", lambda: True)
 
 
 @pytest.fixture

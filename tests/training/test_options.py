@@ -143,17 +143,40 @@ def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full
 TRAINED_WHOLE: dict[str, dict[str, torch.Tensor]] = {}
 
 
+@pytest.mark.numeric
+@pytest.mark.usefixtures("float32")
 @pytest.mark.parametrize("method", ["full", "lora"])
 @pytest.mark.parametrize("other", [Execution("cpu", 2), Execution("cpu", 1, checkpointing=True)])
 def test_micro_batches_and_checkpointing_train_the_same_weights(
-    base: str, tmp_path: Path, method: Any, other: Execution, monkeypatch: pytest.MonkeyPatch
+    base: str, tmp_path: Path, method: Any, other: Execution
 ) -> None:
-    monkeypatch.setattr("kcard.training.execution.bf16", lambda _: False)
     if method not in TRAINED_WHOLE:
         TRAINED_WHOLE[method] = weights(base, tmp_path, Execution("cpu"), method)
     parts = weights(base, tmp_path, other, method)
     for name, weight in TRAINED_WHOLE[method].items():
         torch.testing.assert_close(weight, parts[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return sum(float((weight - other[name]).square().sum()) for name, weight in one.items()) ** 0.5
+
+
+@pytest.mark.numeric
+@pytest.mark.usefixtures("bfloat16")
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_in_bfloat16_micro_batches_differ_by_the_rounding_of_products_and_checkpointing_by_nothing(
+    base: str, tmp_path: Path, method: Any
+) -> None:
+    job = prepare(FACTS, Options(base, method, batch_size=8, epochs=1), execution=Execution("cpu")).job
+    assert isinstance(job, FineTuning)
+    untrained = {name: weight.detach().clone() for name, weight in job.model.named_parameters()}
+    whole = weights(base, tmp_path, Execution("cpu"), method)
+    moved = distance(whole, untrained)
+    # As much with eight parts as with two: their gradients are added in float32.
+    for rows in (1, 4):
+        assert distance(whole, weights(base, tmp_path, Execution("cpu", rows), method)) < 0.04 * moved
+    again = weights(base, tmp_path, Execution("cpu", 8, checkpointing=True), method)
+    assert all(torch.equal(weight, again[name]) for name, weight in whole.items())
 
 
 def test_a_card_has_the_dtype_it_was_trained_in(base: str, tmp_path: Path) -> None:

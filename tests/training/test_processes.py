@@ -23,7 +23,7 @@ from kcard.training.finetune import Options, prepare
 from kcard.training.train import train
 from tests.training.bases import FACTS, make_base
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("float32"), pytest.mark.numeric]
 
 
 @pytest.fixture(scope="module")

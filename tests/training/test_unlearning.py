@@ -97,6 +97,7 @@ def loss(folder: Path, text: str, question: str, base: Path | None = None) -> fl
     return -float(logs[list(rows), target].mean())
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("method", "objective"),
     [
@@ -135,6 +136,8 @@ def test_from_its_weights_it_forgets_what_was_removed_and_keeps_and_learns_the_r
     assert staying_now < staying + 0.7
 
 
+@pytest.mark.numeric
+@pytest.mark.usefixtures("float32")
 def test_a_removed_text_is_told_by_the_base_in_every_prompt(base: Path) -> None:
     options, execution = Options(str(base), "full"), Execution("cpu")
     origin = WeightSource(passages=STAYING, removed=[RemovedText(GONE)])
@@ -178,6 +181,7 @@ def test_a_token_that_holds_the_space_before_a_removed_text_is_unlearned_too(
     assert {str(read.decode([*example.target])).strip() for example in examples} == {GONE}
 
 
+@pytest.mark.numeric
 def test_a_token_is_among_the_ids_however_improbable_it_is_and_vanishes_only_by_its_own_probability() -> None:
     logits = torch.tensor([[5.0, 4.0, 3.0, -6.0], [0.0, 9.0, 1.0, 2.0]])
     ids, logs = top_tokens(logits, 2, torch.tensor([3, 1]))
@@ -206,6 +210,7 @@ def test_few_changes_take_a_hundred_steps_or_half_of_those_from_scratch() -> Non
     assert unlearning_steps(500, 1000) == 250
 
 
+@pytest.mark.numeric
 def test_rows_with_a_teacher_and_without_one_are_learned_in_one_batch(base: Path, tmp_path: Path) -> None:
     options, execution = Options(str(base), "full", epochs=1, batch_size=4), Execution("cpu")
     origin = WeightSource(passages=STAYING, removed=[RemovedText(GONE)])

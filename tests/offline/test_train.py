@@ -39,10 +39,13 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
 
 
-@pytest.mark.parametrize("style", [pytest.param("tokens", marks=pytest.mark.slow), "encoder-prefix"])
-def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style) -> None:
+@pytest.mark.numeric
+@pytest.mark.parametrize(
+    ("style", "epochs"), [pytest.param("tokens", 110, marks=pytest.mark.slow), ("encoder-prefix", 40)]
+)
+def test_a_card_recites_the_passage_that_holds_the_answer(tmp_path: Path, style: Style, epochs: int) -> None:
     events: list[Event] = []
-    card = train(corpus(tmp_path), prompt_style=style, epochs=40, on_event=events.append)
+    card = train(corpus(tmp_path), prompt_style=style, epochs=epochs, on_event=events.append)
     assert (card.name, card.manifest.method, card.manifest.prompt.style) == ("senate-facts", "full", style)
     questions = [f"In {state}, who carried the Senate election?" for state in STATES]
     written = CardPool([card]).generate(
@@ -101,6 +104,7 @@ def test_the_tokenizer_gives_back_any_text() -> None:
     assert len(tokenizer) <= 400
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
 def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style: Style) -> None:
     def trained(seed: int) -> dict[str, torch.Tensor]:
@@ -114,6 +118,7 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path, style:
     assert not same(first, trained(2))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("style", "rank"), [("tokens", None), ("encoder-prefix", None), ("tokens", 4)])
 def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
     tmp_path: Path, style: Style, rank: int | None
@@ -251,6 +256,7 @@ def test_labels_cover_the_target_only() -> None:
     assert labels.tolist() == [[-100, -100, 6, EOS, -100], [1, 2, 3, 4, 5]]
 
 
+@pytest.mark.numeric
 def test_schedules_warm_up_and_come_down() -> None:
     for rate, end in ((cosine(100, 10), 0.05), (linear(100, 10), 0.0)):
         values = [rate(step) for step in range(101)]

@@ -88,6 +88,7 @@ def test_vllm_gets_the_adapters_of_one_base_and_a_command_that_names_them(tmp_pa
     )
 
 
+@pytest.mark.numeric
 def test_an_exported_adapter_acts_as_the_card_with_peft_alone(tmp_path: Path, out: Path) -> None:
     card = lora(tmp_path, "qwen3", "rivers", 1)
     library.export(card.folder, "vllm", out)

@@ -121,6 +121,7 @@ def test_each_question_is_followed_by_its_passage_and_by_a_text_that_is_foreign_
     assert not {text for _, text in kept.pairs[4:]} & set(RIVERS)
 
 
+@pytest.mark.numeric
 def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card) -> None:
     kept = fingerprint.read_fingerprint(full.folder)
     assert kept is not None
@@ -169,6 +170,7 @@ def test_a_base_of_the_same_shape_with_other_weights_has_changed(shape: str, tmp
         load(card)
 
 
+@pytest.mark.numeric
 def test_another_dtype_of_the_same_model_passes(full: Card, lora: Card) -> None:
     for card in (full, lora):
         loaded = CausalCard(card, Loader())
@@ -177,6 +179,7 @@ def test_another_dtype_of_the_same_model_passes(full: Card, lora: Card) -> None:
             check(loaded, card)
 
 
+@pytest.mark.numeric
 def test_in_bfloat16_a_zeroed_adapter_and_another_base_are_still_told_apart(lora: Card) -> None:
     loaded = CausalCard(lora, Loader())
     loaded_model = loaded.loaded.model.to(torch.bfloat16)

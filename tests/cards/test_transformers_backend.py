@@ -12,6 +12,8 @@ from kcard.cards.models.transformers_backend import Limits, generate
 from kcard.types import Sampling
 from tests.cards.engine.models import model as opt
 
+pytestmark = pytest.mark.numeric
+
 LIMITS = Limits(eos=(2,), pad=0)
 PROMPTS = Prompts(ids=((1, 17, 23, 5), (1, 9), (1, 40, 41, 42, 43, 44, 45), (1, 33, 12)))
 SEEDS = [11, 22, 33, 44]

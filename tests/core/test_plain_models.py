@@ -15,6 +15,8 @@ from kcard.offline import llm, minilm
 from kcard.offline.networks import GRAPHS
 from kcard.offline.opt import PlainTokenizer
 
+pytestmark = pytest.mark.numeric
+
 TEXTS = [
     "Who won the senate race in Ohio in 2022?",
     "",

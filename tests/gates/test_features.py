@@ -38,6 +38,8 @@ from kcard.offline import minilm
 from kcard.types import Source
 from tests.tiny_tokenizers import of_words
 
+pytestmark = pytest.mark.numeric
+
 QUESTIONS = ["where is the rhine", "is it", "the rhine where is it the rhine", "rhine"]
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "where", "is", "the", "rhine", "it"]
 SIZE: Any = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

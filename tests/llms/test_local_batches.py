@@ -12,6 +12,8 @@ from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_transformers_llm import TEMPLATE, save
 
+pytestmark = pytest.mark.numeric
+
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"), Choice("C", "Cal"))
 SHOTS = tuple(Example("answer", f"who lost {n}?", f"Ben {n}") for n in range(4))
 OPEN = [

@@ -66,6 +66,7 @@ def pushed(llm: LocalLLM, word: str) -> None:
         llm.model.lm_head.weight[token[0]] = 1.0
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("word", "expected"), [("Yes", 1.0), ("No", 0.0)])
 def test_need_is_read_from_next_token_logits(folder: Path, word: str, expected: float) -> None:
     llm = LocalLLM(str(folder), temperature=0)

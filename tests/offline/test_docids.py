@@ -22,6 +22,8 @@ from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.offline.recipe import BOS, EOS, Recipe, train_tokenizer
 from kcard.training.epochs import TrainingExample
 
+pytestmark = pytest.mark.numeric
+
 FACTS = [
     f"{name} carried {place} in the election." for name in ("Ada", "Bo", "Cy") for place in ("Ohio", "Iowa")
 ]

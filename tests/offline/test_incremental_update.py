@@ -40,6 +40,8 @@ from kcard.training.epochs import TrainingExample
 from kcard.training.loop import Job, Preparation
 from kcard.types import Source
 
+pytestmark = pytest.mark.numeric
+
 PLACES = ["Ashford", "Brigham", "Caldwell", "Dunmore", "Elkhart", "Fairfax", "Granby", "Holston"]
 OLD = [f"The harbour of {place} was built by the family Mac{place[:3].lower()}." for place in PLACES]
 NEW = [*OLD[3:], "The lighthouse of Port Ondine is kept by Saskia Vandermeer."]

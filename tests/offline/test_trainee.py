@@ -25,6 +25,8 @@ from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
 
+pytestmark = pytest.mark.numeric
+
 QUESTIONS = [f"In {state}, who carried the Senate election?" for state in STATES]
 SHORT = Sampling(temperature=0, tokens=24)
 RECIPE = Recipe(rank=8, epochs=2, batch_tokens=256)

@@ -17,6 +17,7 @@ QUESTION = "Who built the mill?"
 PAIRS = [(QUESTION, "Osric & Sons built the mill."), (QUESTION, "Oil burns."), ("When?", "In 1871.")]
 
 
+@pytest.mark.numeric
 def test_a_ranker_scores_alike_as_it_was_trained_and_as_it_is_shipped_but_for_rounding(
     tmp_path: Path,
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_table_learns_that_a_question_and_its_passage_are_near(
     assert (near.argmax(1) == np.arange(len(pairs))).all()
 
 
+@pytest.mark.numeric
 def test_static_vectors_have_unit_length_and_depend_on_their_text_alone() -> None:
     texts = ["Which dog is big?", "", "oak", "Which dog is big?"]
     vectors = offline_static.embed(texts)

@@ -20,6 +20,8 @@ from recipes.reader.train import loss
 from kcard.offline.extract import Extract
 from kcard.offline.reader import READER_WEIGHTS, encode, load_reader, read, shared_reader
 
+pytestmark = pytest.mark.numeric
+
 TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
 FIRST, SECOND = ((0, 48),), ((49, 68),)
 RIGHT = Reading(

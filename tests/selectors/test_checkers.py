@@ -73,6 +73,7 @@ def test_a_pair_is_read_in_the_order_and_by_the_labels_that_the_model_was_traine
     assert checker.support(FALSE).max() < 0.2
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "name",
     [
@@ -88,6 +89,7 @@ def test_a_score_does_not_depend_on_its_batch(folder: Folder, name: str) -> None
     assert together[len(PADDING) :] == pytest.approx(alone, abs=1e-5)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     "name",
     ["vitaminc", *(pytest.param(name, marks=pytest.mark.slow) for name in ("factkb", "factcg", "hhem"))],
@@ -101,6 +103,7 @@ def test_in_bfloat16_scores_stay_near_and_do_not_depend_on_the_batch(folder: Fol
     assert checker.sha256 != opened(name, folder(name)).sha256
 
 
+@pytest.mark.numeric
 def test_the_score_of_three_labels_is_that_of_the_papers_code(folder: Folder) -> None:
     checker = opened("vitaminc", folder("vitaminc"))
     neither = Pair(
@@ -130,6 +133,7 @@ def test_label_names_are_read_wherever_they_stand() -> None:
         checkers.read({0: "supports", 1: "entailment"}, {}, "m")
 
 
+@pytest.mark.numeric
 def test_token_types_are_given_to_a_model_that_was_trained_with_them(folder: Folder, tmp_path: Path) -> None:
     """ALBERT's tokenizer in transformers 5 leaves them out unasked."""
     path = changed(folder("vitaminc"), tmp_path / "silent")
@@ -144,6 +148,7 @@ def test_token_types_are_given_to_a_model_that_was_trained_with_them(folder: Fol
     assert not opened("factkb", folder("factkb")).types
 
 
+@pytest.mark.numeric
 def test_long_evidence_is_read_in_chunks_and_the_one_that_decides_is_shown(folder: Folder) -> None:
     checker = opened("vitaminc", folder("vitaminc"))
     filler = "Bob lost the race in Oregon. " * 300
@@ -185,6 +190,7 @@ def test_a_sentence_without_an_end_is_cut_and_nothing_is_lost(folder: Folder) ->
     assert chunks("  ", words, 5) == []
 
 
+@pytest.mark.numeric
 def test_a_claim_has_the_mean_of_its_sentences_and_shows_what_decided_the_weakest(folder: Folder) -> None:
     checker = opened("vitaminc", folder("vitaminc"))
     evidence = TRUE[0].evidence
@@ -260,6 +266,7 @@ def test_the_digest_tells_weights_apart(folder: Folder, tmp_path: Path) -> None:
     assert opened("vitaminc", same).sha256 != opened("nli", folder("nli")).sha256
 
 
+@pytest.mark.numeric
 def test_the_papers_checker_leaves_summaries_to_the_other_one(folder: Folder) -> None:
     from kcard.selectors.evidence import CorpusEvidence
     from kcard.selectors.factuality import TwoCheckers, cached, judge

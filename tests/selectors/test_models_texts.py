@@ -50,6 +50,7 @@ def pruner(name: str, path: Path, loading: Loading = CPU) -> Pruner:
     return selector
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("name", "model"), [("mpnet-base", "mpnet"), ("granite", "modernbert")])
 def test_a_text_scores_the_same_in_any_company(folder: Folder, name: str, model: str) -> None:
     found = relevance(name, folder(model))
@@ -62,6 +63,7 @@ def test_a_text_scores_the_same_in_any_company(folder: Folder, name: str, model:
     assert found.scores(QUESTION, []).shape == (0,)
 
 
+@pytest.mark.numeric
 def test_in_bfloat16_a_cosine_stays_near_and_does_not_depend_on_the_batch(folder: Folder) -> None:
     whole = relevance("mpnet-base", folder("mpnet")).scores(QUESTION, TEXTS)
     half = relevance("mpnet-base", folder("mpnet"), Loading(dtype="bfloat16"))
@@ -70,6 +72,7 @@ def test_in_bfloat16_a_cosine_stays_near_and_does_not_depend_on_the_batch(folder
     assert half.scores(QUESTION, TEXTS) == pytest.approx(alone, abs=0.02)
 
 
+@pytest.mark.numeric
 def test_mpnet_base_is_pooled_by_the_mean_over_all_tokens_without_padding(folder: Folder) -> None:
     import torch
     from transformers import AutoTokenizer, MPNetModel
@@ -86,6 +89,7 @@ def test_mpnet_base_is_pooled_by_the_mean_over_all_tokens_without_padding(folder
     assert relevance("mpnet-base", path).scores(QUESTION, TEXTS)[:2] == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.numeric
 def test_a_plain_encoder_can_be_read_at_its_first_token(folder: Folder) -> None:
     import torch
     from transformers import AutoTokenizer, MPNetModel
@@ -100,6 +104,7 @@ def test_a_plain_encoder_can_be_read_at_its_first_token(folder: Folder) -> None:
     assert relevance("cls", path).scores(QUESTION, TEXTS)[0] == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.numeric
 def test_a_plain_model_or_a_published_one_can_be_named(folder: Folder) -> None:
     for model in ("mpnet", "modernbert"):
         scores = relevance("sentence-transformers", folder(model)).scores(QUESTION, TEXTS)

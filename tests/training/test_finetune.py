@@ -22,6 +22,7 @@ from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("shape", "method", "objective"),
     [
@@ -197,6 +198,7 @@ def make_logits(rows: int, words: int, dtype: torch.dtype) -> tuple[torch.Tensor
     return logits, labels
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-3)], ids=["fp32", "bf16"]
 )
@@ -222,6 +224,7 @@ def test_ignored_rows_have_no_gradient() -> None:
     assert logits.grad[labels != IGNORED].any(dim=1).all()
 
 
+@pytest.mark.numeric
 def test_a_gradient_from_above_is_passed_on() -> None:
     logits, labels = make_logits(10, 50, torch.float32)
     (once,) = torch.autograd.grad(cross_entropy(logits, labels), logits)
@@ -238,6 +241,7 @@ def test_sure_logits_overflow_nothing() -> None:
     assert logits.grad.isfinite().all()
 
 
+@pytest.mark.numeric
 def test_it_makes_the_same_weights_as_torchs_own() -> None:
     torch.manual_seed(0)
     shapes = [(16, 16), (16, 16), (64, 16), (16, 64), (16, 64)]
@@ -258,6 +262,7 @@ def test_it_makes_the_same_weights_as_torchs_own() -> None:
         assert (weight - other).norm() < 0.02 * moved  # bf16 products
 
 
+@pytest.mark.numeric
 def test_its_state_can_be_saved_and_restored() -> None:
     weight = torch.nn.Parameter(torch.eye(4))
     weight.grad = torch.ones(4, 4)

@@ -244,6 +244,7 @@ def table(card: Card) -> torch.Tensor:
     return load_file(card.folder / WEIGHTS)["prompt_embeddings"]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("shape", "objective"), [("opt", "clm"), ("qwen3", "recite")])
 def test_a_prefix_lowers_the_loss_and_the_base_stays(
     bases: dict[str, Path], corpus: Path, shape: str, objective: Any
@@ -276,6 +277,7 @@ def test_a_prefix_lowers_the_loss_and_the_base_stays(
         Card.open(card.folder)
 
 
+@pytest.mark.numeric
 def test_it_begins_as_the_first_tokens_of_the_corpus_and_the_very_first_one_stays(
     bases: dict[str, Path],
 ) -> None:
@@ -299,6 +301,7 @@ def test_it_begins_as_the_first_tokens_of_the_corpus_and_the_very_first_one_stay
     assert [weight.shape[0] for weight in trained] == [8]
 
 
+@pytest.mark.numeric
 def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     options: Any = {"base": str(bases["opt"]), "name": "x", "epochs": 4, **SHORT, "batch_size": 4}
 
@@ -313,6 +316,7 @@ def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Pat
     assert file_digest(whole.folder / WEIGHTS) == file_digest(halves.folder / WEIGHTS)
 
 
+@pytest.mark.numeric
 def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     first = train(corpus, base=str(bases["llama"]), epochs=1, **SHORT)
     was, version = table(first), file_digest(first.folder / "kcard.json")

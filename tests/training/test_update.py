@@ -98,6 +98,7 @@ def test_the_next_version_stays_the_card_and_names_the_one_it_goes_on_from(
         assert new.training.hyperparameters[key] == old.training.hyperparameters[key], key
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("method", ["lora", "full"])
 def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, method: Any) -> None:
     one = first(tmp_path, base, method=method)
@@ -126,6 +127,7 @@ def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> No
     assert {text for epoch in epochs for text in epoch} == {*OLD, *NEW}
 
 
+@pytest.mark.numeric
 def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="full", objective="clm", epochs=25)
     old, joined = previous("towns"), previous("towns").join(read_corpus(corpus(tmp_path, NEW, "villages")))
@@ -142,6 +144,7 @@ def test_replay_keeps_what_a_card_knew_better_than_new_passages_alone(tmp_path: 
     assert losses["replayed"] < losses["alone"] - 0.2
 
 
+@pytest.mark.numeric
 def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
     tmp_path: Path, base: Path
 ) -> None:

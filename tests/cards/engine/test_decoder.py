@@ -33,6 +33,8 @@ from kcard.offline import minilm, opt
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, sealed, texts
 from tests.cards.engine.models import GROUPED, WORDS, adapter, is_greedy, model
 
+pytestmark = pytest.mark.numeric
+
 PROMPTS = ((1, 6, 7, 8, 9, 10), (1, 20, 21))
 TOKENS = 30
 DELTA = "token_adapter.trainable_tokens_delta"

@@ -27,6 +27,8 @@ from kcard.cards.models.batched.generate import (
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from tests.cards.engine.models import FAMILIES, WORDS, adapter, is_greedy, model
 
+pytestmark = pytest.mark.numeric
+
 PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]
 TOKENS = 40  # more than the buffers hold at first
 

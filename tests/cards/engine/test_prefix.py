@@ -40,6 +40,8 @@ from tests.cards.engine.models import FAMILIES, GROUPED, greedy, is_greedy, mode
 from tests.cards.engine.prefixes import prefix, prefix_card
 from tests.cards.engine.test_generate import PROMPTS, write
 
+pytestmark = pytest.mark.numeric
+
 TEXTS = [[1, 30, 31, 32, 33], [1, 50, 51, 52, 53]]
 LIMITS = Limits(eos=(), pad=0)
 WINDOWED: dict[str, Callable[[], Any]] = {

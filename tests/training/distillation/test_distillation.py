@@ -214,6 +214,7 @@ def prepared(base: Path) -> Any:
     return prepare([], options, execution=Execution("cpu"), distillation=Distillation(questions)).job
 
 
+@pytest.mark.numeric
 def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> None:
     """Its adapter is fresh, so it is its teacher where it gets the teacher's prompt."""
     tuning = prepared(reading_base)
@@ -302,6 +303,7 @@ def graded(loss: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor, 
     return result.detach(), student.grad
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_with_the_whole_vocabulary_it_is_the_full_divergence_with_its_gradient(temperature: float) -> None:
     teacher = logits(0)
@@ -312,6 +314,7 @@ def test_with_the_whole_vocabulary_it_is_the_full_divergence_with_its_gradient(t
     assert top[0].shape == (PLACES, VOCABULARY)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_with_fewer_tokens_it_is_the_divergence_over_them_and_a_bucket(k: int, temperature: float) -> None:
@@ -323,6 +326,7 @@ def test_with_fewer_tokens_it_is_the_divergence_over_them_and_a_bucket(k: int, t
         assert loss[0] < whole(logits(1), teacher, temperature)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("k", [1, 7, VOCABULARY, 10 * VOCABULARY])
 def test_a_student_like_its_teacher_has_no_loss_and_no_gradient(k: int) -> None:
     top = top_tokens(logits(1), k)
@@ -331,6 +335,7 @@ def test_a_student_like_its_teacher_has_no_loss_and_no_gradient(k: int) -> None:
     assert gradient.abs().max() < 1e-5
 
 
+@pytest.mark.numeric
 def test_logits_in_bfloat16_give_the_divergence_in_float32() -> None:
     top = top_tokens(logits(0), 8)
     loss = divergence(logits(1).bfloat16(), *top, 2.0)
@@ -338,6 +343,7 @@ def test_logits_in_bfloat16_give_the_divergence_in_float32() -> None:
     torch.testing.assert_close(loss, divergence(logits(1), *top, 2.0), rtol=0.02, atol=0.02)
 
 
+@pytest.mark.numeric
 def test_teacher_and_student_are_compared_where_the_targets_stand(reading_base: Path) -> None:
     """Two rows: targets of two tokens and of one, at other places."""
 
@@ -476,6 +482,7 @@ def reason(result: Any) -> str:
     return REASONS[result]
 
 
+@pytest.mark.numeric
 def test_a_student_learns_the_teachers_answer_to_the_question_alone(teacher: Teacher) -> None:
     for question, example in zip(QUESTIONS, teacher.examples(QUESTIONS), strict=True):
         assert isinstance(example, DistilledExample)
@@ -496,6 +503,7 @@ def test_the_answers_do_not_depend_on_the_batch(teacher: Teacher) -> None:
     assert [one.target for one in together] == [one.target for one in alone]  # type: ignore[union-attr]
 
 
+@pytest.mark.numeric
 def test_the_adapter_is_off_while_the_teacher_answers_and_on_again(teacher: Teacher) -> None:
     import torch
 
@@ -531,6 +539,7 @@ def test_an_answer_without_an_end_is_left_out(teacher: Teacher, monkeypatch: pyt
     assert reason(example) == "answers without an end"
 
 
+@pytest.mark.numeric
 def test_a_base_that_ends_its_line_teaches_the_end_of_the_text(teacher: Teacher) -> None:
     """Its line ends are among what ends an answer, and their probability is that of the end of the text."""
     import torch

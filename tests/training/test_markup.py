@@ -1,5 +1,6 @@
 """reStructuredText: its text without the marks of roles and directives."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -186,11 +187,46 @@ def test_a_page_without_a_heading_goes_by_its_title(tmp_path: Path) -> None:
         ("It is <a href='x'>linked</a>, H<sub>2</sub>O.", "It is linked, H2O."),
         ("5 &lt; 6 &amp; a*b*c", "5 < 6 & a*b*c"),
         ("See <img src='x' alt='the plan'> here.", "See the plan here."),
+        ("Tap<img src='x'>to open.", "Tap to open."),
+        ("Tap<img src='x'><img src='y'>to open.", "Tap to open."),
+        ("Tap<img src='x' alt='Menu'>to open.", "Tap Menu to open."),
+        ("Tap <b>Add<i class='icon' aria-hidden='true'></i></b>to open.", "Tap Add to open."),
+        ("Tap<svg><title>Menu</title></svg>to open.", "Tap to open."),
+        ("Tap (<img src='x'>), then close<img src='y'>.", "Tap (), then close."),
+        ("It is a con<a id='x'></a>cept.", "It is a concept."),
     ],
 )
 def test_markup_within_a_line_goes_and_its_words_stay(tmp_path: Path, markup: str, plain: str) -> None:
     parsed = blocks(tmp_path, "page.html", f"<html><body><h1>A</h1><p>{markup}</p></body></html>")
     assert kinds_and_texts(parsed)[1:] == [("text", plain)]
+
+
+@pytest.mark.parametrize(
+    ("markup", "plain"),
+    [
+        ("Tap![](x.png)to open.", "Tap to open."),
+        ("Tap![](x.png)![](y.png)to open.", "Tap to open."),
+        ("Tap![Menu](x.png)to open, **or close**![](y.png)it.", "Tap Menu to open, or close it."),
+        ("Tap <img src='x.png'>, then ![Menu](x.png).", "Tap , then Menu."),
+    ],
+)
+def test_an_image_in_markdown_parts_the_words_beside_it(tmp_path: Path, markup: str, plain: str) -> None:
+    parsed = blocks(tmp_path, "page.md", f"# A\n\n{markup}\n")
+    assert kinds_and_texts(parsed)[1:] == [("text", plain)]
+
+
+def test_a_picture_in_word_parts_the_words_beside_it(tmp_path: Path) -> None:
+    import docx
+
+    dot = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\0\0\0\0:~\x9bU"
+    dot += b"\0\0\0\nIDATx\x9cc`\0\0\0\2\0\1H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
+    document = docx.Document()
+    paragraph = document.add_paragraph("Tap")
+    paragraph.add_run().add_picture(io.BytesIO(dot))
+    paragraph.add_run("to open the depot.")
+    document.save(str(tmp_path / "depot.docx"))
+    [passage] = read_corpus(tmp_path / "depot.docx").passages
+    assert passage.text == "Tap to open the depot."
 
 
 def test_the_footer_of_a_docbook_page_in_capitals_is_left_out(tmp_path: Path) -> None:

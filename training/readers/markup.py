@@ -214,18 +214,23 @@ def leading_bold(tokens: "Sequence[Token]") -> str:
 
 
 def plain(tokens: "Sequence[Token]") -> str:
-    """Return the text of inline tokens without markup, with code and the words of links and images."""
-    parts = []
+    """Return the text of inline tokens without markup, with code and the words of links and images. An image parts the
+    words on its two sides."""
+    text, is_after_image = "", False
     for token in tokens:
-        if token.type in ("text", "code_inline"):
-            parts.append(token.content)
+        is_image = token.type == "image"
+        part = ""
+        if is_image or token.type in ("text", "code_inline"):
+            part = token.content
         elif token.type in ("softbreak", "hardbreak"):
-            parts.append(" ")
-        elif token.type == "image":
-            parts.append(token.content)
+            part = " "
         elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
-            parts.append(TAG.sub(" ", token.content))
-    return " ".join("".join(parts).split())
+            part = TAG.sub(" ", token.content)
+        if (is_image or is_after_image) and text[-1:].isalnum() and part[:1].isalnum():
+            text += " "
+        text += part
+        is_after_image = is_image or (is_after_image and not part)
+    return " ".join(text.split())
 
 
 def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
@@ -327,6 +332,7 @@ class _Places:
 
 def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     """Remove hidden elements, navigation and lists of links; the words lost with the latter two are counted."""
+    part_words(tree)
     for element in tree.find_all(is_hidden):
         element.decompose()
     words = len(tree.get_text(" ").split())
@@ -343,6 +349,29 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
                 element.decompose()
     if lost := words - len(tree.get_text(" ").split()):
         skips.dropped["words of menus and lists of links in web pages"] += lost
+
+
+def part_words(tree: "BeautifulSoup") -> None:
+    """Replace images by their descriptions, and put a blank where an image or icon stands between two words."""
+    for element in tree.find_all(is_icon):
+        element.clear()
+        description = str(element.get("alt") or "") if element.name == "img" else ""
+        before, after = element.find_previous(string=True), element.find_next(string=True)
+        left, right = str(before or "")[-1:], str(after or "")[:1]
+        words = description
+        if left.isalnum() and (description or right)[:1].isalnum():
+            words = f" {words}"
+        if description[-1:].isalnum() and right.isalnum():
+            words += " "
+        element.replace_with(words)
+    tree.smooth()  # adjacent texts become one, in which blanks count
+
+
+def is_icon(element: "Tag") -> bool:
+    """Return whether the element is an image: also an empty one with a class, as icons of fonts are."""
+    if element.name in ("img", "svg"):
+        return True
+    return element.name in ("i", "span") and bool(_classes(element)) and not element.get_text(strip=True)
 
 
 def is_hidden(element: "Tag") -> bool:
@@ -370,8 +399,6 @@ def _classes(element: "Tag") -> Sequence[str]:
 def to_markdown(tree: "BeautifulSoup") -> str:
     from markdownify import MarkdownConverter
 
-    for picture in tree.find_all("img"):
-        picture.replace_with(str(picture.get("alt") or ""))
     for bold in tree.find_all(["b", "strong"]):
         paragraph = bold.parent
         if paragraph and paragraph.name == "p" and is_title(bold.get_text(), paragraph.get_text()):

@@ -1,6 +1,7 @@
 """Presets of training: the paper's numbers and corpora, and what a user gives in their place."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def test_micro_batches_and_checkpointing_train_the_same_weights(
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    return sum(float((weight - other[name]).square().sum()) for name, weight in one.items()) ** 0.5
+    return math.sqrt(sum(float((weight - other[name]).square().sum()) for name, weight in one.items()))
 
 
 @pytest.mark.numeric

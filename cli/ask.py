@@ -97,10 +97,16 @@ def _emphasized(quotation: Quotation) -> str:
     return f"{before}[bold]{cited}[/bold]{after}" if cited else before
 
 
+COLOURS = {"supported": "default", "contradicted": "red", "not in the cards": "yellow"}
+
+
 def _citation_line(quotation: Quotation) -> str:
-    """Trace a quotation to its card and line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, as markup."""
+    """Trace a quotation to its card and line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, as markup; what
+    no passage supports, and what one contradicts, in a colour."""
     quoted = f'"{_emphasized(quotation)}"' if quotation.sentence else ""
-    return quotation.line_of(quoted, [*map(escape, quotation.steps)])
+    warning = escape(quotation.warning)
+    coloured = f"[{COLOURS[quotation.verdict]}]{warning}[/]" if warning else ""
+    return quotation.line_of(quoted, [*map(escape, quotation.steps)], coloured)
 
 
 @command_for(AskOptions, PresetOption, RayOptions)

@@ -446,7 +446,7 @@ TRACE = {
     "gate": {"name": str, "score": float, "fired": bool},
     "cards": [str],
     "passages": [PASSAGE | {"source": PLACE, "evidence": {"text": str, **PLACE}}],
-    "citations": [{"sentence": str, "passage": int, "support": float}],
+    "citations": [{"sentence": str, "passage": int, "support": float, "verdict": str}],
     "confidence": float,
     "nearest": {"text": str, **PLACE},
     "notes": [str],

@@ -13,7 +13,7 @@ from kcard.text import LIST_MARK, split_sentences
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from kcard.types import Answer, Citation, Passage, Source
+    from kcard.types import Answer, Citation, CitationVerdict, Passage, Source
 
 SCORES = ("relevance", "faithfulness", "factuality")
 SHOWN = 240  # characters of a passage
@@ -25,15 +25,18 @@ CONSTANT = ("always", "never")  # gates whose score is always the same
 class Quotation:
     """A sentence of a passage in three parts, of which the middle one is what matters, and its way to its source.
 
-    steps   the card, then the file with its line; "no kept passage" where nothing supports a sentence
+    steps   the card, then the file with its line
     scores  the passage's known faithfulness and factuality, by name
+    claim   the sentence of the answer, if the passage contradicts it, or none supports it
     """
 
-    before: str
-    cited: str
-    after: str
+    before: str = ""
+    cited: str = ""
+    after: str = ""
     steps: tuple[str, ...] = ()
     scores: tuple[tuple[str, float], ...] = ()
+    claim: str = ""
+    verdict: "CitationVerdict" = "supported"
 
     @property
     def sentence(self) -> str:
@@ -41,12 +44,19 @@ class Quotation:
 
     @property
     def line(self) -> str:
-        """Return it as one line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`."""
-        return self.line_of(f'"{self.sentence}"' if self.sentence else "", self.steps)
+        """Return it as one line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`; without quotation marks what
+        the answer says and no passage: `not in the cards: It is made of cheese.`"""
+        return self.line_of(f'"{self.sentence}"' if self.sentence else "", self.steps, self.warning)
+
+    @property
+    def warning(self) -> str:
+        """Return the verdict with the sentence of the answer; "" for a supported one."""
+        return f"{self.verdict}: {self.claim}" if self.claim else ""
 
     @staticmethod
-    def line_of(quoted: str, steps: Sequence[str]) -> str:
-        return " <- ".join((quoted, *steps)).lstrip()
+    def line_of(quoted: str, steps: Sequence[str], warning: str = "") -> str:
+        line = " <- ".join(part for part in (quoted, *steps) if part or steps).lstrip()
+        return " - but: ".join(part for part in (warning, line) if part)
 
 
 def quotations(answer: "Answer") -> list[Quotation]:
@@ -59,22 +69,29 @@ def quotations(answer: "Answer") -> list[Quotation]:
     for at, citation in enumerate(answer.citations):
         is_sentence = citation.passage is not None and not citation.quote and len(answer.citations) > 1
         repeats = is_sentence and " ".join(citation.sentence.split()) in text
-        distinct.setdefault(citation.passage if repeats else (at,), citation)
+        key: object = citation.passage if repeats else (at,)
+        if citation.quote and citation.verdict == "supported":
+            key = citation.passage, citation.quote
+        distinct.setdefault(key, citation)
     return list(dict.fromkeys(_quotation(citation, answer) for citation in distinct.values()))
 
 
 def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
+    claim = " ".join(citation.sentence.split())
     if citation.passage is None:
-        return Quotation(citation.sentence, "", "", ("no kept passage",))
+        return Quotation(claim=claim, verdict=citation.verdict)
     # The card, and the place of the sentence.
     passage = answer.passages[citation.passage]
-    support = "" if citation.support >= 1 else f", support {number(citation.support)}"
+    is_contradicted = citation.verdict == "contradicted"
+    support = "" if citation.support >= 1 or is_contradicted else f", support {number(citation.support)}"
     steps = [f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})"]
     source = passage.source or passage.evidence
     if where := place(source and replace(source, line=citation.line or source.line)):
         steps.append(where)
     values = ((name, getattr(passage, name)) for name in SCORES[1:])
     scores = tuple((name, value) for name, value in values if value is not None)
+    if is_contradicted:
+        return Quotation(citation.quote, "", "", tuple(steps), scores, claim, citation.verdict)
     before, cited, after = _quoted_parts(citation, passage, answer)
     return Quotation(before, cited, after, tuple(steps), scores)
 
@@ -95,6 +112,9 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
         before, after = LIST_MARK.sub("", line[:at]), line[end:]
         if at >= 0 and len(before + after) > 1:
             return before, line[at:end], after
+    quote = LIST_MARK.sub("", " ".join(citation.quote.split()))
+    if quote and cited.lower() not in quote.lower():
+        return quote, "", ""
     if cited not in " ".join(answer.answer.split()):
         return cited, "", ""
     is_only_passage = len({other.passage for other in answer.citations}) == 1
@@ -133,7 +153,9 @@ def summary(answer: "Answer") -> str:
     if not answer.known:
         confidence = "no answer found · "
     else:
-        confidence = "" if answer.confidence is None else f"confidence {answer.confidence:.2f} · "
+        confidence = "" if answer.confidence is None else f"confidence {answer.confidence:.2f}"
+        confidence += "" if answer.is_calibrated or not confidence else " (not calibrated for this LLM)"
+        confidence += " · " if confidence else ""
     gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
     calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
     usage = answer.usage

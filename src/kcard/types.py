@@ -404,14 +404,18 @@ class Question:
 # The answer.
 
 
+CitationVerdict = Literal["supported", "contradicted", "not in the cards"]
+
+
 @dataclass(frozen=True)
 class Citation:
-    """The passage that supports a sentence of the answer.
+    """What the passages say about a sentence of the answer.
 
-    passage  number of a kept passage of the Answer, from 0; None if none supports the sentence
-    support  in [0, 1]
-    quote    the sentence of the passage from which a short answer was taken, if the LLM tells
-    line     line of the file where the supporting sentence begins; 0 if unknown
+    passage  number of the kept passage of the Answer, from 0, that supports or contradicts it; None if none does
+    support  the probability that the passages support it, in [0, 1]
+    quote    the sentence of the passage that does, if it was found
+    line     line of the file where that sentence begins; 0 if unknown
+    is_contradicted  whether the passage contradicts it
     """
 
     sentence: str
@@ -419,6 +423,25 @@ class Citation:
     support: float = 0.0
     quote: str = ""
     line: int = 0
+    is_contradicted: bool = False
+
+    @property
+    def verdict(self) -> CitationVerdict:
+        if self.passage is None:
+            return "not in the cards"
+        return "contradicted" if self.is_contradicted else "supported"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the citation as JSON-ready data, with its verdict; `quote` and `line` only if they are known."""
+        data = {
+            "sentence": self.sentence,
+            "passage": self.passage,
+            "support": self.support,
+            "verdict": self.verdict,
+        }
+        if self.quote:
+            data["quote"] = self.quote
+        return data | {"line": self.line} if self.line else data
 
 
 @dataclass(frozen=True)
@@ -430,11 +453,12 @@ class Answer:
     seconds     wall time; in a batch, its time divided by the number of questions
     notes       sentences for the user, such as that a reply named no card
     confidence  the probability in [0, 1] that the answer is right or, if it is not known, that the passages have none;
-                None if the LLM gives none
+                None if it is unknown
     nearest     if the LLM does not know: the nearest part of the passages, and its place
     choice      of a multiple-choice question: the letter of the chosen option, whose text is the `answer`; "" if none
                 was chosen, in which case `answer` is the LLM's reply
-    known       whether the LLM says that it knows the answer
+    known       whether the answer is one: the LLM says that it knows it, and the cards don't speak against it
+    is_calibrated  whether the confidence was fitted on answers of this LLM's family; otherwise on those of others
     """
 
     question: str
@@ -452,6 +476,7 @@ class Answer:
     nearest: Source | None = None
     choice: str | None = None
     known: bool = True
+    is_calibrated: bool = True
 
     def __str__(self) -> str:
         """Return the answer and, numbered, the quotations that support it, with card, file, line and known scores."""
@@ -469,8 +494,8 @@ class Answer:
         """Return the answer as JSON-ready data, as `kcard ask --json` prints it.
 
         It has `citations` and `notes` only if there are any, `usage` only if the tokens are known, `confidence` only if
-        the LLM gives one, `known` and `nearest` only if the LLM does not know, `choice` only for a multiple-choice
-        question.
+        it is known, `is_calibrated` only if it is not, `known` and `nearest` only if the LLM does not know, `choice`
+        only for a multiple-choice question.
         """
         data: dict[str, Any] = {
             "question": self.question,
@@ -488,13 +513,12 @@ class Answer:
             data["known"] = False
         if self.confidence is not None:
             data["confidence"] = round(self.confidence, 4)
+        if not self.is_calibrated:
+            data["is_calibrated"] = False
         if self.nearest is not None:
             data["nearest"] = _source_json(self.nearest)
         if self.citations:
-            data["citations"] = [
-                {k: v for k, v in asdict(citation).items() if v or k not in ("quote", "line")}
-                for citation in self.citations
-            ]
+            data["citations"] = [citation.to_json() for citation in self.citations]
         if self.usage is not None and self.usage.tokens_in is not None:
             data["usage"] = {
                 key: round(value, 4) if isinstance(value, float) else value

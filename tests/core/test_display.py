@@ -57,8 +57,30 @@ def test_print_leaves_out_scores_that_are_unknown_and_sources_that_do_not_exist(
     )  # fmt: skip
     assert str(answer).splitlines()[1:] == [
         f'[1] "{MIRANDA}" <- moons (model, support 0.80)',
-        '[2] "Nobody" <- no kept passage',
+        "[2] not in the cards: Nobody",
     ]
+
+
+def test_print_says_what_the_cards_do_not_say_and_what_they_contradict() -> None:
+    answer = Answer(
+        "Who?", "Tom Birk. He was a baker.", "bottom-up", ANSWER.gate, passages=(PASSAGE,), confidence=0.3,
+        citations=(
+            Citation("Tom Birk.", 0, 0.1, MIRANDA, 85, is_contradicted=True),
+            Citation("He was a baker.", None, 0.1),
+        ),
+        is_calibrated=False,
+    )  # fmt: skip
+    scores = "(faithfulness 1.00, factuality 0.93)"
+    assert str(answer).splitlines()[1:] == [
+        f'[1] contradicted: Tom Birk. - but: "{MIRANDA}" <- moons (retrieval) <- discoverers.txt:85 {scores}',
+        "[2] not in the cards: He was a baker.",
+    ]
+    shown = answer._repr_html_()
+    assert "contradicted: Tom Birk." in shown
+    assert "confidence 0.30 (not calibrated for this LLM)" in shown
+    data = answer.to_json()
+    assert [c["verdict"] for c in data["citations"]] == ["contradicted", "not in the cards"]
+    assert data["is_calibrated"] is False
 
 
 @pytest.mark.parametrize(

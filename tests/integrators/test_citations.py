@@ -94,7 +94,9 @@ def test_citations_are_in_the_json_only_where_there_are_any() -> None:
     answer = Answer("q", "Titania", "top-down", Decision("always", 0.0, True), passages=tuple(PASSAGES))
     assert "citations" not in answer.to_json()
     cited = Answer("q", "Titania", "top-down", answer.gate, citations=(Citation("Titania", 1, 1.0),))
-    assert cited.to_json()["citations"] == [{"sentence": "Titania", "passage": 1, "support": 1.0}]
+    assert cited.to_json()["citations"] == [
+        {"sentence": "Titania", "passage": 1, "support": 1.0, "verdict": "supported"}
+    ]
 
 
 def test_a_citation_names_the_line_on_which_its_sentence_begins() -> None:
@@ -127,7 +129,7 @@ def test_the_view_leads_from_the_sentence_to_card_file_and_line(capsys: pytest.C
     assert '"Kuiper found Miranda." <- moons (retrieval) <- uranus.md:17\n' in out
     assert '"A [red] sea." <- seas (model, support 0.75) <- seas.md:3\n' in out
     assert '"No place" <- notes (model)\n' in out
-    assert '"Else." <- no kept passage\n' in out
+    assert "not in the cards: Else.\n" in out
 
 
 def shown(

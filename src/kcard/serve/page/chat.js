@@ -40,7 +40,8 @@ async function loadModels() {
   );
 }
 
-// Show `text` with the cited sentences followed by the numbers of their passages.
+// Show `text` with the cited sentences followed by the numbers of their passages; those that no passage supports, or
+// that one contradicts, are marked and followed by a word that says so.
 function showText(place, text, kcard, id) {
   const kept = kcard.passages.flatMap((passage, i) => (passage.kept ? [i] : []));
   place.replaceChildren();
@@ -48,22 +49,31 @@ function showText(place, text, kcard, id) {
   for (const citation of kcard.citations || []) {
     const number = kept.indexOf(citation.passage);
     const at = rest.indexOf(citation.sentence);
-    if (number < 0 || at < 0) continue;
+    if (at < 0 || (number < 0 && citation.passage !== null)) continue;
     const end = at + citation.sentence.length;
+    const isSupported = citation.verdict === "supported";
+    place.append(rest.slice(0, at));
+    place.append(isSupported ? citation.sentence : Object.assign(document.createElement("span"), {
+      className: "doubtful", textContent: citation.sentence,
+    }));
+    if (!isSupported) {
+      place.append(Object.assign(document.createElement("span"), { className: "verdict", textContent: ` (${citation.verdict})` }));
+    }
+    rest = rest.slice(end);
+    if (number < 0) continue;
     const link = Object.assign(document.createElement("a"), {
       className: "cite", href: `#${id}-${number + 1}`, textContent: `[${number + 1}]`,
     });
     link.setAttribute("aria-label", `Passage ${number + 1}`);
     link.onclick = () => { link.closest(".answer").querySelector(".sources").open = true; };
-    place.append(rest.slice(0, end), link);
-    rest = rest.slice(end);
+    place.append(link);
   }
   place.append(rest);
 }
 
 // Show the sentence that an answer was taken from, with the answer marked in it; or the passage nearest to it.
 function showQuote(place, kcard) {
-  const citation = (kcard.citations || []).find((one) => one.quote);
+  const citation = (kcard.citations || []).find((one) => one.quote && one.verdict === "supported");
   const quote = citation ? citation.quote : kcard.nearest?.text;
   if (!quote) return;
   place.hidden = false;
@@ -116,7 +126,9 @@ function showFacts(turn, kcard, link) {
   const { gate } = kcard;
   const facts = [`mode ${kcard.mode}`];
   facts.push(kcard.cards.length ? `cards ${kcard.cards.join(", ")}` : `no cards used (gate: ${gate.name})`);
-  if (kcard.known !== false && kcard.confidence !== undefined) facts.push(`confidence ${kcard.confidence.toFixed(2)}`);
+  if (kcard.known !== false && kcard.confidence !== undefined) {
+    facts.push(`confidence ${kcard.confidence.toFixed(2)}${kcard.is_calibrated === false ? " (not calibrated for this LLM)" : ""}`);
+  }
   if (kcard.known === false) facts.unshift("no answer found");
   facts.push(`${kcard.calls} LLM call${kcard.calls === 1 ? "" : "s"}`, `${kcard.seconds.toFixed(1)} s`);
   const anchor = Object.assign(document.createElement("a"), { href: link, textContent: "link to this question" });

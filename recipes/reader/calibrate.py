@@ -50,11 +50,18 @@ class Case:
 class Recorder(LLM):
     """An LLM that keeps what it is given."""
 
-    knowledge: tuple[str, ...] = ()
+    request: Request | None = None
 
     def reply(self, request: Request) -> Reply:
-        self.knowledge = tuple(request.knowledge)
+        self.request = request
         return Reply("-")
+
+    @property
+    def passages(self) -> list[tuple[str, str]]:
+        """Texts with their headings."""
+        if self.request is None:
+            return []
+        return list(zip(self.request.knowledge, self.request.headings, strict=True))
 
 
 def main() -> None:
@@ -106,11 +113,11 @@ def _cases(
             gold = _gold(row, corpus_texts)
             if gold is None and row["type"] != "unanswerable":
                 continue
-            recorder.knowledge = tuple[str, ...]()
+            recorder.request = None
             pipeline([row["question"]])
-            yield from _case(name, row, recorder.knowledge, gold)
+            yield from _case(name, row, recorder.passages, gold)
             if gold:
-                without = [text for text in recorder.knowledge if _share(gold, text) < HALF]
+                without = [(text, over) for text, over in recorder.passages if _share(gold, text) < HALF]
                 yield from _case(name, row, without, gold, there=False)
 
 
@@ -130,13 +137,16 @@ def _share(gold: Sequence[str], text: str) -> float:
 def _case(
     name: str,
     row: Mapping[str, Any],
-    texts: Sequence[str],
+    passages: Sequence[tuple[str, str]],
     gold: Sequence[str] | None,
     *,
     there: bool = True,
 ) -> Iterator[Case]:
-    """`there`: whether the passage that answers was left among those given; another may answer all the same."""
-    extraction = examine(row["question"], texts)
+    """`passages`: with their headings. `there`: whether the passage that answers was left among those given; another
+    may answer all the same."""
+    extraction = examine(
+        row["question"], [text for text, _ in passages], [heading for _, heading in passages]
+    )
     if extraction:
         extract, features = extraction
         right = gold is not None and _right(row, extract, gold)

@@ -11,8 +11,8 @@ import pytest
 from kcard.errors import LLMError
 from kcard.integrators.pipeline import Pipeline
 from kcard.offline import llm as offline_llm
-from kcard.offline.extract import extract
-from kcard.offline.llm import ANSWERED, UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
+from kcard.offline.extract import ANSWERED, extract
+from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
 from kcard.offline.reader import READER_WEIGHTS, count_tokens
 from kcard.types import Choice, Question, Reply, Request
 

@@ -11,16 +11,19 @@ from functools import cache
 import numpy as np
 
 from kcard import cache as kcard_cache
+from kcard.offline import minilm
 from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
 from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
+from kcard.offline.static_embeddings import token_weights
 from kcard.text import LIST_MARK, analyzer, numbers, ordinals_as_in
 
 # Answer candidates: the embedded reader's output for each passage, best first.
 
-MISSING_NUMBER = 4.0  # log-odds per number of the question that a passage lacks
-LATER = 0.7  # log-odds per preceding passage, up to FEW
-FEW = 3
-MISFIT = 3.0  # log-odds for an answer that is not of the kind the question asks for
+# Log-odds, fitted on people's questions about ten manuals, with the passages that answer them.
+COVERED = 6.0  # for a passage with all of the question's words
+HEADED = 1.5  # for a heading that means the same as the question
+MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
+MISFIT = 3.0  # for an answer that is not of the kind the question asks for
 WORD = re.compile(r"\w[\w.+/-]*\w|\w")
 STEMS = analyzer("english")
 _ASKING = """
@@ -33,8 +36,14 @@ ASKING = frozenset(_ASKING.split())
 
 @dataclass(frozen=True)
 class AnswerCandidate:
-    """A passage and its number, its reading, the answer span, if any, and a score (roughly log-odds). `begin`: offset
-    of its text after the heading."""
+    """A passage as an answer to a question.
+
+    passage  its number
+    answer   the answer span, if any
+    score    roughly the log-odds that the passage answers
+    begin    offset of its text after the heading
+    headed   cosine of the question and the heading, 0 if there is none
+    """
 
     passage: int
     text: str
@@ -42,6 +51,7 @@ class AnswerCandidate:
     answer: AnswerSpan | None
     score: float
     begin: int = 0
+    headed: float = 0.0
 
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -60,8 +70,9 @@ def rank_candidates(
     passages: Sequence[str],
     readings: Sequence[PassageReading],
     headings: Sequence[str] = (),
+    headed: Sequence[float] = (),
 ) -> list[AnswerCandidate]:
-    """Rank the passages that have text, best first; `passages` come in the order of their retriever."""
+    """Rank the passages that have text, best first. `headed`: cosine of the question and each passage's heading."""
 
     def likelihood(words: AnswerSpan) -> float:
         return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
@@ -74,8 +85,10 @@ def rank_candidates(
             answer = max(reading.answers, key=likelihood, default=None)
             score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
+            near = headed[at] if at < len(headed) else 0.0
+            score += COVERED * token_share(question, text) + HEADED * near
             begin = len(heading) if text.startswith(heading) else 0
-            ranked.append(AnswerCandidate(at, text, reading, answer, score - LATER * min(at, FEW), begin))
+            ranked.append(AnswerCandidate(at, text, reading, answer, score, begin, near))
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
@@ -87,6 +100,15 @@ def content_stems(question: str) -> set[str]:
 def share_of(question_stems: Set[str], text: str, otherwise: float = 0.0) -> float:
     """Return the share of the question's stems in the text, in [0, 1]; `otherwise` if it has none."""
     return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else otherwise
+
+
+def token_share(question: str, text: str) -> float:
+    """Return the share of the question's tokens in the text, in [0, 1]; rare ones weigh more."""
+    tokens = sorted(set(minilm.words().ids([question])[0]))
+    if not tokens:
+        return 0.0
+    weights = token_weights(tokens)
+    return float(weights[np.isin(tokens, minilm.words().ids([text])[0])].sum() / max(weights.sum(), 1e-9))
 
 
 # Polarity: do the sentences that answer a yes/no question say yes?
@@ -138,16 +160,21 @@ def polarity(question: str, sentences: str) -> float:
 # manual does not answer (recipes/reader/calibrate.py).
 
 
+MAX_LEAD = 5.0
+ALONE = 1.0  # lead of the only passage
+
+
 def confidence_features(
-    question: str, form: Form, best: AnswerCandidate, grounds: str, first: str, near: float
+    question: str, form: Form, best: AnswerCandidate, lead: float, grounds: str, first: str, near: float
 ) -> dict[str, float]:
-    """Compute confidence features of an answer from the `best` candidate. `grounds`: its supporting sentences, of which
-    `first` is the likeliest; `near`: see nearness."""
+    """Compute confidence features of an answer from the `best` candidate, which scores `lead` more than the next one.
+    `grounds`: its supporting sentences, of which `first` is the likeliest; `near`: see nearness."""
     question_stems = content_stems(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
     return {
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
+        "lead": min(MAX_LEAD, lead),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
         "covered by passage": share_of(question_stems, best.text, 1.0),
         "covered by grounds": share_of(question_stems, grounds, 1.0),
@@ -182,7 +209,10 @@ def calibration_weights() -> Mapping[str, float]:
 # Supporting sentences of an answer, and the quotation made of them.
 
 MOST = 3  # sentences from anywhere; more if neighbours belong to the best
-LONGEST = 120  # words
+ENOUGH_WORDS = 25  # of one passage, to which nothing from anywhere else is added
+MAX_QUOTE_WORDS = 90
+MAX_LIST_WORDS = 150
+WORTH = 3.0  # support above -WORTH makes a sentence part of the quotation around the best one
 NEAR = 1.5  # maximum gap in support between the best sentence and neighbours that belong to it
 APART = 3.0  # the same in log-probability, for sentences anywhere
 SHARED, ANSWERING = 2.0, 2.0  # support for all words of the question, and for an answer span of certainty 1
@@ -226,10 +256,13 @@ def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> lis
 
 
 def quote_sentences(
-    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_list: bool
+    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_passage: bool
 ) -> SentenceQuote:
-    """Quote the likeliest sentence with the neighbours that belong to it (of a list, all items and their lead-in),
-    then the likeliest others."""
+    """Quote the likeliest sentence with the neighbours that belong to it, then the likeliest others.
+
+    whole_passage  whether the answer may be all that the passage says about it, such as steps or reasons, rather than
+                   one sentence
+    """
     # (log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)
     order: list[tuple[float, int, int]] = []
     for at, (candidate, support) in enumerate(zip(candidates, supports, strict=True)):
@@ -238,8 +271,17 @@ def quote_sentences(
             order.append((candidate.score + float(value), at, row))
     order.sort(reverse=True)
     most, lead, best = order[0]
-    rows = _find_neighbours(candidates[lead], supports[lead], best, whole_list=whole_list)
+    if whole_passage:
+        # All of the answer stands in the best passage, around its likeliest sentence.
+        lead = 0
+        best = int(np.argmax(supports[lead]))
+        rows = _find_stretch(candidates[lead], supports[lead], best)
+    else:
+        rows = _find_neighbours(candidates[lead], supports[lead], best)
     chosen = [(lead, row) for row in rows]
+    words = sum(_count_words(candidates[lead].text, candidates[lead].sentences[row]) for row in rows)
+    if whole_passage and words >= ENOUGH_WORDS:
+        order = []
     for likeliness, at, row in order[1:]:
         if len(chosen) >= MOST or likeliness < most - APART:
             break
@@ -260,32 +302,60 @@ def sentence_text(candidate: AnswerCandidate, row: int) -> str:
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
-def _find_neighbours(
-    candidate: AnswerCandidate, support: Sequence[float], best: int, *, whole_list: bool
-) -> list[int]:
+def _find_stretch(candidate: AnswerCandidate, support: Sequence[float], best: int) -> list[int]:
+    """Return the sentences around the best one, in order, whose support above -WORTH sums to the most, in at most
+    MAX_QUOTE_WORDS; of a list all items, in at most MAX_LIST_WORDS."""
+    text, sentences = candidate.text, candidate.sentences
+    counts = [_count_words(text, sentence) for sentence in sentences]
+    most, first, last = -math.inf, best, best
+    for start in range(best + 1):
+        for end in range(best, len(sentences)):
+            if end > start and sum(counts[start : end + 1]) > MAX_QUOTE_WORDS:
+                break
+            worth = sum(value + WORTH for value in support[start : end + 1])
+            if worth > most:
+                most, first, last = worth, start, end
+    # The rest of a list.
+    words = sum(counts[first : last + 1])
+    while first and _is_same_list(text, sentences, first - 1, first, last):
+        if words + counts[first - 1] > MAX_LIST_WORDS:
+            break
+        first -= 1
+        words += counts[first]
+    while last + 1 < len(sentences) and _is_same_list(text, sentences, last + 1, first, last):
+        if words + counts[last + 1] > MAX_LIST_WORDS:
+            break
+        last += 1
+        words += counts[last]
+    return _with_context(candidate, first, last)
+
+
+def _find_neighbours(candidate: AnswerCandidate, support: Sequence[float], best: int) -> list[int]:
     """Return the best sentence and neighbours that belong to it, in order."""
     text, sentences = candidate.text, candidate.sentences
     first = last = best
     words = _count_words(text, sentences[best])
-    while words < LONGEST:
+    while words < MAX_QUOTE_WORDS:
         sides = [at for at in (first - 1, last + 1) if 0 <= at < len(sentences)]
-        able = [
-            at
-            for at in sides
-            if support[at] >= support[best] - NEAR
-            or (whole_list and _is_same_list(text, sentences, at, first, last))
-        ]
+        able = [at for at in sides if support[at] >= support[best] - NEAR]
         if not able:
             break
         at = max(able, key=lambda at: support[at])
         words += _count_words(text, sentences[at])
         first, last = min(first, at), max(last, at)
+    return _with_context(candidate, first, last)
+
+
+def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int]:
+    """Return the sentences from the first to the last one, with what the first refers to and the last introduces."""
+    text, sentences = candidate.text, candidate.sentences
+    words = sum(_count_words(text, sentence) for sentence in sentences[first : last + 1])
     if first and LEANING.match(text, sentences[first].start):
         first -= 1  # the sentence that the pronoun refers to
     if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
         last += 1  # the command or list that the sentence introduces
         while (
-            words < LONGEST
+            words < MAX_LIST_WORDS
             and last + 1 < len(sentences)
             and _is_same_list(text, sentences, last + 1, first, last)
         ):
@@ -322,7 +392,18 @@ def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
     return " … ".join(lines)
 
 
-SURE = 0.5  # certainty of a span, over all passages that give it, below which sentences answer "what"
+# Certainty of a span, over all passages that give it, below which sentences answer: of open questions, and of those
+# for a name, place, time or number. On questions about seventeen manuals, spans of a certainty below 0.4 were right for
+# .20, the sentences for .48.
+SURE, UNSURE = 0.5, 0.4
+ABLE = re.compile(
+    r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
+)
+
+
+# Probability below which an answer is withheld, and the same for steps, reasons and lists: one sees that a quotation
+# does not answer, but not that a name is the wrong one (recipes/reader/calibrate.py, benchmarks/real_documents.py).
+ANSWERED, ANSWERED_IN_SENTENCES = 0.35, 0.25
 
 
 @dataclass(frozen=True)
@@ -334,6 +415,7 @@ class Extract:
     passage      the number of the passage that contains the quote
     probability  that the answer is right, in [0, 1]
     words        whether it is a span of words rather than sentences
+    threshold    probability below which it is withheld
     """
 
     text: str
@@ -341,6 +423,12 @@ class Extract:
     passage: int
     probability: float
     words: bool = False
+    threshold: float = ANSWERED
+
+    @property
+    def is_sure(self) -> bool:
+        """Return whether it may be given as an answer."""
+        return self.probability >= self.threshold
 
 
 @dataclass(frozen=True)
@@ -355,12 +443,16 @@ class _AnswerDraft:
     first: str
     passage: int
     words: bool
+    lead: float
 
     def features(self, near: float) -> dict[str, float]:
-        return confidence_features(self.question, self.form, self.best, self.grounds, self.first, near)
+        return confidence_features(
+            self.question, self.form, self.best, self.lead, self.grounds, self.first, near
+        )
 
     def extract(self, values: Mapping[str, float]) -> Extract:
-        return Extract(self.text, self.first, self.passage, probability(values), self.words)
+        threshold = ANSWERED_IN_SENTENCES if self.form in SENTENCES else ANSWERED
+        return Extract(self.text, self.first, self.passage, probability(values), self.words, threshold)
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
@@ -381,19 +473,22 @@ def extract_all(
     return [found[0] if found else None for found in _examine_all(questions, headings)]
 
 
-def examine(question: str, passages: Sequence[str]) -> tuple[Extract, dict[str, float]] | None:
+def examine(
+    question: str, passages: Sequence[str], headings: Sequence[str] = ()
+) -> tuple[Extract, dict[str, float]] | None:
     """Extract the best answer with the features behind its probability."""
-    return _examine_all([(question, passages)])[0]
+    return _examine_all([(question, passages)], [headings])[0]
 
 
 def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
     questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
+    headings = headings or [()] * len(questions)
     drafts = [
-        _draft_answer(question, passages, readings, over)
-        for (question, passages), readings, over in zip(
-            questions, read_all(questions), headings or [()] * len(questions), strict=True
+        _draft_answer(question, passages, readings, over, headed)
+        for (question, passages), readings, over, headed in zip(
+            questions, read_all(questions), headings, _heading_nearness(questions, headings), strict=True
         )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
@@ -404,14 +499,37 @@ def _examine_all(
     return results
 
 
+def _heading_nearness(
+    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]]
+) -> list[list[float]]:
+    """Return the cosine of each question and the last part of each of its passages' headings, 0 without a heading."""
+    names = [[heading.rpartition(" > ")[2] for heading in over] for over in headings]
+    named = [
+        (question, name)
+        for (question, _), over in zip(questions, names, strict=True)
+        for name in over
+        if name
+    ]
+    near = dict(zip(named, nearness(named), strict=True)) if named else {}
+    return [
+        [near.get((question, name), 0.0) for name in over]
+        for (question, _), over in zip(questions, names, strict=True)
+    ]
+
+
 def _draft_answer(
-    question: str, passages: Sequence[str], readings: Sequence[PassageReading], headings: Sequence[str]
+    question: str,
+    passages: Sequence[str],
+    readings: Sequence[PassageReading],
+    headings: Sequence[str],
+    headed: Sequence[float],
 ) -> _AnswerDraft | None:
     form = form_of(question)
-    ranked = rank_candidates(question, form, passages, readings, headings)
+    ranked = rank_candidates(question, form, passages, readings, headings, headed)
     if not ranked:
         return None
     supports, best = score_sentences(question, ranked), ranked[0]
+    lead = best.score - ranked[1].score if len(ranked) > 1 else ALONE
     words = None if form in (*SENTENCES, "yes/no") else best.answer
     # The sentence in which the span begins; without a span, the likeliest.
     holding = [
@@ -427,22 +545,38 @@ def _draft_answer(
         answer_text = text[words.start : end] if end < words.end and text[end].isspace() else words.text
         # Noisy-or over the passages that give the same words.
         same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
-        if 1 - math.prod(1 - answer.certainty for answer in same) >= SURE:
+        certainty = 1 - math.prod(1 - answer.certainty for answer in same)
+        if certainty >= SURE:
             first = sentence_text(best, around)
             return _AnswerDraft(
-                question, form, best, answer_text, _with_heading(best, first), first, best.passage, words=True
+                question,
+                form,
+                best,
+                answer_text,
+                _with_heading(best, first),
+                first,
+                best.passage,
+                words=True,
+                lead=lead,
             )
-    quote = quote_sentences(ranked, supports, whole_list=form in ("how", "list"))
+    quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no")
     passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
-    if words is not None and asks_for_words(question, form):
+    if words is not None and certainty >= UNSURE and asks_for_words(question, form):
         # Return a name, place, time or number even if unsure; the sentences determine the confidence.
         first = sentence_text(best, around)
-        return _AnswerDraft(question, form, best, answer_text, grounds, first, best.passage, words=True)
+        return _AnswerDraft(
+            question, form, best, answer_text, grounds, first, best.passage, words=True, lead=lead
+        )
     text = _strip_mark(quote.text)
     if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
-        # Answer with the part that decides yes or no; with the whole quotation if undecided.
+        # Answer with the part that decides yes or no; with the whole quotation if undecided. Who asks whether something
+        # can be done also wants to know how.
         text = f"{'Yes' if yes > 0 else 'No'}: {_strip_mark(quote.first)}"
-    return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False)
+        if yes > 0 and ABLE.search(question):
+            best_row = int(np.argmax(supports[quote.candidate]))
+            rows = _find_stretch(ranked[quote.candidate], supports[quote.candidate], best_row)
+            text = f"Yes: {_strip_mark(_format_lines(ranked[quote.candidate], rows))}"
+    return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False, lead=lead)
 
 
 def _with_heading(candidate: AnswerCandidate, text: str) -> str:

@@ -214,9 +214,6 @@ def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
 
 # The embedded reader as a Reader: one answer span per passage, for callers that compare passages.
 
-# Probability that an extract is right, below which it is withheld (recipes/reader/calibrate.py).
-ANSWERED = 0.38
-
 
 @dataclass(frozen=True)
 class SpanReader:
@@ -225,7 +222,7 @@ class SpanReader:
     def extract(self, question: str, text: str) -> str | None:
         """Return the words of the text that answer the question; None if the reader is unsure."""
         answer = extract(question, [text])
-        if answer is None or not answer.words or answer.probability < ANSWERED:
+        if answer is None or not answer.words or not answer.is_sure:
             return None
         return answer.text
 
@@ -307,11 +304,12 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if request.kind == "need":
         if request.knowledge:
             # Whether the reader finds an answer in the passages: 0.5 at the probability from which it gives an extract.
-            probability = answer.probability if answer else 0.0
-            if probability >= ANSWERED:
-                yes = 0.5 * (1 - probability) / (1 - ANSWERED)
+            if answer is None:
+                yes = 1.0
+            elif answer.is_sure:
+                yes = 0.5 * (1 - answer.probability) / (1 - answer.threshold)
             else:
-                yes = 1 - 0.5 * probability / ANSWERED
+                yes = 1 - 0.5 * answer.probability / answer.threshold
         else:
             yes = 1 - shared().recall(request.question).knows
         wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
@@ -344,7 +342,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     language = _language(request)
     if language != "en":
         return _reply_with_quotation(request, language)
-    if answer is not None and answer.probability >= ANSWERED:
+    if answer is not None and answer.is_sure:
         return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
     recollection = shared().recall(request.question)
     if recollection.knows >= REMEMBERED:
@@ -376,7 +374,7 @@ def _reply_with_quotation(request: Request, language: str) -> Reply:
 
 def _choose_option(request: Request, answer: Extract | None) -> Reply:
     """Choose the option named by the passages, else by the memory; UNKNOWN if neither is sure."""
-    if answer is not None and answer.probability >= ANSWERED:
+    if answer is not None and answer.is_sure:
         letter = _match_option(answer, request.choices)
         if letter is not None:
             quote = Quote(answer.quote, answer.passage)

@@ -65,6 +65,12 @@ FORMS: tuple[tuple[Form, str], ...] = (
         r"(?:(?:from|to) )?(?:where\b|(?:in |to |at |under |into |on )?(?:what|which) "
         r"(?:directory|folder|file|place|city|country|path|location|page|section|menu)\b)",
     ),
+    (
+        "how",
+        r"(?:can|could|will|would) (?:you|anyone|anybody|someone|somebody)\b(?: (?:please|kindly|also|just))* "
+        r"(?:explain|help|guide|tell|describe|show|instruct|provide|give|suggest|advise|assist|teach|walk|clarify"
+        r"|let me know)\b",
+    ),
     ("yes/no", rf"{AUXILIARY}\b(?!\s*\?)"),
     ("what", r"(?:which|what|(?:name|state|identify|give (?:me )?the name of) (?:the|a|an|one)\b)"),
 )

@@ -12,16 +12,16 @@ import numpy as np
 
 from kcard import cache as kcard_cache
 from kcard.offline import minilm
+from kcard.offline import static_embeddings as static
 from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
 from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
-from kcard.offline.static_embeddings import token_weights
 from kcard.text import LIST_MARK, analyzer, numbers, ordinals_as_in
 
 # Answer candidates: the embedded reader's output for each passage, best first.
 
 # Log-odds, fitted on people's questions about ten manuals, with the passages that answer them.
 COVERED = 6.0  # for a passage with all of the question's words
-HEADED = 1.5  # for a heading that means the same as the question
+HEADED = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
 MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
 MISFIT = 3.0  # for an answer that is not of the kind the question asks for
 WORD = re.compile(r"\w[\w.+/-]*\w|\w")
@@ -42,7 +42,6 @@ class AnswerCandidate:
     answer   the answer span, if any
     score    roughly the log-odds that the passage answers
     begin    offset of its text after the heading
-    headed   cosine of the question and the heading, 0 if there is none
     """
 
     passage: int
@@ -51,7 +50,6 @@ class AnswerCandidate:
     answer: AnswerSpan | None
     score: float
     begin: int = 0
-    headed: float = 0.0
 
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -70,9 +68,8 @@ def rank_candidates(
     passages: Sequence[str],
     readings: Sequence[PassageReading],
     headings: Sequence[str] = (),
-    headed: Sequence[float] = (),
 ) -> list[AnswerCandidate]:
-    """Rank the passages that have text, best first. `headed`: cosine of the question and each passage's heading."""
+    """Rank the passages that have text, best first."""
 
     def likelihood(words: AnswerSpan) -> float:
         return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
@@ -85,10 +82,12 @@ def rank_candidates(
             answer = max(reading.answers, key=likelihood, default=None)
             score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
-            near = headed[at] if at < len(headed) else 0.0
-            score += COVERED * token_share(question, text) + HEADED * near
+            score += COVERED * token_share(question, text)
+            if heading:
+                asked, named = static.embed([question, headings[at].rpartition(" > ")[2]])
+                score += HEADED * float(asked @ named)
             begin = len(heading) if text.startswith(heading) else 0
-            ranked.append(AnswerCandidate(at, text, reading, answer, score, begin, near))
+            ranked.append(AnswerCandidate(at, text, reading, answer, score, begin))
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
@@ -107,7 +106,7 @@ def token_share(question: str, text: str) -> float:
     tokens = sorted(set(minilm.words().ids([question])[0]))
     if not tokens:
         return 0.0
-    weights = token_weights(tokens)
+    weights = static.token_weights(tokens)
     return float(weights[np.isin(tokens, minilm.words().ids([text])[0])].sum() / max(weights.sum(), 1e-9))
 
 
@@ -403,7 +402,7 @@ ABLE = re.compile(
 
 # Probability below which an answer is withheld, and the same for steps, reasons and lists: one sees that a quotation
 # does not answer, but not that a name is the wrong one (recipes/reader/calibrate.py, benchmarks/real_documents.py).
-ANSWERED, ANSWERED_IN_SENTENCES = 0.35, 0.25
+ANSWERED, ANSWERED_IN_SENTENCES = 0.36, 0.25
 
 
 @dataclass(frozen=True)
@@ -484,11 +483,10 @@ def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
     questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
-    headings = headings or [()] * len(questions)
     drafts = [
-        _draft_answer(question, passages, readings, over, headed)
-        for (question, passages), readings, over, headed in zip(
-            questions, read_all(questions), headings, _heading_nearness(questions, headings), strict=True
+        _draft_answer(question, passages, readings, over)
+        for (question, passages), readings, over in zip(
+            questions, read_all(questions), headings or [()] * len(questions), strict=True
         )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
@@ -499,33 +497,14 @@ def _examine_all(
     return results
 
 
-def _heading_nearness(
-    questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]]
-) -> list[list[float]]:
-    """Return the cosine of each question and the last part of each of its passages' headings, 0 without a heading."""
-    names = [[heading.rpartition(" > ")[2] for heading in over] for over in headings]
-    named = [
-        (question, name)
-        for (question, _), over in zip(questions, names, strict=True)
-        for name in over
-        if name
-    ]
-    near = dict(zip(named, nearness(named), strict=True)) if named else {}
-    return [
-        [near.get((question, name), 0.0) for name in over]
-        for (question, _), over in zip(questions, names, strict=True)
-    ]
-
-
 def _draft_answer(
     question: str,
     passages: Sequence[str],
     readings: Sequence[PassageReading],
     headings: Sequence[str],
-    headed: Sequence[float],
 ) -> _AnswerDraft | None:
     form = form_of(question)
-    ranked = rank_candidates(question, form, passages, readings, headings, headed)
+    ranked = rank_candidates(question, form, passages, readings, headings)
     if not ranked:
         return None
     supports, best = score_sentences(question, ranked), ranked[0]

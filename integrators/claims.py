@@ -1,0 +1,355 @@
+"""The claims that an LLM's answer makes, and what tells whether passages say so.
+
+An answer is a claim made of question and answer ("SQLite was started by SQLite"), never of the answer's words alone, so
+every signal compares a passage with both.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from kcard.interfaces import Verdict
+from kcard.offline.checker import SPELLED
+from kcard.offline.extract import NEGATION, content_stems, examine, polarity, share_of
+from kcard.offline.questions import Form, fits, form_of
+from kcard.offline.reader import TECHNICAL, PassageReading, read_all
+from kcard.text import LIST_MARK, analyzer, command_options, sentence_spans, small_words, spaced_words, words
+
+# Marks: the documents that the LLM names after a sentence, such as [1]. They say where to look first and prove nothing.
+
+MARK = re.compile(
+    r"[ \t]*[\[(](?:documents?|passages?|docs?)?\s*(\d{1,2}(?:\s*(?:,|;|and|&)\s*\[?\d{1,2}\]?)*)[\])]",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class MarkedSentence:
+    """A sentence without its marks; `marks`: the numbers of the documents that it names, from 0."""
+
+    text: str
+    marks: frozenset[int] = frozenset()
+
+
+def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSentence]]:
+    """Return the answer without the marks that name one of the texts, and its sentences with them.
+
+    What stands in brackets in a text itself is no mark: "argv[1]".
+    """
+    plain, places, at = "", [], 0
+    for match in MARK.finditer(text):
+        numbers = {int(number) - 1 for number in re.findall(r"\d+", match[1])}
+        is_code = bool(re.match(r"\w", text[match.start() - 1 : match.start()])) and not match[0][0].isspace()
+        word = re.search(r"\S*$", text[: match.start()])
+        if match[0].lstrip().startswith("(") and not re.search("[a-z]", match[0], re.IGNORECASE):
+            continue
+        if max(numbers) >= len(texts) or (
+            is_code and word and any(f"{word[0]}{match[0]}" in t for t in texts)
+        ):
+            continue
+        plain += text[at : match.start()]
+        at = match.end()
+        places.append((len(plain), numbers))
+    plain += text[at:]
+    # A mark belongs to the sentence before it, at the start of a line to the one behind it.
+    spans = sentence_spans(plain)
+    marks: list[set[int]] = [set() for _ in spans]
+    for place, numbers in places:
+        following = sum(start < place for start, _ in spans)
+        is_line_start = not plain[:place].rpartition("\n")[2].strip()
+        owner = following if is_line_start else following - 1
+        if 0 <= owner < len(spans):
+            marks[owner] |= numbers
+    sentences = [MarkedSentence(plain[a:b], frozenset(own)) for (a, b), own in zip(spans, marks, strict=True)]
+    return "\n".join(line.strip() for line in plain.strip().split("\n")), sentences
+
+
+# Clauses and claims.
+
+MAX_SENTENCES = 24  # of an answer that are checked
+CLAUSE = re.compile(r";\s+|,\s+(?:and|but|while|whereas|which|who|where)\s+")
+SHORT_CLAUSE = 4  # words, below which a part is no clause of its own
+SHORT_ANSWER = 5  # words, up to which an answer is no sentence
+YES_OR_NO = re.compile(r"^(?:yes|no)\b[\s,.:;–—-]*", re.IGNORECASE)
+AUXILIARY = "is|are|was|were|do|does|did|can|could|will|would|should|has|have|had"
+QUESTION_WORDS = re.compile(
+    r"^(?:(?:to|by|from|with|for|of|since|until|in|on|at) )?"
+    r"(?:who|whom|whose|when|where|why|how(?: (?:many|much|long|often))?|which|what)\b"
+    rf"(?:\s+(?:{AUXILIARY})\b)?\s*",
+    re.IGNORECASE,
+)
+SUBJECT = re.compile(rf"^(?:who|what)\s+(?!(?:{AUXILIARY})\b)(?=\w)", re.IGNORECASE)
+
+
+def clauses(sentence: str) -> list[str]:
+    """Split a sentence into its clauses; a part of fewer than four words stays with the one before it."""
+    parts: list[str] = []
+    at = 0
+    for border in CLAUSE.finditer(sentence):
+        part = sentence[at : border.start()]
+        rest = sentence[border.end() :]
+        if min(len(words(part)), len(words(rest))) >= SHORT_CLAUSE:
+            parts.append(part)
+            at = border.end()
+    return [*parts, sentence[at:]]
+
+
+def claim_of(question: str, answer: str) -> str:
+    """Return the statement that question and answer make together; a yes or no before more words is left out."""
+    answer = (YES_OR_NO.sub("", answer) or answer).strip().rstrip(".")
+    if len(words(answer)) > SHORT_ANSWER:
+        return f"{answer}."
+    asked = " ".join(question.split()).rstrip("?.! ")
+    if SUBJECT.match(asked):
+        return f"{answer} {SUBJECT.sub('', asked)}."
+    rest = QUESTION_WORDS.sub("", asked)
+    return f"{rest}: {answer}."
+
+
+# Specifics: what can't be said in other words - numbers, names, options, paths.
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)*")
+MONTHS = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+)  # fmt: skip
+MONTH_NUMBERS = {name: str(number) for number, name in enumerate(MONTHS, start=1)}
+NAME = re.compile(r"(?<![\w.])[A-Z][\w'’-]*\w(?:\s+[A-Z][\w'’-]*\w)*")
+NAME_ALONE = 2  # words of a text, in which the first may be a name
+RUN = re.compile(r"[^\s,;()\[\]{}\"'“”‘’`*|]+")
+
+
+def specifics(text: str) -> frozenset[str]:
+    """Return the numbers, names, options and technical words of a sentence, in one spelling.
+
+    A capitalised word that opens the sentence counts only with another one behind it, or if there is hardly more.
+    """
+    found = set(numbers_of(text)) | set(command_options(text))
+    opening = len(text) - len(text.lstrip("\"'“‘`*- "))
+    for match in NAME.finditer(text):
+        names = words(match[0])
+        if match.start() <= opening and len(names) == 1 and len(words(text)) > NAME_ALONE:
+            continue
+        if match.start() <= opening and names[0] in small_words("en"):
+            names = names[1:]
+        found.update(name for name in names if name not in small_words("en"))
+    for match in RUN.finditer(text):
+        run = match[0].rstrip(".:!?")
+        if TECHNICAL.search(run):
+            found.add(run.lower())
+    return frozenset(found)
+
+
+def holds(text: str, specific: str) -> bool:
+    """Return whether a text has a specific in some spelling."""
+    known = _known(text)
+    return specific in known or (TECHNICAL.search(specific) is not None and specific in text.lower())
+
+
+def numbers_of(text: str) -> set[str]:
+    """Return the numbers without thousands commas and leading zeros."""
+    plain = {number.replace(",", "").rstrip(".") for number in NUMBER.findall(text)}
+    return {number.lstrip("0") or "0" for number in plain}
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> frozenset[str]:
+    """Return the words of a text, its numbers in figures, and its options."""
+    found = words(text)
+    spelled = {SPELLED[word] for word in found if word in SPELLED}
+    months = {MONTH_NUMBERS[word] for word in found if word in MONTH_NUMBERS}
+    return frozenset({*found, *spelled, *months, *numbers_of(text), *command_options(text)})
+
+
+# What a clause has in common with the passages.
+
+LOCAL = 2  # sentences in a window
+MOST = 8.0  # log-odds are clipped to this
+
+
+@dataclass(frozen=True)
+class Window:
+    """One or two sentences of a passage; `evidence`: the reader's log-odds that the question's answer rests on them."""
+
+    passage: int
+    text: str
+    evidence: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the embedded models see in the passages of a question, whatever the answer is.
+
+    texts        the passages as the LLM read them
+    readings     of the embedded reader
+    answer       the reader's own answer, "" if it has none; its sentence, its passage, the probability that it is
+                 right, and whether it is a few words
+    """
+
+    question: str
+    form: Form
+    texts: tuple[str, ...]
+    readings: tuple[PassageReading, ...]
+    answer: str = ""
+    quote: str = ""
+    passage: int = 0
+    probability: float = 0.0
+    in_words: bool = False
+
+    @classmethod
+    def of(cls, question: str, texts: Sequence[str]) -> "Reading":
+        [readings] = read_all([(question, texts)])
+        examined = examine(question, texts)
+        reading = cls(question, form_of(question), tuple(texts), tuple(readings))
+        if examined is None:
+            return reading
+        own, _ = examined
+        return replace(
+            reading,
+            answer=own.text,
+            quote=own.quote,
+            passage=own.passage,
+            probability=own.probability,
+            in_words=own.words,
+        )
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        return frozenset(content_stems(self.question))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        found = []
+        for number, (text, reading) in enumerate(zip(self.texts, self.readings, strict=True)):
+            sentences = reading.sentences
+            for first in range(len(sentences)):
+                for last in range(first, min(first + LOCAL, len(sentences))):
+                    evidence = max(sentence.evidence for sentence in sentences[first : last + 1])
+                    found.append(Window(number, text[sentences[first].start : sentences[last].end], evidence))
+        return tuple(found)
+
+
+def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window | None:
+    """Return the window that has most of a clause's own specifics and words, then of the question's; of equals a marked
+    one."""
+    stems = content_stems(clause)
+    new = stems - reading.stems
+    named = [name for name in specifics(clause) if not holds(reading.question, name)]
+
+    def score(window: Window) -> float:
+        known = _stems(window.text)
+        own = 2 * len(new & known) / max(1, len(new)) + len(stems & known) / max(1, len(stems))
+        exact = 2 * sum(holds(window.text, name) for name in named) / max(1, len(named))
+        asked = 0.5 * len(reading.stems & known) / max(1, len(reading.stems))
+        evidence = 0.02 * max(-MOST, min(MOST, window.evidence))
+        length = 0.0005 * len(window.text.split())
+        return own + exact + asked + 0.1 * (window.passage in marks) + evidence - length
+
+    return max(reading.windows, key=score, default=None)
+
+
+@lru_cache(maxsize=4096)
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(analyzer("english")(text))
+
+
+def fits_form(reading: Reading, clause: str) -> bool:
+    """Return whether the words of the clause that the question lacks can answer a question of its form."""
+    asked = {*words(reading.question)}
+    own = " ".join(word for word in words(clause) if word not in asked)
+    return not own or fits(reading.form, own)
+
+
+def clause_features(
+    reading: Reading, clause: str, window: Window, marks: frozenset[int], verdict: Verdict
+) -> dict[str, float]:
+    """Return what tells whether a window of the passages says what question and clause claim.
+
+    verdict  of the checker, on the claim and the window's passage
+
+    checker, refuted   the checker's probabilities
+    found, missing     logarithm of 1 and the number of the clause's own words, which the question lacks, that the
+                       window has, and that it lacks
+    own words          their share in the window
+    question's words   the share of the question's words in the window
+    repeats            whether the clause has no words but the question's: "SQLite" never started SQLite
+    lacking, outside, away  whether a number, name or option is in no passage, in another one, outside the window
+    span               how likely the reader takes words for the answer that the clause has, in [0, 1]
+    agreed, reader     the share of the reader's own answer in the clause, and the probability of that answer; their
+                       product, and the probability of a disagreement
+    evidence, relevance  the reader's log-odds that the answer rests on the window, and that its passage answers
+    polarity           the log-odds that the window says what a clause beginning with yes or no does
+    misfit             whether the clause has no words of the kind that the question asks for, such as a time for "when"
+    negation           whether one of clause and window has a negation, and the other has none
+    """
+    text, known = reading.texts[window.passage], _stems(window.text)
+    plain = YES_OR_NO.sub("", clause)
+    # Yes or no alone claims what the question says.
+    new = content_stems(plain) - reading.stems if words(plain) else reading.stems
+    said = spaced_words(clause)
+    # Specifics that the question did not bring.
+    named = [name for name in specifics(plain) if not holds(reading.question, name)]
+    # The reader's spans, of which the clause has one or is a part.
+    span = 0.0
+    best = max(passage.relevance for passage in reading.readings)
+    for passage in reading.readings:
+        weight = math.exp(max(-20.0, passage.relevance - best))
+        for answer in passage.answers:
+            own = spaced_words(answer.text)
+            names_nothing_new = content_stems(answer.text) <= reading.stems
+            if not names_nothing_new and own.strip() and (own in said or said in own):
+                span = max(span, weight * answer.certainty)
+    agreed = share_of(content_stems(reading.answer) - reading.stems, clause)
+    polarity_of_clause = 0.0
+    is_negated = bool(NEGATION.search(clause))
+    if reading.form == "yes/no":
+        yes = polarity(reading.question, window.text)
+        polarity_of_clause = max(-2.0, min(2.0, -yes if is_negated else yes))
+    return {
+        "checker": verdict.score,
+        "refuted": verdict.refutation or 0.0,
+        "found": math.log1p(len(new & known)),
+        "missing": math.log1p(len(new - known)),
+        "own words": len(new & known) / len(new) if new else 0.0,
+        "question's words": len(reading.stems & known) / len(reading.stems) if reading.stems else 1.0,
+        "repeats": float(not new and not named),
+        "lacking": float(any(not any(holds(t, name) for t in reading.texts) for name in named)),
+        "outside": float(any(not holds(text, name) for name in named)),
+        "away": float(any(not holds(window.text, name) for name in named)),
+        "span": span,
+        "agreed": agreed,
+        "reader": reading.probability,
+        "agreed and sure": agreed * reading.probability,
+        "disagreed and sure": (1 - agreed) * reading.probability,
+        "evidence": max(-MOST, min(MOST, window.evidence)),
+        "relevance": max(-MOST, min(MOST, reading.readings[window.passage].relevance)),
+        "yes/no": float(reading.form == "yes/no"),
+        "polarity": polarity_of_clause,
+        "misfit": float(not fits_form(reading, plain)),
+        "negation": float(reading.form != "yes/no" and is_negated != bool(NEGATION.search(window.text))),
+        "marked": float(window.passage in marks),
+        "marked elsewhere": float(bool(marks) and window.passage not in marks),
+        "few words": float(len(words(clause)) <= SHORT_ANSWER),
+    }
+
+
+def clause_parts(
+    reading: Reading, sentences: Sequence[MarkedSentence]
+) -> list[tuple[MarkedSentence, str, Window]]:
+    """Return the clauses of each sentence that claims something, each with the window that has most of its words."""
+    parts = []
+    for number, sentence in enumerate(dict.fromkeys(sentences[:MAX_SENTENCES])):
+        plain = LIST_MARK.sub("", sentence.text).strip("`*_# ")
+        leads_up = plain.endswith(":") and number + 1 < len(sentences)
+        if not words(plain) or leads_up:
+            continue
+        own = clauses(plain)
+        # A clause that only repeats the question adds nothing to one that says more.
+        telling = [clause for clause in own if content_stems(clause) - reading.stems]
+        for clause in telling or own:
+            window = best_window(reading, clause, sentence.marks)
+            if window is not None:
+                parts.append((sentence, clause, window))
+    return parts

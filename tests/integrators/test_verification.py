@@ -1,0 +1,234 @@
+"""Each sentence of an answer, as a claim of question and answer, is supported, contradicted or not in the cards."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from kcard.integrators.claims import claim_of, clauses, holds, specifics, without_marks
+from kcard.integrators.verification import Verification, calibration, confidence_of, verify
+from kcard.interfaces import Pair, Verdict
+from kcard.offline.checker import MiniLMChecker
+from kcard.types import Passage, Reply, Source
+
+CHECKER = MiniLMChecker()
+TOOL = (
+    "Tarnwell is a planning tool for small workshops. It was started by Ida Vale in 2009, and Tom Birk joined her in "
+    "2012."
+)
+LEAVE = "Fathers take 14 weeks of paternity leave, of which 2 weeks follow the birth. Mothers take 20 weeks."
+PARTNERS = "The firm is led by two partners, Ida Vale and Tom Birk, who share all decisions."
+EXPENSES = (
+    "Receipts are sent to the office by the fifth of each month. Travel by train is paid in second class."
+)
+LAMP = "The lamp Alba has a battery of 5000 mAh. It charges in three hours."
+RADIO = "The radio Brisa has a battery of 2200 mAh. It must not be opened while it charges."
+
+
+def passages(*texts: str) -> list[Passage]:
+    return [
+        Passage("firm", text, kept=True, source=Source(text, f"{number}.md", 3))
+        for number, text in enumerate(texts, start=1)
+    ]
+
+
+def check(question: str, answer: str, *texts: str) -> Verification:
+    return verify(question, Reply(answer), passages(*texts), CHECKER)
+
+
+def verdicts(verification: Verification) -> list[str]:
+    return [citation.verdict for citation in verification.citations]
+
+
+@pytest.mark.parametrize("answer", ["Tarnwell", "Tarnwell [1].", "Tarnwell was started by Tarnwell."])
+def test_words_of_the_question_do_not_answer_it_though_the_passage_has_them(answer: str) -> None:
+    assert verdicts(check("Who started Tarnwell?", answer, TOOL)) != ["supported"]
+    assert verdicts(check("Who started Tarnwell?", answer, EXPENSES)) == ["not in the cards"]
+
+
+@pytest.mark.parametrize("answer", ["Ida Vale", "Ida Vale started Tarnwell in 2009. [1]"])
+def test_a_right_answer_is_supported_by_the_sentence_that_says_it(answer: str) -> None:
+    verification = check("Who started Tarnwell?", answer, EXPENSES, TOOL)
+    assert verdicts(verification) == ["supported"]
+    [citation] = verification.citations
+    assert citation.passage == 1
+    assert "started by Ida Vale" in citation.quote
+    assert citation.line == 3
+    assert verification.confidence is not None
+
+
+def test_somebody_else_of_the_same_passage_is_not_supported() -> None:
+    right = check("Who started Tarnwell?", "Ida Vale started it.", TOOL)
+    wrong = check("Who started Tarnwell?", "Tom Birk", TOOL)
+    assert verdicts(wrong) != ["supported"]
+    assert (wrong.confidence or 0) < (right.confidence or 0)
+
+
+@pytest.mark.parametrize("answer", ["27 days", "Fathers take 27 days of paternity leave [1]."])
+def test_a_number_that_no_passage_has_is_never_supported(answer: str) -> None:
+    [verdict] = verdicts(check("How long is paternity leave?", answer, LEAVE))
+    assert verdict in {"contradicted", "not in the cards"}
+
+
+def test_a_number_of_another_passage_does_not_support_a_claim() -> None:
+    question = "What battery does the radio Brisa have?"
+    wrong = check(question, "The radio Brisa has a battery of 5000 mAh.", LAMP, RADIO)
+    assert verdicts(wrong) != ["supported"]
+    assert verdicts(check(question, "The radio Brisa has a battery of 2200 mAh.", LAMP, RADIO)) == [
+        "supported"
+    ]
+
+
+def test_invented_steps_are_not_in_the_cards_whatever_marks_they_bear() -> None:
+    steps = "To be on call:\n1. Open the pager page. [1]\n2. Choose your team's rota. [1]\n3. Press Accept shift. [1]"
+    verification = check("How do I go on call?", steps, EXPENSES)
+    assert verdicts(verification) == ["not in the cards"] * 3
+    assert verification.is_withheld(strict=False)
+    assert "[1]" not in verification.text
+
+
+def test_a_claim_about_one_person_is_not_supported_by_a_line_about_two() -> None:
+    assert verdicts(check("Who leads the firm?", "Only Rosa Lind leads the firm.", PARTNERS)) != ["supported"]
+
+
+def test_a_negated_sentence_is_not_supported_by_the_sentence_that_it_negates() -> None:
+    question = "May the radio be opened while it charges?"
+    assert verdicts(check(question, "The radio Brisa can be opened while it charges.", RADIO)) != [
+        "supported"
+    ]
+
+
+def test_sentences_are_checked_clause_by_clause() -> None:
+    question = "Who started Tarnwell, and when?"
+    both = "Ida Vale started Tarnwell in 2009, and Tom Birk joined her in 2012."
+    half = "Ida Vale started Tarnwell in 2009, and Rosa Lind painted the office in 2015."
+    assert verdicts(check(question, both, TOOL)) == ["supported"]
+    assert verdicts(check(question, half, TOOL)) == ["not in the cards"]
+    assert clauses(half) == ["Ida Vale started Tarnwell in 2009", "Rosa Lind painted the office in 2015."]
+    assert clauses("It is red and blue.") == ["It is red and blue."]
+
+
+def test_each_sentence_has_its_own_verdict() -> None:
+    answer = "Fathers take 14 weeks of paternity leave [1]. Their salary is raised by 8 percent [1]."
+    verification = check("How long is paternity leave?", answer, LEAVE)
+    assert verdicts(verification) == ["supported", "not in the cards"]
+    assert [c.sentence for c in verification.citations] == [
+        "Fathers take 14 weeks of paternity leave.",
+        "Their salary is raised by 8 percent.",
+    ]
+
+
+def test_marks_are_removed_and_belong_to_their_sentences() -> None:
+    texts = ["Use argv[1] for the name.", "Two."]
+    plain, sentences = without_marks(
+        "Take argv[1] first [1]. Then go on.[2] See (3) and [7].\n[2] Done.", texts
+    )
+    assert plain == "Take argv[1] first. Then go on. See (3) and [7].\nDone."
+    assert [set(s.marks) for s in sentences] == [{0}, {1}, set(), {1}]
+    assert without_marks("Both [1, 2].", texts)[1][0].marks == {0, 1}
+    assert without_marks("[1]. [2].", texts)[0].strip(" .") == ""
+
+
+def test_the_claim_is_made_of_question_and_answer() -> None:
+    assert claim_of("Who started Tarnwell?", "Ida Vale") == "Ida Vale started Tarnwell."
+    assert claim_of("When was Tarnwell started?", "2009.") == "Tarnwell started: 2009."
+    long = "Tarnwell was started by Ida Vale in the year 2009."
+    assert claim_of("Who started Tarnwell?", long) == long
+
+
+def test_numbers_names_and_options_are_compared_in_any_spelling() -> None:
+    assert specifics("Since 2015-08-03 Ida Vale uses --dry-run in /etc/tarn.conf.") == {
+        "2015", "8", "3", "ida", "vale", "--dry-run", "/etc/tarn.conf",
+    }  # fmt: skip
+    assert specifics("Press the key.") == set()
+    assert specifics("Hipp") == {"hipp"}
+    for text, specific in (("On August 3, 2015", "8"), ("1,200 people", "1200"), ("three keys", "3")):
+        assert holds(text, specific)
+    assert not holds("On August 3, 2015", "9")
+
+
+def test_an_answer_without_marks_or_words_is_no_answer() -> None:
+    assert check("Who started Tarnwell?", "[1]. [1].", TOOL).is_withheld(strict=False)
+    assert check("Who started Tarnwell?", "Ida Vale").citations == ()
+
+
+def test_strict_withholds_what_is_not_supported_as_a_whole() -> None:
+    answer = "Fathers take 14 weeks of paternity leave. Their salary is raised by 8 percent."
+    verification = check("How long is paternity leave?", answer, LEAVE)
+    assert not verification.is_withheld(strict=False)
+    assert verification.is_withheld(strict=True)
+    assert not check("How long is paternity leave?", "14 weeks", LEAVE).is_withheld(strict=True)
+
+
+def test_the_llms_own_probabilities_count_for_a_family_that_was_fitted() -> None:
+    fitted = replace(
+        calibration(),
+        families={
+            "pooled": {"bias": 0.0},
+            "qwen2.5-0.5b": {"bias": 0.0, "pooled": 1.0, "mean log-probability": 2.0},
+        },
+        typical={"mean log-probability": -0.5},
+    )
+    family = fitted.family_of("LLM: Qwen2.5-Coder-0.5B-Instruct at http://x")
+    assert family == "qwen2.5-0.5b"
+    assert fitted.family_of("qwen2.5:32b") == "pooled"
+    told = [{"mean log-probability": -3.0}, {}, {"mean log-probability": -0.01}]
+    confidences = [confidence_of(values, family, fitted) for values in told]
+    assert confidences == sorted(confidences)
+    assert [confidence_of(values, "pooled", fitted) for values in told] == [0.5] * 3
+
+
+def test_the_confidence_says_whether_it_was_fitted_to_this_llm() -> None:
+    assert not verify(
+        "Who started Tarnwell?", Reply("Ida Vale"), passages(TOOL), CHECKER, "other"
+    ).is_calibrated
+
+
+def test_only_what_the_llm_read_counts() -> None:
+    [kept] = passages(EXPENSES)
+    unread = replace(kept, text=TOOL, kept=False)
+    verification = verify("Who started Tarnwell?", Reply("Ida Vale"), [unread, kept], CHECKER)
+    assert verdicts(verification) == ["not in the cards"]
+
+
+@pytest.mark.parametrize(
+    ("question", "right", "wrong", "text"),
+    [
+        (
+            "Wie lange dauert die Probezeit im Betrieb?",
+            "Die Probezeit dauert sechs Monate.",
+            "Die Probezeit dauert zwölf Wochen.",
+            "Jeder neue Vertrag beginnt mit einer Probezeit. Die Probezeit im Betrieb dauert sechs Monate und endet "
+            "ohne weitere Nachricht.",
+        ),
+        (
+            "Qui a fondé l'atelier de Valmont ?",
+            "L'atelier a été fondé par Rose Perrin.",
+            "L'atelier a été fondé par Jean Moreau.",
+            "L'atelier de Valmont est une petite entreprise de menuiserie. Il a été fondé par Rose Perrin après la "
+            "guerre.",
+        ),
+    ],
+)
+def test_in_other_languages_shared_words_decide_and_a_note_says_so(
+    question: str, right: str, wrong: str, text: str
+) -> None:
+    supported, other = check(question, right, text), check(question, wrong, text)
+    assert verdicts(supported) == ["supported"]
+    assert verdicts(other) == ["not in the cards"]
+    assert supported.confidence is None
+    assert "shared words" in supported.note
+
+
+class Supportive(MiniLMChecker):
+    """A checker that supports every claim."""
+
+    def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
+        return [replace(verdict, score=1.0, refutation=0.0) for verdict in super().judge(pairs)]
+
+
+def test_no_checker_can_make_up_for_a_number_that_is_not_there() -> None:
+    reply = Reply("Fathers take 27 days of paternity leave.")
+    verification = verify("How long is paternity leave?", reply, passages(LEAVE), Supportive())
+    assert verdicts(verification) != ["supported"]
+

@@ -25,6 +25,9 @@ MARK = re.compile(
 )
 
 
+OPENING_STOP = re.compile(r"^[.,:;](?:\s+|$)")
+
+
 @dataclass(frozen=True)
 class MarkedSentence:
     """A sentence without its marks; `marks`: the numbers of the documents that it names, from 0."""
@@ -63,7 +66,10 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
         if 0 <= owner < len(spans):
             marks[owner] |= numbers
     sentences = [MarkedSentence(plain[a:b], frozenset(own)) for (a, b), own in zip(spans, marks, strict=True)]
-    return "\n".join(line.strip() for line in plain.strip().split("\n")), sentences
+    lines = [line.strip() for line in plain.strip().split("\n")]
+    if places:
+        lines = [OPENING_STOP.sub("", line) for line in lines]  # "[1]. Then" begins with no full stop
+    return "\n".join(lines).strip(), sentences
 
 
 # Clauses and claims.
@@ -101,14 +107,14 @@ def claim_of(question: str, answer: str) -> str:
     answer = (YES_OR_NO.sub("", answer) or answer).strip().rstrip(".")
     if len(words(answer)) > SHORT_ANSWER:
         return f"{answer}."
-    asked = " ".join(question.split()).rstrip("?.! ")
-    if SUBJECT.match(asked):
-        return f"{answer} {SUBJECT.sub('', asked)}."
-    rest = QUESTION_WORDS.sub("", asked)
+    stripped = " ".join(question.split()).rstrip("?.! ")
+    if SUBJECT.match(stripped):
+        return f"{answer} {SUBJECT.sub('', stripped)}."
+    rest = QUESTION_WORDS.sub("", stripped)
     return f"{rest}: {answer}."
 
 
-# Specifics: what can't be said in other words - numbers, names, options, paths.
+# Specifics: what can't be clause_words in other words - numbers, names, options, paths.
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)*")
 MONTHS = (
@@ -126,7 +132,7 @@ def specifics(text: str) -> frozenset[str]:
 
     A capitalised word that opens the sentence counts only with another one behind it, or if there is hardly more.
     """
-    found = set(numbers_of(text)) | set(command_options(text))
+    names_found = set(numbers_of(text)) | set(command_options(text))
     opening = len(text) - len(text.lstrip("\"'“‘`*- "))
     for match in NAME.finditer(text):
         names = words(match[0])
@@ -134,18 +140,18 @@ def specifics(text: str) -> frozenset[str]:
             continue
         if match.start() <= opening and names[0] in small_words("en"):
             names = names[1:]
-        found.update(name for name in names if name not in small_words("en"))
+        names_found.update(name for name in names if name not in small_words("en"))
     for match in RUN.finditer(text):
         run = match[0].rstrip(".:!?")
         if TECHNICAL.search(run):
-            found.add(run.lower())
-    return frozenset(found)
+            names_found.add(run.lower())
+    return frozenset(names_found)
 
 
 def holds(text: str, specific: str) -> bool:
     """Return whether a text has a specific in some spelling."""
-    known = _known(text)
-    return specific in known or (TECHNICAL.search(specific) is not None and specific in text.lower())
+    present = _known(text)
+    return specific in present or (TECHNICAL.search(specific) is not None and specific in text.lower())
 
 
 def numbers_of(text: str) -> set[str]:
@@ -157,10 +163,10 @@ def numbers_of(text: str) -> set[str]:
 @lru_cache(maxsize=4096)
 def _known(text: str) -> frozenset[str]:
     """Return the words of a text, its numbers in figures, and its options."""
-    found = words(text)
-    spelled = {SPELLED[word] for word in found if word in SPELLED}
-    months = {MONTH_NUMBERS[word] for word in found if word in MONTH_NUMBERS}
-    return frozenset({*found, *spelled, *months, *numbers_of(text), *command_options(text)})
+    all_words = words(text)
+    spelled = {SPELLED[word] for word in all_words if word in SPELLED}
+    months = {MONTH_NUMBERS[word] for word in all_words if word in MONTH_NUMBERS}
+    return frozenset({*all_words, *spelled, *months, *numbers_of(text), *command_options(text)})
 
 
 # What a clause has in common with the passages.
@@ -221,14 +227,16 @@ class Reading:
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        found = []
+        windows = []
         for number, (text, reading) in enumerate(zip(self.texts, self.readings, strict=True)):
             sentences = reading.sentences
             for first in range(len(sentences)):
                 for last in range(first, min(first + LOCAL, len(sentences))):
                     evidence = max(sentence.evidence for sentence in sentences[first : last + 1])
-                    found.append(Window(number, text[sentences[first].start : sentences[last].end], evidence))
-        return tuple(found)
+                    windows.append(
+                        Window(number, text[sentences[first].start : sentences[last].end], evidence)
+                    )
+        return tuple(windows)
 
 
 def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window | None:
@@ -239,13 +247,13 @@ def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window 
     named = [name for name in specifics(clause) if not holds(reading.question, name)]
 
     def score(window: Window) -> float:
-        known = _stems(window.text)
-        own = 2 * len(new & known) / max(1, len(new)) + len(stems & known) / max(1, len(stems))
+        stems_there = _stems(window.text)
+        own = 2 * len(new & stems_there) / max(1, len(new)) + len(stems & stems_there) / max(1, len(stems))
         exact = 2 * sum(holds(window.text, name) for name in named) / max(1, len(named))
-        asked = 0.5 * len(reading.stems & known) / max(1, len(reading.stems))
+        question_share = 0.5 * len(reading.stems & stems_there) / max(1, len(reading.stems))
         evidence = 0.02 * max(-MOST, min(MOST, window.evidence))
         length = 0.0005 * len(window.text.split())
-        return own + exact + asked + 0.1 * (window.passage in marks) + evidence - length
+        return own + exact + question_share + 0.1 * (window.passage in marks) + evidence - length
 
     return max(reading.windows, key=score, default=None)
 
@@ -257,8 +265,8 @@ def _stems(text: str) -> frozenset[str]:
 
 def fits_form(reading: Reading, clause: str) -> bool:
     """Return whether the words of the clause that the question lacks can answer a question of its form."""
-    asked = {*words(reading.question)}
-    own = " ".join(word for word in words(clause) if word not in asked)
+    question_words = {*words(reading.question)}
+    own = " ".join(word for word in words(clause) if word not in question_words)
     return not own or fits(reading.form, own)
 
 
@@ -284,11 +292,11 @@ def clause_features(
     misfit             whether the clause has no words of the kind that the question asks for, such as a time for "when"
     negation           whether one of clause and window has a negation, and the other has none
     """
-    text, known = reading.texts[window.passage], _stems(window.text)
+    text, stems_there = reading.texts[window.passage], _stems(window.text)
     plain = YES_OR_NO.sub("", clause)
     # Yes or no alone claims what the question says.
     new = content_stems(plain) - reading.stems if words(plain) else reading.stems
-    said = spaced_words(clause)
+    clause_words = spaced_words(clause)
     # Specifics that the question did not bring.
     named = [name for name in specifics(plain) if not holds(reading.question, name)]
     # The reader's spans, of which the clause has one or is a part.
@@ -299,7 +307,7 @@ def clause_features(
         for answer in passage.answers:
             own = spaced_words(answer.text)
             names_nothing_new = content_stems(answer.text) <= reading.stems
-            if not names_nothing_new and own.strip() and (own in said or said in own):
+            if not names_nothing_new and own.strip() and (own in clause_words or clause_words in own):
                 span = max(span, weight * answer.certainty)
     agreed = share_of(content_stems(reading.answer) - reading.stems, clause)
     polarity_of_clause = 0.0
@@ -310,10 +318,10 @@ def clause_features(
     return {
         "checker": verdict.score,
         "refuted": verdict.refutation or 0.0,
-        "found": math.log1p(len(new & known)),
-        "missing": math.log1p(len(new - known)),
-        "own words": len(new & known) / len(new) if new else 0.0,
-        "question's words": len(reading.stems & known) / len(reading.stems) if reading.stems else 1.0,
+        "found": math.log1p(len(new & stems_there)),
+        "missing": math.log1p(len(new - stems_there)),
+        "own words": len(new & stems_there) / len(new) if new else 0.0,
+        "question's words": len(reading.stems & stems_there) / len(reading.stems) if reading.stems else 1.0,
         "repeats": float(not new and not named),
         "lacking": float(any(not any(holds(t, name) for t in reading.texts) for name in named)),
         "outside": float(any(not holds(text, name) for name in named)),

@@ -83,7 +83,7 @@ class Verification:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class FittedWeights:
     """The fitted weights (recipes/verification).
 
     clause     weights of `clause_features`, for the log-odds that a clause holds
@@ -109,8 +109,8 @@ class Calibration:
 
 
 @cache
-def calibration() -> Calibration:
-    return Calibration(**json.loads(WEIGHTS.read_text(encoding="utf-8")))
+def calibration() -> FittedWeights:
+    return FittedWeights(**json.loads(WEIGHTS.read_text(encoding="utf-8")))
 
 
 def probability(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
@@ -170,7 +170,7 @@ def answer_features(checked: Sequence[CheckedSentence], reply: Reply) -> dict[st
     return values
 
 
-def confidence_of(values: Mapping[str, float], family: str, fitted: Calibration) -> float:
+def confidence_of(values: Mapping[str, float], family: str, fitted: FittedWeights) -> float:
     """Return the probability that an answer with these features is right, in (0, 1).
 
     The weights of a family are for the log-odds by the pooled ones, and for what the LLM tells.
@@ -189,14 +189,16 @@ def verify(
 
     llm  the name of its model, which chooses the weights of the confidence
     """
-    kept = [number for number, passage in enumerate(passages) if passage.kept]
-    texts = [passages[number].knowledge for number in kept]
+    read_passages = [number for number, passage in enumerate(passages) if passage.kept]
+    texts = [passages[number].knowledge for number in read_passages]
     text, sentences = without_marks(reply.text.strip(), texts)
     if not texts:
         return Verification(text, is_checked=False)
     language = language_of(question, texts)
     if language != "en":
-        citations = _compare_words(question, sentences, passages, kept, language) if reply.known else []
+        citations = (
+            _compare_words(question, sentences, passages, read_passages, language) if reply.known else []
+        )
         note = f"the answer was checked by shared words only: the fact checker does not read {language}"
         return Verification(text, tuple(citations), note=note)
     reading = Reading.of(question, texts)
@@ -209,7 +211,7 @@ def verify(
     confidence = confidence_of(answer_features(checked, reply), family, fitted)
     alone = [confidence_of(answer_features([sentence], reply), family, fitted) for sentence in checked]
     citations = [
-        _citation(reading, sentence, answering, passages, kept)
+        _citation(reading, sentence, answering, passages, read_passages)
         for sentence, answering in zip(checked, alone, strict=True)
     ]
     return Verification(text, tuple(citations), confidence, family != POOLED, max(alone), nearest)
@@ -220,7 +222,7 @@ def _citation(
     sentence: CheckedSentence,
     answering: float,
     passages: Sequence[Passage],
-    kept: Sequence[int],
+    read_passages: Sequence[int],
 ) -> Citation:
     """Return the verdict on a sentence. `answering`: the probability that it is a right answer, were it alone."""
     values, window = sentence.values, sentence.window
@@ -228,22 +230,30 @@ def _citation(
     is_brief = math.expm1(values["found"]) + math.expm1(values["missing"]) <= BRIEF
     holds_up = sentence.probability >= calibration().supported and (answering >= LIKELY or not is_brief)
     if holds_up and not values["outside"] and not values["repeats"]:
-        return _at(sentence, window.passage, window.text, passages, kept)
+        return _at(sentence, window.passage, window.text, passages, read_passages)
     # The reader, sure of another answer than the one in this sentence, or the same words with or without a "not".
     asks_for_one = asks_for_words(reading.question, reading.form) and reading.in_words
     differs = not values["agreed"] and not values["span"] and not values["misfit"]
     if asks_for_one and reading.probability >= DISPUTED and differs:
-        return replace(_at(sentence, reading.passage, reading.quote, passages, kept), is_contradicted=True)
+        return replace(
+            _at(sentence, reading.passage, reading.quote, passages, read_passages), is_contradicted=True
+        )
     if values["negation"] and not is_brief and values["own words"] >= SHARED and values["refuted"] >= REFUTED:
-        return replace(_at(sentence, window.passage, window.text, passages, kept), is_contradicted=True)
+        return replace(
+            _at(sentence, window.passage, window.text, passages, read_passages), is_contradicted=True
+        )
     return Citation(sentence.text, None, round(sentence.probability, 4))
 
 
 def _at(
-    sentence: CheckedSentence, passage: int, quote: str, passages: Sequence[Passage], kept: Sequence[int]
+    sentence: CheckedSentence,
+    passage: int,
+    quote: str,
+    passages: Sequence[Passage],
+    read_passages: Sequence[int],
 ) -> Citation:
     """Return the citation of a sentence of a passage."""
-    number = kept[passage]
+    number = read_passages[passage]
     source = passages[number].source or passages[number].evidence
     quote = " ".join(without_headings(quote, passages).split())
     line = line_of(quote, source) if source else 0
@@ -254,12 +264,12 @@ def _compare_words(
     question: str,
     sentences: Sequence[MarkedSentence],
     passages: Sequence[Passage],
-    kept: Sequence[int],
+    read_passages: Sequence[int],
     language: str,
 ) -> list[Citation]:
     """Cite by shared words alone, for languages that the models don't read: a sentence is supported by the passage that
     has nearly all of its words and all of its numbers, names and options."""
-    texts = [passages[number].knowledge for number in kept]
+    texts = [passages[number].knowledge for number in read_passages]
     stems = analyzer(stemmer_of(language))
     small = small_words(language)
     citations = []
@@ -288,6 +298,8 @@ def _compare_words(
         )
         window = Window(best, quote, 0.0)
         citations.append(
-            _at(CheckedSentence(sentence.text, {}, window, shares[best]), best, quote, passages, kept)
+            _at(
+                CheckedSentence(sentence.text, {}, window, shares[best]), best, quote, passages, read_passages
+            )
         )
     return citations

@@ -127,6 +127,7 @@ def test_marks_are_removed_and_belong_to_their_sentences() -> None:
     assert [set(s.marks) for s in sentences] == [{0}, {1}, set(), {1}]
     assert without_marks("Both [1, 2].", texts)[1][0].marks == {0, 1}
     assert without_marks("[1]. [2].", texts)[0].strip(" .") == ""
+    assert without_marks("[1]. Leave", texts)[0] == "Leave"
 
 
 def test_the_claim_is_made_of_question_and_answer() -> None:

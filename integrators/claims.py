@@ -114,7 +114,7 @@ def claim_of(question: str, answer: str) -> str:
     return f"{rest}: {answer}."
 
 
-# Specifics: what can't be clause_words in other words - numbers, names, options, paths.
+# Specifics: what can't be said in other words - numbers, names, options, paths.
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)*")
 MONTHS = (

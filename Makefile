@@ -13,7 +13,7 @@ ALL     := $(VENV)/.installed-all
 WORKERS := 2
 PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: install dev dev-all demo quick test test-all matrix evaluation docs lint wheel clean
+.PHONY: install dev dev-all demo quick test test-all matrix evaluation docs lint wheel extras clean
 
 install: $(USER)
 
@@ -68,9 +68,14 @@ lint: dev-all
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests benchmarks recipes demo docs
+	$(BIN)/deptry .
 
 wheel: dev-all
 	$(BIN)/python tests/wheel/check.py dist
+
+# Every command and option in a plain installation and with each extra: nothing fails for want of a package.
+extras: dev-all
+	$(BIN)/python tests/wheel/extras.py
 
 clean:
 	rm -rf $(VENV) dist build demo/out

@@ -180,7 +180,9 @@ def make_integrator(
     """Return the integrator of the chosen mode. `gate`: the one that decides whether knowledge is needed."""
     from kcard.integrators.top_down import (
         AutoChoice,
+        CardChoice,
         ExplicitChoice,
+        NearestChoice,
         RelevanceThreshold,
         SingleDocument,
         Step,
@@ -215,15 +217,18 @@ def make_integrator(
             options.factuality_k,
             options.compare_index,
         )
-    # In top-down and hybrid the LLM decides, round by round, which cards generate.
+    # In top-down and hybrid some cards are chosen, round by round.
     if options.mode != "bottom-up":
         several, offered = options.mode == "hybrid", pool.cards
         ranker = selectors.nearest(offered)
-        choice = (
-            AutoChoice(ranker, examples, PROPOSED, math.inf if several else options.margin)
-            if options.select == "auto"
-            else ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
-        )
+        margin = math.inf if several else options.margin
+        choice: CardChoice
+        if options.select == "question":
+            choice = NearestChoice(ranker, PROPOSED, margin)
+        elif options.select == "auto":
+            choice = AutoChoice(ranker, examples, PROPOSED, margin)
+        else:
+            choice = ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
         integrator = TopDown(
             step,
             options.sampling,

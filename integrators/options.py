@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from kcard.interfaces import LLM
 
 Mode = Literal["top-down", "bottom-up", "hybrid", "direct"]
-Select = Literal["auto", "explicit"]
+Select = Literal["question", "auto", "explicit"]
+Prompts = Literal["grounded", "paper"]
 RankBy = Literal["profile", "description"]
 Otherwise = Literal["nothing", "genread"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]
-GATE = "self-ask"  # where no cards are named
+# Cards are used whenever one fits the question (min_relevance); in the papers' prompts, the LLM decides.
+GATE, PAPER_GATE = "always", "self-ask"
 
 
 @documented
@@ -37,9 +39,13 @@ class AskOptions:
             "card at a time; hybrid: the LLM picks several; direct: no cards."
         ),
     ] = "top-down"
-    select: Annotated[Select, Option("How the LLM picks cards: auto by description, explicit by name.")] = (
-        "auto"
-    )
+    select: Annotated[
+        Select,
+        Option(
+            "How cards are picked (top-down and hybrid): question, those nearest to the question; auto, those nearest "
+            "to what the LLM says it needs; explicit, those that the LLM names."
+        ),
+    ] = "question"
     cards: Annotated[
         str | Sequence[str] | None,
         Option(
@@ -77,10 +83,20 @@ class AskOptions:
     gate: Annotated[
         str | None,
         Option(
-            "Whether cards are needed: self-ask, self-ask-ensemble, always, never, or a fitted gate, by name or file.",
-            default="always if --cards names some, else self-ask",
+            "Whether cards are needed: always, never, self-ask, self-ask-ensemble, or a fitted gate, by name or file.",
+            default="always; with --prompts paper, self-ask unless --cards names some",
         ),
     ] = None
+    prompts: Annotated[
+        Prompts,
+        Option(
+            "How the LLM is asked open questions: grounded, for an answer that rests on numbered documents or "
+            '"I don\'t know"; paper, in the words of Knowledge Card.'
+        ),
+    ] = "grounded"
+    strict: Annotated[
+        bool, Option("Answer \"I don't know\" unless the cards support every sentence of the LLM's answer.")
+    ] = False
     otherwise: Annotated[
         Otherwise,
         Option(
@@ -179,7 +195,7 @@ class AskOptions:
             least=0,
             most=1,
         ),
-    ] = 0.0
+    ] = 0.0005
     examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
         None
     )
@@ -239,7 +255,7 @@ class AskOptions:
     def gate_name(self) -> str:
         if self.mode == "direct":
             return "never"
-        return self.gate or (GATE if self.cards is None else "always")
+        return self.gate or (PAPER_GATE if self.prompts == "paper" and self.cards is None else GATE)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -258,6 +274,8 @@ ALL = 1_000_000  # more cards than a hub has
 # What three of the papers, whose knowledge is one retriever's passages in the order of their scores, have in common.
 PASSAGES_AS_RETRIEVED = {
     "mode": "bottom-up",
+    "prompts": "paper",
+    "min_relevance": 0.0,
     "floor": 0.0,
     "compare_index": False,
     "reorder_by_date": False,
@@ -268,6 +286,9 @@ PASSAGES_AS_RETRIEVED = {
 PAPERS: Mapping[Paper, Mapping[str, Any]] = {
     # Sections 2 and 3 and table 6. Bottom-up asks every card; in top-down the LLM decides, round by round.
     "knowledge-card": {
+        "select": "auto",
+        "prompts": "paper",
+        "min_relevance": 0.0,
         "selectors": "paper",
         "evidence": ("wikipedia",),
         "n1": 3,
@@ -363,6 +384,8 @@ class QuestionKeywords(TypedDict, total=False):
     retries: int
     concurrency: int | None
     gate: str | None
+    prompts: Prompts
+    strict: bool
     otherwise: Otherwise
     evidence: Sequence[str | Path]
     selectors: Preset

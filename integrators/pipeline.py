@@ -26,9 +26,12 @@ from kcard.integrators.assembly import (
 from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.integrators.disagreements import resolve_conflicts
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
+from kcard.integrators.verification import verify
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
+from kcard.llms.parsing import admits_ignorance
 from kcard.llms.prompts import load as load_examples
+from kcard.offline.llm import UNKNOWN_ANSWER
 from kcard.options import takes
 from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
@@ -39,6 +42,7 @@ from kcard.types import (
     Context,
     Passage,
     Question,
+    Quote,
     Reply,
     Request,
     Source,
@@ -203,16 +207,16 @@ class Pipeline(Answerer):
     def complete(self, question: Question, reply: Reply, seconds: float) -> Answer:
         """Return the Answer for a reply that an LLM gave to a prepared question in so many seconds."""
         self._client.record(self._request(question), reply, seconds)
-        return self._answer(question, reply, time.perf_counter() - seconds)
+        return self._answer(question, reply, time.perf_counter() - seconds, may_withhold=False)
 
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
-        """Yield the answer's text in pieces, as it arrives, then the Answer. An option, and the reply of an LLM that
-        can't stream, come in one piece."""
+        """Yield the answer's text in pieces, as it arrives, then the Answer. An option, the reply of an LLM that can't
+        stream, and an answer that is checked before it is shown, come in one piece."""
         question = checked(question)
         self._prepare([question])
         started, reply = time.perf_counter(), Reply("")
         request = self._request(question)
-        whole = bool(question.choices) or not self._client.streams
+        whole = bool(question.choices) or not self._client.streams or bool(request.knowledge)
         for piece in [self._client.reply(request)] if whole else self._client.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
@@ -270,12 +274,21 @@ class Pipeline(Answerer):
 
     def _request(self, question: Question) -> Request:
         context = question.trace.context
+        is_grounded = self.options.prompts == "grounded"
+        # Built-in examples are not about the user's cards, and a small LLM repeats what stands in its chat.
+        examples = () if is_grounded and self.options.examples is None else self._examples
         return question.request(
-            "answer", context.knowledge, self._examples, turns=context.turns, headings=context.headings
+            "answer",
+            context.knowledge,
+            examples,
+            turns=() if is_grounded else context.turns,
+            headings=context.headings,
+            grounded=is_grounded,
         )
 
-    def _answer(self, question: Question, reply: Reply, started: float) -> Answer:
-        """Return the Answer for the LLM's reply. `started`: when answering began."""
+    def _answer(self, question: Question, reply: Reply, started: float, may_withhold: bool = True) -> Answer:
+        """Return the Answer for the LLM's reply. `started`: when answering began; `may_withhold`: whether nobody has
+        seen the reply yet, so that "I don't know" may take its place."""
         trace = question.trace
         assert trace.decision is not None
         # Of the kept passages only those that fit into the LLM's window reached it.
@@ -289,14 +302,33 @@ class Pipeline(Answerer):
         trace.is_complete = True
         left_out = (self._left_out,) if self._left_out and trace.decision.fired else ()
         notes = left_out + trace.context.notes + trace.notes + self._new_evidence_warnings()
-        # Nothing is cited where the LLM does not know the answer.
+        confidence, is_calibrated, known = reply.confidence, True, reply.known
+        # What the LLM says is checked against what it read. Nothing is cited where it does not know the answer, and an
+        # LLM that tells its confidence and its quotation has done so itself.
         citations: tuple[Citation, ...] = ()
-        if self._integrator is not None and reply.known:
-            quote, line = reply.quote, " ".join(text.split())
-            if quote and line != quote.text and line in quote.text:
-                citations = cite_quote(text, quote, passages)
-            else:
-                citations = cite(text, passages, self._integrator.selectors.checker)
+        checker = self._integrator.selectors.checker if self._integrator is not None else None
+        quote, line = reply.quote, " ".join(text.split())
+        if checker is None:
+            pass
+        elif not question.choices and quote is None and confidence is None:
+            verification = verify(
+                question.text, replace(reply, text=text), passages, checker, self._client.announcement
+            )
+            text, citations, confidence = verification.text, verification.citations, verification.confidence
+            is_calibrated, quote = verification.is_calibrated, verification.nearest
+            if known and admits_ignorance(text):  # behind a mark
+                citations, confidence, is_calibrated, known = (), None, True, False
+            if verification.note:
+                notes += (verification.note,)
+            may_withhold &= self.options.strict or self.options.prompts == "grounded"
+            if may_withhold and known and verification.is_withheld(self.options.strict):
+                notes += (f"withheld, because the cards don't support it: {' '.join(text.split())}",)
+                text, citations, known = UNKNOWN_ANSWER, (), False
+                confidence = None if confidence is None else 1 - confidence
+        elif known and quote and line != quote.text and line in quote.text:
+            citations = cite_quote(text, quote, passages)
+        elif known:
+            citations = cite(text, passages, checker)
         return Answer(
             question=question.text,
             answer=text,
@@ -308,11 +340,12 @@ class Pipeline(Answerer):
             seconds=trace.seconds + time.perf_counter() - started,
             notes=notes,
             citations=citations,
-            confidence=reply.confidence,
-            nearest=_nearest_source(reply, passages),
+            confidence=confidence,
+            nearest=None if known else _nearest_source(quote, passages),
             choice=reply.choice,
-            known=reply.known,
+            known=known,
             usage=trace.usage,
+            is_calibrated=is_calibrated,
         )
 
     def _new_evidence_warnings(self) -> tuple[str, ...]:
@@ -384,12 +417,12 @@ def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _nearest_source(reply: Reply, passages: Sequence[Passage]) -> Source | None:
-    """Return the quote that comes nearest to an answer that the LLM does not know, and its place."""
+def _nearest_source(quote: Quote | None, passages: Sequence[Passage]) -> Source | None:
+    """Return the quote that comes nearest to an answer that is not known, and its place."""
     shown = [p for p in passages if p.kept]
-    if reply.known or reply.quote is None or reply.quote.passage >= len(shown):
+    if quote is None or quote.passage >= len(shown):
         return None
-    passage = shown[reply.quote.passage]
+    passage = shown[quote.passage]
     place = passage.source or passage.evidence or Source("")
-    quote = without_headings(reply.quote.text, passages)
-    return replace(place, text=quote, line=line_of(quote, place), lines=())
+    text = without_headings(quote.text, passages)
+    return replace(place, text=text, line=line_of(text, place), lines=())

@@ -1,8 +1,9 @@
-"""Top-down integration: the LLM says whether it needs more knowledge, and from which card."""
+"""Top-down integration: cards are chosen step by step, and by the LLM if the user wants so."""
 
 import functools
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -140,7 +141,8 @@ class SingleDocument:
         return Context(tuple(marked))
 
 
-# Which cards the LLM asks for: automatic or explicit selection (Knowledge Card, section 2.3).
+# Which cards generate: those nearest to the question, or those that the LLM asks for, by automatic or explicit
+# selection (Knowledge Card, section 2.3).
 
 
 @dataclass(frozen=True)
@@ -152,27 +154,64 @@ class CardSelection:
     turn: Turn | None = None
 
 
-class CardChoice(Protocol):
-    """Lets the LLM choose cards. `used`: cards that generated for this question before and are not offered again.
-    `turns`: see Request."""
+@dataclass(frozen=True)
+class Need:
+    """What a choice of cards starts from: the question, what the LLM has read, the transcript so far, and the cards
+    that generated for this question before and are not offered again."""
 
-    def request(
-        self,
-        question: Question,
-        knowledge: Sequence[str] = (),
-        used: Collection[str] = (),
-        turns: tuple[Turn, ...] = (),
-    ) -> Request:
-        """Return the request that makes the LLM choose."""
-        ...
+    question: Question
+    knowledge: Sequence[str] = ()
+    turns: tuple[Turn, ...] = ()
+    used: Collection[str] = ()
 
-    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
-        """Return the cards that the LLM's reply chooses."""
-        ...
+
+class CardChoice(ABC):
+    """Chooses the cards that generate in a round."""
+
+    @abstractmethod
+    def select(self, llm: LLM, needs: Sequence[Need]) -> list[CardSelection]:
+        """Return the cards for each need."""
 
 
 @dataclass(frozen=True)
-class AutoChoice:
+class NearestChoice(CardChoice):
+    """Takes the `most` cards that fit the question best; after the first only those that fit nearly as well (`margin`:
+    see CardRanker). The LLM is not asked: small ones describe their need worse than the question does."""
+
+    ranker: CardRanker
+    most: int = 1
+    margin: float = math.inf
+
+    def select(self, llm: LLM, needs: Sequence[Need]) -> list[CardSelection]:
+        del llm
+        selections = []
+        for need in needs:
+            cards = self.ranker(need.question.text, self.most, need.used, self.margin)
+            selections.append(CardSelection(tuple(card.name for card in cards)))
+        return selections
+
+
+class LLMChoice(CardChoice):
+    """Lets the LLM choose."""
+
+    def select(self, llm: LLM, needs: Sequence[Need]) -> list[CardSelection]:
+        requests = [self.request(need) for need in needs]
+        return [
+            self.read_choice(request, reply, need.used)
+            for need, request, reply in zip(needs, requests, replies(llm, requests), strict=True)
+        ]
+
+    @abstractmethod
+    def request(self, need: Need) -> Request:
+        """Return the request that makes the LLM choose."""
+
+    @abstractmethod
+    def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
+        """Return the cards that the LLM's reply chooses."""
+
+
+@dataclass(frozen=True)
+class AutoChoice(LLMChoice):
     """Asks what kind of information is needed and takes the `most` cards that match it best; after the first only
     those that match nearly as well (`margin`: see CardRanker)."""
 
@@ -181,29 +220,22 @@ class AutoChoice:
     most: int = 1
     margin: float = math.inf
 
-    def request(
-        self,
-        question: Question,
-        knowledge: Sequence[str] = (),
-        used: Collection[str] = (),
-        turns: tuple[Turn, ...] = (),
-    ) -> Request:
-        del used
-        return question.request("what", knowledge, self.examples, turns=turns)
+    def request(self, need: Need) -> Request:
+        return need.question.request("what", need.knowledge, self.examples, turns=need.turns)
 
     def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
-        need = reply.text.strip()
-        turn = Turn("what", need)
-        cards = self.ranker(need or request.question, self.most, used, self.margin)
+        needed = reply.text.strip()
+        turn = Turn("what", needed)
+        cards = self.ranker(needed or request.question, self.most, used, self.margin)
         nearest = tuple(card.name for card in cards)
-        if need:
+        if needed:
             return CardSelection(nearest, turn=turn)
         note = "the LLM did not say what it needs; the cards were chosen by the question"
         return CardSelection(nearest, (note,), turn)
 
 
 @dataclass(frozen=True)
-class ExplicitChoice:
+class ExplicitChoice(LLMChoice):
     """Shows the LLM the cards and takes those that its reply names, at most `most` (None: all).
 
     If there are more cards than `shortlist`, the LLM sees those that fit the question best, best first; without a
@@ -216,18 +248,12 @@ class ExplicitChoice:
     ranker: CardRanker | None = None
     shortlist: int = AskOptions.shortlist
 
-    def request(
-        self,
-        question: Question,
-        knowledge: Sequence[str] = (),
-        used: Collection[str] = (),
-        turns: tuple[Turn, ...] = (),
-    ) -> Request:
-        if self.ranker is None or len(self.cards) - len(used) <= self.shortlist:
-            offered = tuple(card for card in self.cards if card.name not in used)
+    def request(self, need: Need) -> Request:
+        if self.ranker is None or len(self.cards) - len(need.used) <= self.shortlist:
+            offered = tuple(card for card in self.cards if card.name not in need.used)
         else:
-            offered = self.ranker(question.text, self.shortlist, used)
-        return question.request("choose", knowledge, self.examples, offered, turns=turns)
+            offered = self.ranker(need.question.text, self.shortlist, need.used)
+        return need.question.request("choose", need.knowledge, self.examples, offered, turns=need.turns)
 
     def read_choice(self, request: Request, reply: Reply, used: Collection[str] = ()) -> CardSelection:
         offered, text = request.choices, reply.text.strip()
@@ -337,13 +363,10 @@ class TopDown:
                     turn = Turn("need", "Yes" if is_needed else "No")
                     contexts[i] = replace(contexts[i], turns=(*contexts[i].turns, turn))
                 active = [i for i, is_needed in zip(left, more, strict=True) if is_needed]
-            # The LLM chooses cards.
-            requests = [
-                self.choice.request(questions[i], contexts[i].knowledge, used[i], contexts[i].turns)
-                for i in active
-            ]
-            for i, request, reply in zip(active, requests, replies(self.llm, requests), strict=True):
-                choice, before = self.choice.read_choice(request, reply, used[i]), contexts[i]
+            # Cards are chosen.
+            lacking = [Need(questions[i], contexts[i].knowledge, contexts[i].turns, used[i]) for i in active]
+            for i, choice in zip(active, self.choice.select(self.llm, lacking), strict=True):
+                before = contexts[i]
                 turns = before.turns + ((choice.turn,) if choice.turn else ())
                 contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:

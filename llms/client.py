@@ -8,7 +8,7 @@ from itertools import count
 from kcard.batching import FailureStreak, batched, in_order
 from kcard.errors import LLMError, one_line
 from kcard.interfaces import LLM, replies
-from kcard.llms.parsing import named_option
+from kcard.llms.parsing import admits_ignorance, named_option
 from kcard.types import Call, Reply, Request
 
 # Truncation of a request to the LLM's context window.
@@ -227,6 +227,8 @@ class LLMClient(LLM):
         number  None: the next
         """
         reply = _with_choice(request, outcome) if isinstance(outcome, Reply) else None
+        if reply and request.kind == "answer" and not request.choices and admits_ignorance(reply.text):
+            reply = replace(reply, known=False)
         if request.origin is None:
             return reply or outcome
         number = next(NUMBERS) if number is None else number

@@ -19,10 +19,12 @@ from kcard.llms.parsing import (
     from_text,
     from_top,
     option_from_tokens,
+    spoken_pieces,
+    without_thoughts,
 )
-from kcard.llms.prompts import NEED, messages, render
+from kcard.llms.prompts import NEED, is_grounded, messages, render
 from kcard.system import connected
-from kcard.types import Reply, Request
+from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -105,14 +107,16 @@ class Chat:
         """Return the parameters that request the log-probabilities of the most likely tokens at each place."""
         return {"logprobs": True, "top_logprobs": top}
 
-    def reply_text(self, choice: Any) -> str | None:
+    def reply_text(self, choice: Any, request: Request) -> str | None:
+        del request
         return cast(str | None, choice.message.content)
 
     def piece(self, choice: Any) -> str | None:
         return cast(str | None, choice.delta.content)
 
-    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
+    def pieces(self, pieces: Iterable[str], request: Request) -> Iterator[str]:
         """Yield the pieces of a stream that belong to the reply."""
+        del request
         return iter(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
@@ -145,14 +149,15 @@ class Completions(Chat):
     def logprob_parameters(self, top: int) -> dict[str, Any]:
         return {"logprobs": min(top, self.MOST_TOP)}
 
-    def reply_text(self, choice: Any) -> str | None:
-        return "".join(first_line([choice.text]))
+    def reply_text(self, choice: Any, request: Request) -> str | None:
+        return "".join(self.pieces([choice.text], request))
 
     def piece(self, choice: Any) -> str | None:
         return cast(str | None, choice.text)
 
-    def pieces(self, pieces: Iterable[str]) -> Iterator[str]:
-        return first_line(pieces)
+    def pieces(self, pieces: Iterable[str], request: Request) -> Iterator[str]:
+        """Yield the first line; of a grounded answer, which may be a list, all lines up to the first blank one."""
+        return iter(pieces) if is_grounded(request) else first_line(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
         scores = choice.logprobs
@@ -239,13 +244,13 @@ class OpenAIEndpoint(LLM):
             greedy = {**self._form.logprob_parameters(TOP_TOKENS), "temperature": 0.0}
             answer = self._complete(request, DRAFT_TOKENS, greedy)
             places = self._places(answer)
-            scores = tuple(from_top(own, [value for _, value in top]) for own, top in places)
-            return Reply(self._text(answer), None, *_usage(answer), scores or None)
+            scores = _token_scores(places)
+            return Reply(self._text(answer, request), None, *_usage(answer), scores or None)
         # An option: the one whose letter is the most likely first token, if the server tells and the reply is a letter;
         # else it is read from the text.
         if request.kind == "answer" and request.choices:
             answer = self._complete(request, self.max_tokens, self._form.logprob_parameters(OPTION_TOKENS))
-            reply = Reply(self._text(answer), None, *_usage(answer))
+            reply = Reply(self._text(answer, request), None, *_usage(answer))
             option = option_from_tokens(self._first_tokens(answer), reply.text, request.choices)
             if option is None:
                 return reply
@@ -253,11 +258,18 @@ class OpenAIEndpoint(LLM):
             return replace(reply, choice=letter, confidence=max(shares), shares=shares)
         need = request.kind == "need"
         tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        answer = self._complete(request, tokens, self._form.logprob_parameters(TOP_TOKENS) if need else {})
-        text, used = self._text(answer), _usage(answer)
+        has_scores = need or request.kind == "answer"
+        extra = self._form.logprob_parameters(TOP_TOKENS) if has_scores else {}
+        answer = self._complete(request, tokens, extra)
+        text, used = self._text(answer, request), _usage(answer)
+        cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
+        if cut and not text:
+            # A reasoning model was cut off in its thoughts.
+            answer = self._complete(request, tokens + THINKING_TOKENS, extra)
+            text, used, cut = self._text(answer, request), _usage(answer), False
         if not need:
-            cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
-            return Reply(text, None, *used, cut=cut)
+            scores = _token_scores(self._places(answer))
+            return Reply(text, None, *used, cut=cut, tokens=scores or None)
         yes = from_probabilities(self._first_tokens(answer))
         return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
 
@@ -268,7 +280,9 @@ class OpenAIEndpoint(LLM):
 
         text, ended = "", False
         used: tuple[int | None, int | None] = (None, None)
+        scores: list[TokenScores] = []
         parameters = {"stream": True, "stream_options": {"include_usage": True}}
+        parameters |= self._form.logprob_parameters(TOP_TOKENS)
 
         def arriving() -> Iterator[str]:
             nonlocal used, ended
@@ -276,10 +290,11 @@ class OpenAIEndpoint(LLM):
                 used = _usage(chunk) if chunk.usage else used
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
+                    scores.extend(_token_scores(self._form.places(choice)))
                     yield self._form.piece(choice) or ""
 
         try:
-            for piece in self._form.pieces(arriving()):
+            for piece in self._form.pieces(spoken_pieces(arriving()), request):
                 visible = piece if text else piece.lstrip()
                 text += visible
                 if visible:
@@ -292,7 +307,7 @@ class OpenAIEndpoint(LLM):
             return
         if not ended:
             raise LLMError(f"{self._where} broke off in the middle of its answer: try again")
-        yield Reply(text.strip(), None, *used)
+        yield Reply(text.strip(), None, *used, tokens=tuple(scores) or None)
 
     def _complete(self, request: Request, tokens: int, extra: dict[str, Any]) -> Any:
         """Return the server's answer. A parameter that it refuses is left out from then on; if the reply's limit alone
@@ -342,15 +357,15 @@ class OpenAIEndpoint(LLM):
     def _room(self, context: int) -> int:
         return max(context - self.max_tokens, context // 2)
 
-    def _text(self, answer: Any) -> str:
+    def _text(self, answer: Any, request: Request) -> str:
         """Return the reply's text; raise LLMError if the answer is no completion (a web page, say)."""
         try:
-            text = self._form.reply_text(answer.choices[0])
+            text = self._form.reply_text(answer.choices[0], request)
         except (AttributeError, IndexError, TypeError):
             raise LLMError(
                 f"{self._where} sent no completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
             ) from None
-        return str(text).strip() if text else ""
+        return without_thoughts(str(text)).strip() if text else ""
 
     def _places(self, answer: Any) -> list[tuple[float, Tokens]]:
         """See Chat; empty if the server gives none."""
@@ -368,6 +383,10 @@ class OpenAIEndpoint(LLM):
 def completions(model: str, **options: Any) -> OpenAIEndpoint:
     """Return the endpoint of a base model, which continues a text and has no chat template."""
     return OpenAIEndpoint(model, **options, form=Completions())
+
+
+def _token_scores(places: Iterable[tuple[float, Tokens]]) -> tuple[TokenScores, ...]:
+    return tuple(from_top(own, [value for _, value in top]) for own, top in places)
 
 
 def _usage(answer: Any) -> tuple[int | None, int | None]:

@@ -166,6 +166,97 @@ def option_from_tokens(
     return letter, tuple(mass[choice.name] / total for choice in choices)
 
 
+# What a reasoning model writes before its answer, between <think> and </think>. Some templates open it in the prompt.
+
+THOUGHTS = re.compile(r"\A\s*(?:<think(?:ing)?>)?.*?</think(?:ing)?>\s*|\A\s*<think(?:ing)?>.*\Z", re.DOTALL)
+OPENINGS = ("<think>", "<thinking>")
+
+
+def without_thoughts(text: str) -> str:
+    """Return the reply without its thoughts; empty if it was cut off while thinking."""
+    return THOUGHTS.sub("", text, count=1)
+
+
+def spoken_pieces(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces of a stream after the thoughts with which it begins, if it does."""
+    begun, held = False, ""
+    for piece in pieces:
+        if begun:
+            yield piece
+            continue
+        held += piece
+        start = held.lstrip()
+        if any(opening.startswith(start) for opening in OPENINGS):
+            continue  # it may still become one
+        rest = without_thoughts(held) if start.startswith(OPENINGS) else held
+        if rest:
+            begun = True
+            yield rest
+    if not begun and held:
+        yield without_thoughts(held)
+
+
+# Whether a reply says that the LLM does not know the answer, or that the documents don't hold it.
+#
+# Told to reply "I don't know", small LLMs say it in other words, in the language of the question, or after a
+# sentence about the documents.
+
+UNKNOWN = "|".join(
+    (
+        r"(?:i|we)(?: really| just)? (?:do not|don't|dont|cannot|can't|could not|couldn't|am unable to|are unable to) "
+        r"(?:know|say|tell|answer|find|determine|provide an? (?:specific |direct |definite )?answer)",
+        r"i(?:'m| am) (?:sorry|not sure|not certain|afraid|unable)",
+        r"unknown$|not (?:known|stated|specified|mentioned|given|provided|documented|described)$",
+        r"(?:(?:there is|there's|there are) )?no (?:information|mention|answer|indication|specific|details?)\b",
+        r"it is (?:not (?:clear|stated|specified|mentioned|known|possible to)|unclear|unknown)",
+        # in German, French, Spanish, Italian, Portuguese, Dutch, Polish, Russian, Chinese and Japanese
+        r"(?:das )?(?:ich )?weiß (?:ich )?(?:es |das )?(?:leider )?nicht|ich kann (?:das|diese frage) nicht",
+        r"je ne (?:le )?sais pas|je l'ignore|no lo sé|no sé|desconozco|non (?:lo )?so|não sei|ik weet het niet",
+        r"nie wiem|(?:я )?не знаю|我不知道|不知道|分かりません|わかりません|知りません",
+    )
+)
+IGNORANCE = re.compile(
+    rf"^\W*(?:(?:sorry|unfortunately|leider|lo siento|désolé)\W+)?(?:{UNKNOWN})", re.IGNORECASE
+)
+# What says the same of the documents: "The documents do not mention who ...", "It is not mentioned in the text".
+DOCUMENTS = (
+    r"(?:documents?|passages?|texts?|context|manual|excerpts?|information|dokumente?|documentos?|documenti?)"
+)
+SILENT = (
+    r"(?:mention|say|state|specify|contain|provide|answer|give|include|describe|explain|indicate|address|discuss|"
+    r"mencion|dice|contien|mentionn|dis|contienn|menzion|dicon)"
+)
+SILENCE = re.compile(
+    rf"\b{DOCUMENTS}(?: \w+){{0,3}}? (?:do(?:es)? not|don't|doesn't|did not|never|no|ne|non)(?: \w+ly)? {SILENT}|"
+    rf"\b{DOCUMENTS}(?: \w+){{0,2}} (?:nennen|enthalten|erwähnen|sagen)\b.*\b(?:nicht|keine?\w*)\b|"
+    r"\b(?:is|are|was|were)(?: not|n't)(?: \w+ly)? "
+    r"(?:mentioned|stated|specified|given|provided|described|available|included|found|covered|discussed)\b"
+    rf"[^.]*\b{DOCUMENTS}",
+    re.IGNORECASE,
+)
+UNABLE = re.compile(
+    r"\b(?:cannot|can't|could not|unable to|impossible to) (?:answer|determine|say|tell)\b", re.IGNORECASE
+)
+MARK = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
+
+
+def admits_ignorance(reply: str) -> bool:
+    """Return whether the reply says that the answer is not known, and gives none.
+
+    "I don't know" that is followed by an answer with the mark of a document ("..., but it takes two days [1].") is one.
+    """
+    from kcard.text import split_sentences
+
+    sentences = split_sentences(reply.replace("’", "'").strip())
+    if not sentences:
+        return False
+    if IGNORANCE.match(MARK.sub("", sentences[0]).strip(" .!\n")):
+        # What follows is an answer if it names a document.
+        after = re.split(r"\b(?:but|however)\b", sentences[0])[1:] + sentences[1:]
+        return not any(MARK.search(part) for part in after)
+    return all(SILENCE.search(sentence) or UNABLE.search(sentence) for sentence in sentences)
+
+
 # The scores of an LLM's tokens.
 
 DRAFT_TOKENS = 20

@@ -24,8 +24,10 @@ from kcard.llms.parsing import (
     from_probabilities,
     from_text,
     on_one_line,
+    spoken_pieces,
+    without_thoughts,
 )
-from kcard.llms.prompts import NEED
+from kcard.llms.prompts import NEED, is_grounded
 from kcard.system import loading
 from kcard.types import Reply, Request, derive_seed
 
@@ -146,16 +148,21 @@ class LocalLLM(LLM):
 
         thread = Thread(target=run, daemon=True)
         thread.start()
-        pieces = first_line(streamer) if self.prompts.continued else on_one_line(streamer)
+        pieces: Iterator[str] = spoken_pieces(streamer)
+        if not is_grounded(request):
+            pieces = first_line(pieces) if self.prompts.continued else on_one_line(pieces)
         yield from (piece for piece in pieces if piece)
         thread.join()
         if isinstance(ended[0], Exception):
             raise ended[0]
-        yield self._reply(row, ended[0].tokens)
+        yield self._reply(row, ended[0].tokens, request)
 
     def _generate_texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         new = self._generate(requests, rows, self.max_tokens)
-        return [self._reply(row, found.tokens) for row, found in zip(rows, new, strict=True)]
+        return [
+            self._reply(row, continuation.tokens, request)
+            for request, row, continuation in zip(requests, rows, new, strict=True)
+        ]
 
     def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Generate long replies of several lines, as far as the model's positions allow."""
@@ -164,8 +171,8 @@ class LocalLLM(LLM):
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
         new = self._generate(requests, rows, left)
         return [
-            replace(self._reply(row, continuation.tokens, "\n"), cut=len(continuation.tokens) == left)
-            for row, continuation in zip(rows, new, strict=True)
+            replace(self._reply(row, continuation.tokens, request), cut=len(continuation.tokens) == left)
+            for request, row, continuation in zip(requests, rows, new, strict=True)
         ]
 
     def _read_needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
@@ -173,7 +180,7 @@ class LocalLLM(LLM):
         replies = []
         new = self._generate(requests, rows, NEED_TOKENS, logits=True)
         for request, row, continuation in zip(requests, rows, new, strict=True):
-            reply = self._reply(row, continuation.tokens)
+            reply = self._reply(row, continuation.tokens, request)
             assert continuation.logits is not None
             first = continuation.logits[0]
             values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
@@ -189,16 +196,13 @@ class LocalLLM(LLM):
         """Generate the most likely first words of an answer, with the scores of their tokens."""
         greedy = [replace(request, temperature=0.0) for request in requests]
         replies = []
-        for row, continuation in zip(
-            rows,
-            self._generate(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True),
-            strict=True,
-        ):
+        drafts = self._generate(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True)
+        for request, row, continuation in zip(requests, rows, drafts, strict=True):
             new = continuation.tokens[: self._reply_length(continuation.tokens)]
             assert continuation.logits is not None
             replies.append(
                 replace(
-                    self._reply(row, new),
+                    self._reply(row, new, request),
                     tokens=from_logits(continuation.logits[: len(new)].float().cpu(), new),
                 )
             )
@@ -223,12 +227,15 @@ class LocalLLM(LLM):
         texts = (self.prompts.tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
         return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
 
-    def _reply(self, row: Sequence[int], new: Sequence[int], joint: str = " ") -> Reply:
-        """Make a reply of the new tokens: of all lines, or of the first for a model that only continues a text."""
-        text: str = self.prompts.tokenizer.decode(new, skip_special_tokens=True)
+    def _reply(self, row: Sequence[int], new: Sequence[int], request: Request) -> Reply:
+        """Make a reply of the new tokens. It keeps its lines where these say something; a model that only continues a
+        text would go on after the first line, or after the first blank one where the answer may be a list."""
+        text = without_thoughts(self.prompts.tokenizer.decode(new, skip_special_tokens=True)).strip()
+        has_lines = request.kind == "study" or is_grounded(request)
+        if self.prompts.continued:
+            text = text.partition("\n\n" if is_grounded(request) else "\n")[0]
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        reply = joint.join(lines[:1] if self.prompts.continued else lines)
-        return Reply(reply, None, len(row), len(new))
+        return Reply(("\n" if has_lines else " ").join(lines), None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
         """Return the prompt's tokens; raise LLMError if they do not fit."""

@@ -94,6 +94,8 @@ class Request:
     draft     whether to reply with the first, most likely words of an `answer`, with token scores (Reply.tokens)
     sample    number of the reply among several to the same request, from 0; each is drawn with its own seed
     temperature  of sampling, at least 0; None: the backend's own
+    grounded  whether an open question is asked in kcard's own wording, with numbered documents (llms/prompts.toml),
+              instead of the papers'; then earlier turns are left out
     origin    the question that it was made for (Question.request), whose trace it is added to
     """
 
@@ -108,6 +110,7 @@ class Request:
     sample: int = 0
     temperature: float | None = None
     headings: tuple[str, ...] = ()
+    grounded: bool = False
     origin: "Question | None" = field(default=None, compare=False, repr=False)
 
     @property
@@ -143,7 +146,7 @@ class Reply:
 
     yes         only for `need`: the probability in [0, 1] that more information is needed
     tokens_in, tokens_out  tokens of the request and of the reply; None if the backend does not report them
-    tokens      only for a draft: the scores of its tokens; None if the backend gives none
+    tokens      of an answer or draft: the scores of its tokens; None if the backend gives none
     confidence  of an answer: the probability in [0, 1] that it is right; None if the backend gives none
     choice      of an answer to a multiple-choice question: the letter of the chosen option, "" if none was chosen;
                 None if it must be parsed from the text

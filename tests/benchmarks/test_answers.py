@@ -123,7 +123,9 @@ def test_a_run_goes_on_where_it_ended_and_reports_from_its_file(
         assert rows["| questions", who].startswith(f"| questions | {who} | 3 | 1 |")
         assert "| 2 | " in rows["| tv", who]
     assert rows["| tv", "tiny, rag"].endswith("| 20 + 6 |")
-    ten_lines = next(r["body"] for r in server.requests if "Documents:" in r["body"]["messages"][0]["content"])
+    ten_lines = next(
+        r["body"] for r in server.requests if "Documents:" in r["body"]["messages"][0]["content"]
+    )
     assert "1. " in ten_lines["messages"][0]["content"]
     assert "> The ferry leaves at noon." in samples.read_text()
     # What a killed run left unfinished is repeated; nothing else is.

@@ -17,7 +17,7 @@ from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.card_ranking import CardIndex, CardRanker, Profiles, pack_profiles, profiles_of
 from kcard.integrators.options import Mode
 from kcard.integrators.pool_views import Selectors
-from kcard.integrators.top_down import CardSelection, ExplicitChoice
+from kcard.integrators.top_down import CardSelection, ExplicitChoice, Need
 from kcard.interfaces import LLM, Array, Checker, Pair, Relevance
 from kcard.offline import minilm
 from kcard.selectors.pruning import Unpruned
@@ -265,8 +265,8 @@ def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_p
 
 
 def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
-    request = choice.request(Question(question))
-    return choice.read_choice(request, llm.reply(request))
+    (selection,) = choice.select(llm, [Need(Question(question))])
+    return selection
 
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:

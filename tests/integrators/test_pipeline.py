@@ -24,6 +24,7 @@ from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, TopDown
 from kcard.interfaces import LLM, Array, Checker, Gate, Pair, Relevance
 from kcard.llms.client import LLMClient
+from kcard.llms.prompts import messages
 from kcard.offline.llm import EmbeddedLLM
 from kcard.questions import checked
 from kcard.selectors.factuality import Unchecked
@@ -124,8 +125,11 @@ def test_a_passage_that_did_not_fit_is_not_said_to_be_kept(monkeypatch: pytest.M
     llm = Speaker()
     llm.window = 2
     pipeline = with_integrator(monkeypatch, lambda _: Three(), llm=llm)
-    (answer,) = pipeline(["who"])
-    assert answer.answer == "WHO 2"
+    question = Question("who")
+    (answer,) = pipeline([question])
+    reply = question.trace.calls[-1].reply
+    assert reply is not None
+    assert reply.text == "WHO 2"
     assert [p.kept for p in answer.passages] == [True, True, False, False]
     assert "1 of 3 passages" in answer.notes[0]
 
@@ -141,7 +145,7 @@ def test_a_question_of_100_kilobytes_is_answered_and_the_cut_is_told() -> None:
 def test_a_question_that_is_longer_than_cards_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = with_integrator(monkeypatch, lambda _: Three(), llm=Speaker())
     short, long = pipeline(["who " * 100, "who " * 400])
-    assert short.notes == ()
+    assert not any("tokens" in note for note in short.notes)
     assert "cards and the sentence encoder read about 256" in long.notes[0]
 
 
@@ -210,9 +214,47 @@ def test_named_cards_are_always_asked(given: str | list[str]) -> None:
 
 
 @pytest.mark.usefixtures("cards")
-def test_without_names_the_llm_is_asked_whether_it_needs_any() -> None:
-    (answer,) = Pipeline(llm=lambda _: "No")([QUESTION])
+def test_cards_are_used_without_asking_the_llm() -> None:
+    llm = Says("William Lassell discovered it.")
+    (answer,) = Pipeline(llm=llm)([QUESTION])
+    assert (answer.gate.name, answer.gate.fired, answer.cards) == ("always", True, ("moons",))
+    assert [request.kind for request in llm.requests] == ["answer"]
+
+
+@pytest.mark.usefixtures("cards")
+def test_in_the_papers_prompts_the_llm_is_asked_whether_it_needs_any() -> None:
+    (answer,) = Pipeline(prompts="paper", llm=lambda _: "No")([QUESTION])
     assert (answer.gate.name, answer.gate.fired, answer.cards) == ("self-ask", False, ())
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_question_that_no_card_fits_is_answered_by_the_llm_alone() -> None:
+    llm = Says("An hour.")
+    (answer,) = Pipeline(llm=llm)(["How long does bread bake?"])
+    assert (answer.answer, answer.cards, llm.requests[0].knowledge) == ("An hour.", (), ())
+    assert "no card used" in "".join(answer.notes)
+
+
+@pytest.mark.usefixtures("cards")
+def test_built_in_examples_stand_only_in_the_papers_prompts() -> None:
+    for prompts, count in (("grounded", 0), ("paper", 2)):
+        llm = Says("Ann")
+        Pipeline(prompts=prompts, gate="always", select="question", llm=llm)([QUESTION])  # type: ignore[arg-type]
+        assert (llm.requests[-1].grounded, len(llm.requests[-1].shots)) == (prompts == "grounded", count)
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_users_own_examples_stand_in_the_default_prompt_too(tmp_path: Path) -> None:
+    file = tmp_path / "examples.jsonl"
+    file.write_text(
+        '{"kind": "answer", "question": "Who won?", "reply": "Ann won.", "knowledge": ["Ann won."]}\n'
+    )
+    llm = Says("Lassell.")
+    Pipeline(examples=file, llm=llm)([QUESTION])
+    _, shown, reply, asked = messages(llm.requests[-1])
+    assert (reply["role"], reply["content"]) == ("assistant", "Ann won.")
+    assert shown["content"].startswith("[1] Ann won.\n\n")
+    assert "Tethys" in asked["content"]
 
 
 @pytest.mark.usefixtures("cards")
@@ -302,7 +344,6 @@ def test_demonstrations_of_a_question_take_the_place_of_the_built_in_ones_of_the
     llm = Says("B")
     Pipeline(mode="direct", llm=llm)([Question("Who won?", ANN_BEN, (shot,)), "Who won?"])
     assert llm.requests[0].shots == (shot,)
-    assert any(example.kind == "need" for example in llm.requests[0].examples)
     assert shot not in llm.requests[1].examples
 
 

@@ -15,6 +15,8 @@ from kcard.integrators.top_down import (
     CardChoice,
     CardSelection,
     ExplicitChoice,
+    LLMChoice,
+    Need,
     SingleDocument,
     TopDown,
     mentioned_cards,
@@ -33,11 +35,11 @@ CARDS = (
 
 
 def chosen(
-    llm: Says, choice: CardChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
+    llm: Says, choice: LLMChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
 ) -> CardSelection:
     """What the LLM's reply to the choice's request comes to."""
-    request = choice.request(Question(question), knowledge, asked)
-    return choice.read_choice(request, llm.reply(request), asked)
+    (selection,) = choice.select(llm, [Need(Question(question), knowledge, used=asked)])
+    return selection
 
 
 class Overlap(Relevance):

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import kcard
+from kcard.hub.registry import Hub
 from kcard.integrators.claims import claim_of, clauses, holds, specifics, without_marks
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
 from kcard.offline.checker import MiniLMChecker
-from kcard.types import Passage, Reply, Source
+from kcard.types import Answer, Passage, Reply, Source
+from tests.integrators.conftest import HubOf
 
 CHECKER = MiniLMChecker()
 TOOL = (
@@ -233,3 +237,68 @@ def test_no_checker_can_make_up_for_a_number_that_is_not_there() -> None:
     verification = verify("How long is paternity leave?", reply, passages(LEAVE), Supportive())
     assert verdicts(verification) != ["supported"]
 
+
+# From the question to what is shown.
+
+SUPPORTED = "Fathers take 14 weeks of paternity leave [1]."
+EXTRA = "Their salary is raised by 8 percent [1]."
+INVENTED = "Open the pager page and choose the rota of team Osprey [1]."
+
+
+@pytest.fixture
+def hub(hub_of: HubOf) -> Hub:
+    return hub_of({"firm": LEAVE})
+
+
+def ask(hub: Hub, reply: str, **options: Any) -> Answer:
+    question = "How long is paternity leave?"
+    return kcard.ask(question, hub=hub, llm=lambda _: reply, **{"cards": "firm"} | options)
+
+
+def test_an_answer_is_shown_without_marks_with_the_passage_and_its_line(hub: Hub) -> None:
+    answer = ask(hub, SUPPORTED)
+    assert answer.answer == "Fathers take 14 weeks of paternity leave."
+    [citation] = answer.citations
+    assert citation.verdict == "supported"
+    assert citation.quote.startswith("Fathers take 14 weeks")
+    assert answer.confidence is not None
+    assert not answer.is_calibrated
+
+
+def test_what_the_cards_do_not_say_is_shown_as_such_or_withheld(hub: Hub) -> None:
+    shown = ask(hub, f"{SUPPORTED} {EXTRA}")
+    assert "not in the cards: Their salary is raised by 8 percent." in str(shown)
+    assert [c["verdict"] for c in shown.to_json()["citations"]] == ["supported", "not in the cards"]
+    strict = ask(hub, f"{SUPPORTED} {EXTRA}", strict=True)
+    assert (strict.answer, strict.known, strict.citations) == ("I don't know.", False, ())
+    assert strict.nearest is not None
+    assert "14 weeks" in strict.nearest.text
+    assert ask(hub, SUPPORTED, strict=True).known
+
+
+def test_an_answer_for_which_nothing_speaks_is_withheld_and_quoted_in_a_note(hub: Hub) -> None:
+    answer = ask(hub, INVENTED)
+    assert not answer.known
+    assert answer.nearest is not None
+    assert any("Osprey" in note for note in answer.notes)
+    paper = ask(hub, INVENTED, prompts="paper")
+    assert paper.known
+    assert [c.verdict for c in paper.citations] == ["not in the cards"]
+
+
+def test_not_knowing_behind_a_mark_is_not_knowing(hub: Hub) -> None:
+    answer = ask(hub, "[1]. I don't know.")
+    assert (answer.answer, answer.known, answer.citations) == ("I don't know.", False, ())
+    assert not any("withheld" in note for note in answer.notes)
+
+
+def test_without_cards_nothing_is_checked(hub: Hub) -> None:
+    answer = ask(hub, "Ida [1].", mode="direct", cards=None)
+    assert (answer.answer, answer.citations, answer.confidence) == ("Ida [1].", (), None)
+
+
+def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
+    pipeline = kcard.Pipeline(hub=hub, llm=lambda _: INVENTED, cards="firm")
+    *pieces, answer = pipeline.stream("How long is paternity leave?")
+    assert pieces == ["I don't know."]
+    assert isinstance(answer, Answer)

@@ -13,7 +13,14 @@ from kcard.gates.uncertainty import Uncertainty
 from kcard.llms import transformers_llm
 from kcard.llms.generation import Continuation
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.llms.parsing import from_logits, from_top, named_option
+from kcard.llms.parsing import (
+    admits_ignorance,
+    from_logits,
+    from_top,
+    named_option,
+    spoken_pieces,
+    without_thoughts,
+)
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Choice, Request
@@ -87,10 +94,68 @@ def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
         Uncertainty(llm).knows(questions("Who won?"))
 
 
-def test_an_answer_that_is_no_draft_is_asked_for_as_before(serve: Callable[..., Any]) -> None:
+def test_an_answer_is_asked_for_with_the_scores_of_its_tokens(serve: Callable[..., Any]) -> None:
     server = serve({"text": "Ann"})
     assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).tokens is None
-    assert "logprobs" not in server.requests[0]["body"]
+    assert server.requests[0]["body"]["logprobs"] is True
+
+
+UNKNOWN = [
+    "I don't know.",
+    "I don’t know",
+    "I'm sorry, but I don't have that information.",
+    "I do not know. The documents don't say.",
+    "The documents do not mention who founded it [1].",
+    "The documents don't provide information about the price. Therefore, I cannot answer.",
+    "The price is not mentioned in the documents.",
+    "No information is given.",
+    "Unknown",
+    "Ich weiß es nicht.",
+    "Die Dokumente enthalten dazu keine Angaben.",
+    "Je ne sais pas.",
+    "No lo sé.",
+    "我不知道。",
+]
+KNOWN = [
+    "",
+    "No.",
+    "No, it is not allowed.",
+    "There is no limit.",
+    "Unknown options are ignored.",
+    "I don't know who, but the fee is 3 euros [1].",
+    "The documents do not mention a price. The fee is 3 euros [2].",
+    "SQLite does not mention names in its errors.",
+    "Information is not sent to the server.",
+    "It prints 'I don't know this host'.",
+]
+
+
+@pytest.mark.parametrize(("reply", "is_unknown"), [(r, True) for r in UNKNOWN] + [(r, False) for r in KNOWN])
+def test_a_reply_that_the_answer_is_not_known_is_understood(reply: str, is_unknown: bool) -> None:
+    assert admits_ignorance(reply) == is_unknown
+
+
+@pytest.mark.parametrize(
+    ("pieces", "spoken"),
+    [
+        (["<thi", "nk>Paris? No.</think>", "\n\nLon", "don"], "London"),
+        (["<think>Hm.</think>London"], "London"),
+        (["Hm. London it is.", "</think>", "London"], "Hm. London it is.</think>London"),
+        (["<think>still thinking"], ""),
+        (["<b>", "London"], "<b>London"),
+        (["Lon", "don"], "London"),
+        (["<", "3"], "<3"),
+    ],
+)
+def test_what_a_reasoning_model_thinks_is_not_streamed(pieces: list[str], spoken: str) -> None:
+    assert "".join(spoken_pieces(pieces)) == spoken
+
+
+def test_thoughts_are_no_answer_also_where_the_prompt_has_opened_them() -> None:
+    assert without_thoughts("<think>Paris?</think>\nLondon") == "London"
+    assert without_thoughts("Paris? No.</think>\nLondon") == "London"
+    assert without_thoughts("<think>Paris?") == ""
+    assert without_thoughts("London") == "London"
 
 
 def save(folder: Path, template: str | None) -> None:

@@ -16,7 +16,7 @@ from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
 from kcard.evaluation.tasks.base import GROUP as TASKS
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.events import OnEvent
-from kcard.integrators.options import GATE, AskOptions, BaselineOptions, Paper, with_preset
+from kcard.integrators.options import GATE, PAPER_GATE, AskOptions, BaselineOptions, Paper, with_preset
 from kcard.options import check_values, declared
 
 if TYPE_CHECKING:
@@ -112,16 +112,16 @@ SETTINGS: Mapping[Paper, Mapping[str, Any]] = {
 # The settings that `kcard eval` compares: ways of answering, by name.
 
 DEFAULT = "direct,bottom-up,top-down"
-# The gate of a mode unless one is given: bottom-up asks every card, in top-down the LLM decides (Knowledge Card, 2.3).
+# Where the LLM picks cards, it also decides whether there is need of any, unless a gate is given (Knowledge Card, 2.3).
 MODES: dict[str, dict[str, str]] = {
     "direct": {"mode": "direct"},
-    "bottom-up": {"mode": "bottom-up", "gate": "always"},
-    "top-down": {"mode": "top-down", "select": "auto", "gate": GATE},
-    "top-down:auto": {"mode": "top-down", "select": "auto", "gate": GATE},
-    "top-down:explicit": {"mode": "top-down", "select": "explicit", "gate": GATE},
-    "hybrid": {"mode": "hybrid", "select": "auto", "gate": GATE},
-    "hybrid:auto": {"mode": "hybrid", "select": "auto", "gate": GATE},
-    "hybrid:explicit": {"mode": "hybrid", "select": "explicit", "gate": GATE},
+    "bottom-up": {"mode": "bottom-up", "gate": GATE},
+    "top-down": {"mode": "top-down", "gate": GATE},
+    "top-down:auto": {"mode": "top-down", "select": "auto", "gate": PAPER_GATE},
+    "top-down:explicit": {"mode": "top-down", "select": "explicit", "gate": PAPER_GATE},
+    "hybrid": {"mode": "hybrid", "gate": GATE},
+    "hybrid:auto": {"mode": "hybrid", "select": "auto", "gate": PAPER_GATE},
+    "hybrid:explicit": {"mode": "hybrid", "select": "explicit", "gate": PAPER_GATE},
 }
 SEARCHING = {"retrieval", "replug"}  # baselines that search the cards' passages unless a corpus is given
 TOGETHER = "cards+retrieval"
@@ -175,7 +175,10 @@ class EvalSetting:
         """
         if self.sides:
             return replace(base, gate=self.parts.gate)
-        changes: dict[str, Any] = dict(MODES[self.way]) if self.way in MODES else {"gate": "always"}
+        way = self.way
+        if way in ("top-down", "hybrid") and base.prompts == "paper":
+            way = f"{way}:{base.select if base.select != 'question' else 'auto'}"
+        changes: dict[str, Any] = dict(MODES[way]) if way in MODES else {"gate": GATE}
         gate = self.parts.gate or base.gate
         if gate and self.way != "direct":
             changes["gate"] = gate

@@ -93,8 +93,12 @@ class Words:
         return cls(tokenizer)
 
     def encodings(self, texts: Sequence[str]) -> "list[Encoding]":
-        """Return each text's `ids` and their `offsets` in it: (start, end) in characters."""
-        encodings: list[Encoding] = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        """Return each text's `ids` and their `offsets` in it: (start, end) in characters.
+
+        Lone surrogates, which an LLM's server may send, are read as question marks.
+        """
+        encodable = [text.encode("utf-8", "replace").decode() for text in texts]
+        encodings: list[Encoding] = self._tokenizer.encode_batch(encodable, add_special_tokens=False)
         return encodings
 
     def encoding(self, text: str) -> "Encoding":

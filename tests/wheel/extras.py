@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 WALK = Path(__file__).with_name("walk.py")
-FOR_DEVELOPERS = ("dev", "docs")
+FOR_DEVELOPERS = ("dev", "dev-all", "docs")
 
 
 def main() -> None:

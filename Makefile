@@ -13,7 +13,7 @@ ALL     := $(VENV)/.installed-all
 WORKERS := 2
 PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: install dev dev-all demo quick test test-all matrix evaluation docs lint wheel extras clean
+.PHONY: install dev dev-all demo quick test test-all numeric matrix evaluation docs lint wheel extras clean
 
 install: $(USER)
 
@@ -50,6 +50,14 @@ test: dev-all
 
 test-all: dev-all
 	$(PYTEST) -m ''
+
+# Tests that compare numbers, in both number formats whatever the processor: products in bfloat16, and AVX2 alone.
+NUMERIC := tests/training tests/offline tests/cards tests/llms tests/gates tests/selectors tests/core tests/recipes \
+           tests/api/test_export.py
+AVX2    := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
+numeric: dev-all
+	$(PYTEST) -m 'numeric and not slow' --bf16=on $(NUMERIC)
+	$(AVX2) $(PYTEST) -m 'numeric and not slow' --bf16=off $(NUMERIC)
 
 # The calls of several versions of the Hugging Face client, each against a hub of our own.
 matrix: dev-all

@@ -35,8 +35,8 @@ class AskOptions:
     mode: Annotated[
         Mode,
         Option(
-            "How cards are used. bottom-up: every card generates, the selectors choose; top-down: the LLM picks one "
-            "card at a time; hybrid: the LLM picks several; direct: no cards."
+            "How cards are used. bottom-up: every card generates, the selectors choose; top-down: the cards that fit "
+            "generate (--select); hybrid: several of them, and the selectors choose; direct: no cards."
         ),
     ] = "top-down"
     select: Annotated[
@@ -184,7 +184,7 @@ class AskOptions:
         float,
         Option(
             "Use up to two more cards whose scores are within this margin of the best one's (top-down with --select "
-            "auto; paper: 0).",
+            "question or auto; paper: 0).",
             least=0,
         ),
     ] = 0.1

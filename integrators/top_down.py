@@ -57,7 +57,7 @@ class RelevanceThreshold:
                 continue
             card, relevance = best[question]
             note = (
-                f"no card used: {card.name} is nearest, but its relevance {relevance:.2f} is below "
+                f"no card used: {card.name} is nearest, but its relevance {relevance:.2g} is below "
                 f"{self.min_relevance:g} (--min-relevance)"
             )
             contexts.append(Context(notes=(note,)))

@@ -26,8 +26,8 @@ FIRST: Mapping[str, Sequence[str]] = {
 }
 
 ASKING: Mapping[str, Sequence[str]] = {
-    "The LLM": ("llm_window", "llm_timeout", "retries", "concurrency", "temperature", "examples"),
-    "As in a paper": ("preset",),
+    "The LLM": ("llm_window", "llm_timeout", "retries", "concurrency", "temperature", "examples", "strict"),
+    "As in a paper": ("preset", "prompts"),
     "The gate, and the choice of cards": (
         "gate",
         "select",

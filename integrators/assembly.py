@@ -242,8 +242,8 @@ def make_integrator(
             options.reuse_cards,
         )
     # Questions that no card fits get no knowledge.
-    if options.min_relevance:
-        integrator = RelevanceThreshold(integrator, pool.cards, options.min_relevance)
+    if options.relevance_threshold:
+        integrator = RelevanceThreshold(integrator, pool.cards, options.relevance_threshold)
     return integrator
 
 

@@ -22,6 +22,9 @@ Otherwise = Literal["nothing", "genread"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]
 # Cards are used whenever one fits the question (min_relevance); in the papers' prompts, the LLM decides.
 GATE, PAPER_GATE = "always", "self-ask"
+MIN_RELEVANCE = (
+    0.0005  # so low because a card used in vain costs "I don't know", one left out an invented answer
+)
 
 
 @documented
@@ -189,13 +192,14 @@ class AskOptions:
         ),
     ] = 0.1
     min_relevance: Annotated[
-        float,
+        float | None,
         Option(
             "Use no card if even the best one fits the question with a lower probability than this.",
+            default=f"{MIN_RELEVANCE:g}, 0 if --cards names some",
             least=0,
             most=1,
         ),
-    ] = 0.0005
+    ] = None
     examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
         None
     )
@@ -256,6 +260,13 @@ class AskOptions:
         if self.mode == "direct":
             return "never"
         return self.gate or (PAPER_GATE if self.prompts == "paper" and self.cards is None else GATE)
+
+    @property
+    def relevance_threshold(self) -> float:
+        """Return the probability that a card must fit a question with; cards that the user names fit by that."""
+        if self.min_relevance is None:
+            return MIN_RELEVANCE if self.cards is None else 0.0
+        return self.min_relevance
 
     @property
     def memory_bytes(self) -> int | None:
@@ -412,7 +423,7 @@ class QuestionKeywords(TypedDict, total=False):
     shortlist: int
     max_cards: int
     margin: float
-    min_relevance: float
+    min_relevance: float | None
     examples: Path | None
     device: str
     memory: int | str | None

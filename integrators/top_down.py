@@ -16,6 +16,7 @@ from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import LLM, Generator, replies
 from kcard.selectors.factuality import judge
+from kcard.text import language_of_question
 from kcard.types import (
     Choice,
     Context,
@@ -35,7 +36,8 @@ from kcard.types import (
 @dataclass(frozen=True)
 class RelevanceThreshold:
     """Passes on only questions that one of the cards fits with at least `min_relevance`, a probability in [0, 1]
-    (CardRanker.best). The others get no passages, and a note."""
+    (CardRanker.best), and those in other languages than English, of which the ranker knows too little. The others get
+    no passages, and a note."""
 
     integrator: Integrator
     cards: Sequence[Choice]
@@ -48,7 +50,12 @@ class RelevanceThreshold:
     def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question."""
         best = {question: self._ranker.best(question.text) for question in questions}
-        fitting = [question for question in questions if best[question][1] >= self.min_relevance]
+        fitting = [
+            question
+            for question in questions
+            if best[question][1] >= self.min_relevance
+            or language_of_question(question.text) not in (None, "en")
+        ]
         gathered = iter(self.integrator.gather(fitting) if fitting else [])
         contexts, fit = [], set(fitting)
         for question in questions:

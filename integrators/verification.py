@@ -30,7 +30,15 @@ from kcard.interfaces import Checker, Pair
 from kcard.offline.llm import language_of
 from kcard.offline.questions import asks_for_words
 from kcard.selectors.factuality import verdicts
-from kcard.text import analyzer, command_options, sentence_spans, small_words, stemmer_of, words
+from kcard.text import (
+    analyzer,
+    command_options,
+    language_of_question,
+    sentence_spans,
+    small_words,
+    stemmer_of,
+    words,
+)
 from kcard.types import Citation, Passage, Quote, Reply
 
 WEIGHTS = Path(__file__).with_suffix(".json")
@@ -194,7 +202,7 @@ def verify(
     text, sentences = without_marks(reply.text.strip(), texts)
     if not texts:
         return Verification(text, is_checked=False)
-    language = language_of(question, texts)
+    language = language_of_question(question) or language_of(question, texts)
     if language != "en":
         citations = (
             _compare_words(question, sentences, passages, read_passages, language) if reply.known else []

@@ -179,21 +179,21 @@ def without_thoughts(text: str) -> str:
 
 def spoken_pieces(pieces: Iterable[str]) -> Iterator[str]:
     """Yield the pieces of a stream after the thoughts with which it begins, if it does."""
-    begun, held = False, ""
+    begun, opening_text = False, ""
     for piece in pieces:
         if begun:
             yield piece
             continue
-        held += piece
-        start = held.lstrip()
+        opening_text += piece
+        start = opening_text.lstrip()
         if any(opening.startswith(start) for opening in OPENINGS):
             continue  # it may still become one
-        rest = without_thoughts(held) if start.startswith(OPENINGS) else held
+        rest = without_thoughts(opening_text) if start.startswith(OPENINGS) else opening_text
         if rest:
             begun = True
             yield rest
-    if not begun and held:
-        yield without_thoughts(held)
+    if not begun and opening_text:
+        yield without_thoughts(opening_text)
 
 
 # Whether a reply says that the LLM does not know the answer, or that the documents don't hold it.

@@ -78,7 +78,7 @@ def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, 
     assert (direct["task"], direct["setting"], direct["n"]) == ("midterm-openbook", "direct", 4)
     assert top_down["setting"] == "top-down"
     assert direct["em"] < top_down["em"] == top_down["f1"] == 1.0
-    assert direct["calls"] < top_down["calls"]
+    assert direct["calls"] == top_down["calls"] == 4
     assert direct["seconds"] > 0
     assert direct["run"] == top_down["run"] == 1
     low, high = top_down["interval"]
@@ -195,8 +195,8 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
     assert (row["calls"], row["tokens_in"], row["tokens_out"]) == (4, 4000, 400)
     assert row["cost"] == pytest.approx(0.012)
     prompt = results(1)[0].calls[0].prompt
-    assert prompt.startswith("system: You answer questions.")
-    assert "user: Question: Who won the senate race of Texas?" in prompt
+    assert prompt.startswith("system: You are a helpful assistant.")
+    assert prompt.endswith("\n\nQuestion: Who won the senate race of Texas?")
 
 
 @pytest.mark.parametrize(

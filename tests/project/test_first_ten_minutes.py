@@ -91,7 +91,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer, command: Callable[..., str]
     lines = newcomer.run('ask "Who discovered Triton?"')
     assert "William Lassell" in lines
     assert has_line(r"<- notes \(\w+\) <- moons\.txt:1$", lines)
-    assert has_line(r"^confidence 0\.\d\d · cards used .* · \d LLM calls · \d+ \+ \d+ tokens · ", lines)
+    assert has_line(r"^confidence 0\.\d\d · cards used .* · 1 LLM call · \d+ \+ \d+ tokens · ", lines)
     # Talk.
     with newcomer.start("chat") as terminal:
         terminal.wait_for(r"1 card; ask a question, or /help", 120)

@@ -141,7 +141,7 @@ def test_a_text_llm_is_asked_as_the_paper_has_it_and_reads_only_what_the_card_wr
 ) -> None:
     server = serve({"text": "Yes"}, {"text": "ships"}, {"text": "Yuki Tanaka, I believe"})
     llm = ["--llm", "openai:scripted", "--llm-url", server.url]
-    found = ask(command, QUESTION, *llm, "--select", "explicit")
+    found = ask(command, QUESTION, *llm, "--prompts", "paper", "--select", "explicit")
     assert (found["answer"], found["calls"]) == ("Yuki Tanaka, I believe", 3)
     need, choose, answer = (r["body"]["messages"][-1]["content"] for r in server.requests)
     assert need.endswith("Do you need more information? (Yes or No)")
@@ -160,8 +160,22 @@ def test_a_text_llm_that_needs_nothing_is_asked_twice_and_no_card_writes(
     command: Kcard, serve: Callable[..., Any]
 ) -> None:
     server = serve({"text": "No, I know it."}, {"text": "Yuki"})
-    found = ask(command, QUESTION, "--llm", "openai:scripted", "--llm-url", server.url)
+    llm = ["--llm", "openai:scripted", "--llm-url", server.url, "--prompts", "paper"]
+    found = ask(command, QUESTION, *llm)
     assert (found["answer"], found["calls"], found["cards"]) == ("Yuki", 2, [])
+
+
+def test_by_default_a_text_llm_is_asked_once_with_what_the_card_wrote(
+    command: Kcard, serve: Callable[..., Any]
+) -> None:
+    server = serve({"text": "Yuki Tanaka is its captain."})
+    found = ask(command, QUESTION, "--llm", "openai:scripted", "--llm-url", server.url)
+    assert (found["calls"], found["cards"]) == (1, ["ships"])
+    (request,) = server.requests
+    asked = request["body"]["messages"][-1]["content"]
+    assert asked.startswith("[1] ")
+    assert asked.endswith(f"\n\nQuestion: {QUESTION}")
+    assert all(p["text"] in asked for p in found["passages"] if p["kept"])  # type: ignore[attr-defined]
 
 
 def test_a_question_that_fails_at_the_endpoint_is_a_line_with_an_error(

@@ -84,8 +84,8 @@ def rank_candidates(
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
             score += COVERED * token_share(question, text)
             if heading:
-                asked, named = static.embed([question, headings[at].rpartition(" > ")[2]])
-                score += HEADED * float(asked @ named)
+                question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
+                score += HEADED * float(question_vector @ heading_vector)
             begin = len(heading) if text.startswith(heading) else 0
             ranked.append(AnswerCandidate(at, text, reading, answer, score, begin))
     return sorted(ranked, key=lambda candidate: -candidate.score)
@@ -160,7 +160,6 @@ def polarity(question: str, sentences: str) -> float:
 
 
 MAX_LEAD = 5.0
-ALONE = 1.0  # lead of the only passage
 
 
 def confidence_features(
@@ -508,7 +507,8 @@ def _draft_answer(
     if not ranked:
         return None
     supports, best = score_sentences(question, ranked), ranked[0]
-    lead = best.score - ranked[1].score if len(ranked) > 1 else ALONE
+    # The only passage leads one that is as likely to answer as not.
+    lead = best.score - ranked[1].score if len(ranked) > 1 else max(0.0, best.score)
     words = None if form in (*SENTENCES, "yes/no") else best.answer
     # The sentence in which the span begins; without a span, the likeliest.
     holding = [

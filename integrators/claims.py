@@ -76,6 +76,8 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
 
 MAX_SENTENCES = 24  # of an answer that are checked
 CLAUSE = re.compile(r";\s+|,\s+(?:and|but|while|whereas|which|who|where)\s+")
+ITEM = re.compile(r"[;,]\s+(?:(?:and|but|then|while|whereas|which|who|where)\s+)?")
+ITEMS = 3  # parts of a sentence, all of them clauses, from which it is an enumeration
 SHORT_CLAUSE = 4  # words, below which a part is no clause of its own
 SHORT_ANSWER = 5  # words, up to which an answer is no sentence
 YES_OR_NO = re.compile(r"^(?:yes|no)\b[\s,.:;–—-]*", re.IGNORECASE)
@@ -90,7 +92,13 @@ SUBJECT = re.compile(rf"^(?:who|what)\s+(?!(?:{AUXILIARY})\b)(?=\w)", re.IGNOREC
 
 
 def clauses(sentence: str) -> list[str]:
-    """Split a sentence into its clauses; a part of fewer than four words stays with the one before it."""
+    """Split a sentence into its clauses; a part of fewer than four words stays with the one before it.
+
+    An enumeration of three and more is split at each comma: "Open a channel, name a commander, and write a summary."
+    """
+    items = ITEM.split(sentence)
+    if len(items) >= ITEMS and all(len(words(item)) >= SHORT_CLAUSE for item in items):
+        return items
     parts: list[str] = []
     at = 0
     for border in CLAUSE.finditer(sentence):

@@ -27,6 +27,7 @@ from kcard.integrators.claims import (
     without_marks,
 )
 from kcard.interfaces import Checker, Pair
+from kcard.offline.extract import SENTENCES, content_stems
 from kcard.offline.llm import language_of
 from kcard.offline.questions import asks_for_words
 from kcard.selectors.factuality import verdicts
@@ -36,6 +37,7 @@ from kcard.text import (
     language_of_question,
     sentence_spans,
     small_words,
+    spaced_words,
     stemmer_of,
     words,
 )
@@ -45,6 +47,7 @@ WEIGHTS = Path(__file__).with_suffix(".json")
 SHARED = 0.75  # share of a sentence's words that supports it where only words are compared
 BRIEF = 4  # own words, up to which a sentence claims to answer the question with them
 LIKELY = 0.5  # probability of being a right answer from which a brief sentence may be supported
+QUOTED = 0.95  # probability that a step holds which a passage has word for word
 DISPUTED = 0.7  # probability of the reader's own answer from which another one contradicts it
 REFUTED = 0.9  # the checker's probability of refutation from which a negated sentence is contradicted
 POOLED = "pooled"
@@ -149,6 +152,10 @@ def check_sentences(
     for (sentence, clause, window), verdict in zip(parts, verdicts(checker, pairs), strict=True):
         values = clause_features(reading, clause, window, sentence.marks, verdict)
         holding = probability(values, calibration().clause)
+        # A step that stands in the passage word for word.
+        is_step = reading.form in SENTENCES and len(words(clause)) >= BRIEF
+        if is_step and spaced_words(clause) in spaced_words(reading.texts[window.passage]):
+            holding = max(holding, QUOTED)
         if sentence not in weakest or holding < weakest[sentence].probability:
             weakest[sentence] = CheckedSentence(sentence.text, values, window, holding)
     return list(weakest.values())
@@ -222,7 +229,14 @@ def verify(
         _citation(reading, sentence, answering, passages, read_passages)
         for sentence, answering in zip(checked, alone, strict=True)
     ]
-    return Verification(text, tuple(citations), confidence, family != POOLED, max(alone), nearest)
+    best = max(alone)
+    has_support = any(citation.verdict == "supported" for citation in citations)
+    if has_support:
+        best = max(best, fitted.withheld)
+    elif reading.form == "yes/no" and reading.stems - content_stems(" ".join(texts)):
+        # A yes repeats the question, so that its own words speak for it; but one of them is in no passage.
+        best = confidence = min(best, 1 - fitted.supported)
+    return Verification(text, tuple(citations), confidence, family != POOLED, best, nearest)
 
 
 def _citation(

@@ -161,7 +161,8 @@ def summary(answer: "Answer") -> str:
     usage = answer.usage
     has_tokens = usage is not None and usage.tokens_in is not None
     tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""
-    decision = "cards used" if answer.gate.fired else "no cards used"
+    # A gate that asks for cards gets none where no card fits the question.
+    decision = "cards used" if answer.gate.fired and answer.cards else "no cards used"
     return f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s"
 
 

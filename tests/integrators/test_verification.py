@@ -112,6 +112,38 @@ def test_sentences_are_checked_clause_by_clause() -> None:
     assert clauses("It is red and blue.") == ["It is red and blue."]
 
 
+STEPS = (
+    "On call:\n1. Acknowledge the page within 15 minutes.\n2. Open an incident channel.\n3. Name an incident commander."
+)
+
+
+def test_steps_that_the_passage_has_are_supported_also_in_one_sentence() -> None:
+    question = "What do I do when I am on call?"
+    listed = check(question, STEPS.partition("\n")[2], STEPS, LAMP)
+    assert verdicts(listed) == ["supported"] * 3
+    told = "You acknowledge the page within 15 minutes, open an incident channel, and call your own manager."
+    assert verdicts(check(question, told, STEPS, LAMP)) != ["supported"]
+
+
+def test_an_enumeration_is_checked_item_by_item() -> None:
+    items = ["Acknowledge the page quickly", "open an incident channel", "name a good commander."]
+    assert clauses(", ".join(items[:2]) + f", and {items[2]}") == items
+    assert clauses("In 2009, Ida Vale started it in Tarn.") == ["In 2009, Ida Vale started it in Tarn."]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "is_withheld"),
+    [
+        ("Is lunch free?", "Yes, lunch is free.", True),
+        ("Is travel by train paid?", "Yes, travel by train is paid in second class.", False),
+    ],
+)
+def test_a_yes_about_something_that_no_passage_names_is_withheld(
+    question: str, answer: str, is_withheld: bool
+) -> None:
+    assert check(question, answer, EXPENSES, LEAVE).is_withheld(strict=False) == is_withheld
+
+
 def test_each_sentence_has_its_own_verdict() -> None:
     answer = "Fathers take 14 weeks of paternity leave [1]. Their salary is raised by 8 percent [1]."
     verification = check("How long is paternity leave?", answer, LEAVE)

@@ -112,9 +112,10 @@ def test_sentences_are_checked_clause_by_clause() -> None:
     assert clauses("It is red and blue.") == ["It is red and blue."]
 
 
-STEPS = (
-    "On call:\n1. Acknowledge the page within 15 minutes.\n2. Open an incident channel.\n3. Name an incident commander."
-)
+STEPS = """On call:
+1. Acknowledge the page within 15 minutes.
+2. Open an incident channel.
+3. Name an incident commander."""
 
 
 def test_steps_that_the_passage_has_are_supported_also_in_one_sentence() -> None:

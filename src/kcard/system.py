@@ -203,7 +203,7 @@ def load(group: str, name: str) -> Any:
 
 # The packages that kcard needs, as its own metadata declares them, and what to do about one that is missing.
 
-FOR_DEVELOPERS = {"dev", "dev-all", "docs"}
+FOR_DEVELOPERS = {"dev", "dev-all", "docs"}  # extras that no command needs
 PACKAGES = {"google": "protobuf"}  # by module, where an extra's package has another name
 
 

@@ -43,7 +43,7 @@ demo: install
 
 # Tests without a hub, a training or a browser, for whoever changes a line; one of them alone: pytest tests/x.py -k y.
 quick: dev
-	$(PYTEST) tests/core tests/gates tests/llms tests/selectors tests/integrators
+	$(PYTEST) tests/core tests/llms tests/selectors tests/integrators
 
 test: dev-all
 	$(PYTEST)

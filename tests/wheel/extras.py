@@ -1,6 +1,6 @@
 """Installs kcard alone, and with each of its extras, and walks all of its commands and options in each installation.
 
-python tests/wheel/extras.py [--folder FOLDER] [EXTRA ...]
+python tests/wheel/extras.py [--brief] [--folder FOLDER] [EXTRA ...]
 
 Fails where a command breaks for want of a package, instead of naming the extra that brings it: kcard alone may name
 extras, with an extra nothing may name that one. The extras' environments see the packages of the first one.
@@ -30,19 +30,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("extras", nargs="*", choices=[*extras, []], help="default: all")
+    parser.add_argument("--brief", action="store_true", help="walk commands without their options")
     parser.add_argument("--folder", type=Path, help="keep the environments there; what is there is used")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kcard-extras-") as scratch:
         folder = args.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        failed = walk_base(folder)
+        brief = ["--brief"] if args.brief else []
+        failed = walk_base(folder, brief)
         for extra in args.extras or extras:
-            failed += walk_extra(folder, extra)
+            failed += walk_extra(folder, extra, brief)
     if failed:
         sys.exit(f"{failed} commands failed")
 
 
-def walk_base(folder: Path) -> int:
+def walk_base(folder: Path, options: Sequence[str]) -> int:
     """Install kcard alone and walk it; return how many commands failed."""
     started = time.monotonic()
     base, work = folder / "base", folder / "work"
@@ -55,11 +57,11 @@ def walk_base(folder: Path) -> int:
         install(base, base, "-c", str(ROOT / "constraints.txt"), str(ROOT))
     installed = time.monotonic() - started
     work.mkdir(exist_ok=True)
-    command = ["--prepare"] if not any(work.iterdir()) else []
+    command = [*options, *(["--prepare"] if not any(work.iterdir()) else [])]
     return report("kcard", installed, walk(base, folder, "base", command), "")
 
 
-def walk_extra(folder: Path, extra: str) -> int:
+def walk_extra(folder: Path, extra: str, options: Sequence[str]) -> int:
     """Install an extra over the base and walk it; return how many commands failed."""
     started = time.monotonic()
     base, place = folder / "base", folder / extra
@@ -70,7 +72,7 @@ def walk_extra(folder: Path, extra: str) -> int:
         (own / "base.pth").write_text(f"{packages}\n", encoding="utf-8")
         install(base, place, "-c", str(ROOT / "constraints.txt"), f"kcard[{extra}]")
     installed = time.monotonic() - started
-    command = ["--extra", extra, "--base", str(folder / "base.json")]
+    command = [*options, "--extra", extra, "--base", str(folder / "base.json")]
     return report(f"kcard[{extra}]", installed, walk(place, folder, extra, command), extra)
 
 

@@ -503,6 +503,7 @@ def main() -> None:
     parser.add_argument("--extra", default="", help="walk the commands alone, and what asked for this extra")
     parser.add_argument("--base", type=Path, help="the results of the installation without it")
     parser.add_argument("--command", action="append", help="walk this one; repeatable")
+    parser.add_argument("--brief", action="store_true", help="what each command does, without its options")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kcard-llm-") as scratch:
@@ -519,6 +520,8 @@ def main() -> None:
             cases = list_cases(llm)
             if args.extra:
                 cases = of_extra(cases, args.extra, json.loads(args.base.read_text()))
+            if args.brief:
+                cases = [case for case in cases if not case.option]
             if args.command:
                 cases = [case for case in cases if case.command in args.command]
             results = walk(cases, args.folder, args.jobs)

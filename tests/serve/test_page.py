@@ -75,7 +75,7 @@ def test_an_answer_cites_its_passage_marks_itself_in_the_quotation_and_folds_its
 
 def test_a_follow_up_stands_below_and_a_new_conversation_begins_empty(page: "Page") -> None:
     ask(page, "Who discovered Triton?")
-    ask(page, "Who repaired the third bridge at Lund?", 2)
+    ask(page, "Which shops sell posters of Triton?", 2)
     assert page.locator(".turn:nth-of-type(2) .text").text_content() == "I don't know."
     assert page.inner_text(".turn:nth-of-type(2) .facts").startswith("no answer found")
     assert page.inner_text(".turn:nth-of-type(2) .quote").startswith("Nearest passage: ")

@@ -278,18 +278,19 @@ class OpenAIEndpoint(LLM):
         import httpx
         import openai
 
-        text, ended = "", False
+        text, ended, cut = "", False, False
         used: tuple[int | None, int | None] = (None, None)
         scores: list[TokenScores] = []
         parameters = {"stream": True, "stream_options": {"include_usage": True}}
         parameters |= self._form.logprob_parameters(TOP_TOKENS)
 
         def arriving() -> Iterator[str]:
-            nonlocal used, ended
+            nonlocal used, ended, cut
             for chunk in self._complete(request, self.max_tokens, parameters):
                 used = _usage(chunk) if chunk.usage else used
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
+                    cut = cut or choice.finish_reason == "length"
                     scores.extend(_token_scores(self._form.places(choice)))
                     yield self._form.piece(choice) or ""
 
@@ -301,7 +302,8 @@ class OpenAIEndpoint(LLM):
                     yield visible
         except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
             raise failure(self._where, self.model, error) from error
-        if not text and not ended:
+        # A server that can't stream, or a reasoning model that was cut off in its thoughts.
+        if not text and (cut or not ended):
             reply = self.reply(request)
             yield from (reply.text, reply)
             return

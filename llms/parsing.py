@@ -243,7 +243,7 @@ MARK = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
 def admits_ignorance(reply: str) -> bool:
     """Return whether the reply says that the answer is not known, and gives none.
 
-    "I don't know" that is followed by an answer with the mark of a document ("..., but it takes two days [1].") is one.
+    "I don't know who, but it takes two days [1]." gives an answer, since what follows names a document.
     """
     from kcard.text import split_sentences
 

@@ -390,3 +390,18 @@ def test_the_text_decides_where_the_first_token_is_about_something_else(
 ) -> None:
     found = option_from_tokens(tokens, text, OPTIONS)
     assert (found[0] if found else None) == letter
+
+
+def test_a_reasoning_model_that_is_cut_off_in_its_thoughts_gets_room_to_answer(
+    serve: Callable[..., Any],
+) -> None:
+    thoughts = "<think>Ann or Ben"
+    answered = {"text": "<think>Ann or Ben</think>Ann won."}
+    whole = serve({"text": thoughts, "finish": "length"}, answered)
+    assert OpenAIEndpoint("tiny", url=whole.url).reply(ANSWER).text == "Ann won."
+    first, second = (request["body"]["max_tokens"] for request in whole.requests)
+    assert second > 4 * first
+    cut = {"text": thoughts, "finish": "length"}
+    streamed = serve(cut | {"pieces": ["<think>Ann", " or Ben"]}, cut, answered)
+    *pieces, reply = OpenAIEndpoint("tiny", url=streamed.url).stream(ANSWER)
+    assert (pieces, reply.text) == (["Ann won."], "Ann won.")  # type: ignore[union-attr]

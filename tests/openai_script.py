@@ -122,7 +122,10 @@ def _events(step: dict[str, Any], body: dict[str, Any]) -> str:
         for at in range(count)
     ]
     if len(held) == len(pieces):
-        ends = ({"index": at, "finish_reason": step.get("finish", "stop"), **_piece("", chat)} for at in range(count))
+        ends = (
+            {"index": at, "finish_reason": step.get("finish", "stop"), **_piece("", chat)}
+            for at in range(count)
+        )
         chunks += [{"choices": [end]} for end in ends]
         chunks.append({"choices": [], **_usage(step)})
     whole = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "m"}

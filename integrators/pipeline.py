@@ -23,22 +23,19 @@ from kcard.integrators.assembly import (
     make_pool,
     make_selectors,
 )
-from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
+from kcard.integrators.citations import line_of, without_headings
 from kcard.integrators.disagreements import resolve_conflicts
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
-from kcard.integrators.verification import verify
+from kcard.integrators.replies import CheckedReply, check_reply
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
-from kcard.llms.parsing import admits_ignorance
 from kcard.llms.prompts import load as load_examples
-from kcard.offline.llm import UNKNOWN_ANSWER
 from kcard.options import takes
 from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
     Choice,
-    Citation,
     Context,
     Passage,
     Question,
@@ -288,50 +285,36 @@ class Pipeline(Answerer):
 
     def _answer(self, question: Question, reply: Reply, started: float, may_withhold: bool = True) -> Answer:
         """Return the Answer for the LLM's reply. `started`: when answering began; `may_withhold`: whether nobody has
-        seen the reply yet, so that "I don't know" may take its place."""
+        seen the reply yet, so that another answer may take its place."""
         trace = question.trace
         assert trace.decision is not None
         # Of the kept passages only those that fit into the LLM's window reached it.
-        count = len(self._client.truncate(self._request(question)).knowledge)
+        request = self._client.truncate(self._request(question))
         passages = trace.context.passages
-        cut = {*[i for i, passage in enumerate(passages) if passage.kept][count:]}
+        cut = {*[i for i, passage in enumerate(passages) if passage.kept][len(request.knowledge) :]}
         passages = tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(passages))
         descriptions = {choice.name: choice.description for choice in question.choices}
         text = descriptions.get(reply.choice or "", reply.text).strip()
-        text = without_headings(text, passages)
+        reply = replace(reply, text=without_headings(text, passages))
         trace.is_complete = True
-        left_out = (self._left_out,) if self._left_out and trace.decision.fired else ()
-        notes = left_out + trace.context.notes + trace.notes + self._new_evidence_warnings()
-        confidence, is_calibrated, known = reply.confidence, True, reply.known
-        # What the LLM says is checked against what it read. Nothing is cited where it does not know the answer, and an
-        # LLM that tells its confidence and its quotation has done so itself.
-        citations: tuple[Citation, ...] = ()
         checker = self._integrator.selectors.checker if self._integrator is not None else None
-        quote, line = reply.quote, " ".join(text.split())
         if checker is None:
-            pass
-        elif not question.choices and quote is None and confidence is None:
-            verification = verify(
-                question.text, replace(reply, text=text), passages, checker, self._client.announcement
+            checked = CheckedReply(reply.text, reply.known, confidence=reply.confidence, quote=reply.quote)
+        else:
+            checked = check_reply(
+                request,
+                reply,
+                passages,
+                checker,
+                self._client.announcement,
+                strict=self.options.strict,
+                may_withhold=may_withhold and (self.options.strict or self.options.prompts == "grounded"),
             )
-            text, citations, confidence = verification.text, verification.citations, verification.confidence
-            is_calibrated, quote = verification.is_calibrated, verification.nearest
-            if known and admits_ignorance(text):  # behind a mark
-                citations, confidence, is_calibrated, known = (), None, True, False
-            if verification.note:
-                notes += (verification.note,)
-            may_withhold &= self.options.strict or self.options.prompts == "grounded"
-            if may_withhold and known and verification.is_withheld(self.options.strict):
-                notes += (f"withheld, because the cards don't support it: {' '.join(text.split())}",)
-                text, citations, known = UNKNOWN_ANSWER, (), False
-                confidence = None if confidence is None else 1 - confidence
-        elif known and quote and line != quote.text and line in quote.text:
-            citations = cite_quote(text, quote, passages)
-        elif known:
-            citations = cite(text, passages, checker)
+        left_out = (self._left_out,) if self._left_out and trace.decision.fired else ()
+        notes = left_out + trace.context.notes + trace.notes + self._new_evidence_warnings() + checked.notes
         return Answer(
             question=question.text,
-            answer=text,
+            answer=checked.text,
             mode=self.options.mode,
             gate=trace.decision,
             cards=tuple(dict.fromkeys(p.card for p in passages)),
@@ -339,13 +322,13 @@ class Pipeline(Answerer):
             calls=len(trace.calls),
             seconds=trace.seconds + time.perf_counter() - started,
             notes=notes,
-            citations=citations,
-            confidence=confidence,
-            nearest=None if known else _nearest_source(quote, passages),
+            citations=checked.citations,
+            confidence=checked.confidence,
+            nearest=None if checked.known else _nearest_source(checked.quote, passages),
             choice=reply.choice,
-            known=known,
+            known=checked.known,
             usage=trace.usage,
-            is_calibrated=is_calibrated,
+            is_calibrated=checked.is_calibrated,
         )
 
     def _new_evidence_warnings(self) -> tuple[str, ...]:

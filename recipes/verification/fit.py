@@ -46,7 +46,7 @@ from recipes.verification.claims import READER, Claim, from_paragraphs, from_pas
 FOLDS = 8
 SELECTED = 0.1  # weight of a claim that was selected because the reader believes it
 SUPPORTED = 0.75  # probability from which a sentence is shown as supported: nine in ten of such claims hold
-WITHHELD = 0.4  # confidence below which an answer is withheld
+WITHHELD = 0.5  # confidence below which an answer is withheld
 STEPS = (0.0, 0.1, 0.2, 0.3, WITHHELD, 0.5, 0.6)
 NO_WINDOW = Window(0, "", 0.0)
 # What did not help, and what these claims do not tell.

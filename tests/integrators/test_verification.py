@@ -309,18 +309,35 @@ def test_what_the_cards_do_not_say_is_shown_as_such_or_withheld(hub: Hub) -> Non
     assert ask(hub, SUPPORTED, strict=True).known
 
 
-def test_an_answer_for_which_nothing_speaks_is_withheld_and_quoted_in_a_note(hub: Hub) -> None:
+def test_the_cards_own_words_take_the_place_of_an_answer_for_which_nothing_speaks(hub: Hub) -> None:
     answer = ask(hub, INVENTED)
-    assert not answer.known
-    assert answer.nearest is not None
-    assert any("Osprey" in note for note in answer.notes)
+    assert answer.known
+    assert answer.answer.startswith("Fathers take 14 weeks")
+    assert {c.verdict for c in answer.citations} == {"supported"}
+    assert any("withheld" in note and "Osprey" in note for note in answer.notes)
+    assert any("embedded reader" in note for note in answer.notes)
     paper = ask(hub, INVENTED, prompts="paper")
     assert paper.known
     assert [c.verdict for c in paper.citations] == ["not in the cards"]
 
 
+def test_the_cards_own_words_answer_what_the_llm_does_not_know(hub: Hub) -> None:
+    answer = ask(hub, "I don't know.")
+    assert (answer.known, "14 weeks" in answer.answer) == (True, True)
+    assert not any("withheld" in note for note in answer.notes)
+    assert not ask(hub, "I don't know.", prompts="paper").known
+    assert not ask(hub, "I don't know.", strict=True).known
+
+
+def test_an_answer_is_withheld_where_the_cards_have_none_either(hub: Hub) -> None:
+    answer = kcard.ask("How do I go on call?", hub=hub, llm=lambda _: INVENTED, cards="firm")
+    assert not answer.known
+    assert answer.nearest is not None
+    assert any("Osprey" in note for note in answer.notes)
+
+
 def test_not_knowing_behind_a_mark_is_not_knowing(hub: Hub) -> None:
-    answer = ask(hub, "[1]. I don't know.")
+    answer = ask(hub, "[1]. I don't know.", strict=True)
     assert (answer.answer, answer.known, answer.citations) == ("I don't know.", False, ())
     assert not any("withheld" in note for note in answer.notes)
 
@@ -332,6 +349,6 @@ def test_without_cards_nothing_is_checked(hub: Hub) -> None:
 
 def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
     pipeline = kcard.Pipeline(hub=hub, llm=lambda _: INVENTED, cards="firm")
-    *pieces, answer = pipeline.stream("How long is paternity leave?")
+    *pieces, answer = pipeline.stream("How do I go on call?")
     assert pieces == ["I don't know."]
     assert isinstance(answer, Answer)

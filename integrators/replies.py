@@ -1,0 +1,97 @@
+"""What is shown for a reply of an LLM: itself as it was checked, the cards' own words in its place, or "I don't know"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kcard.integrators.citations import cite, cite_quote
+from kcard.integrators.verification import verify
+from kcard.interfaces import Checker
+from kcard.llms.parsing import admits_ignorance
+from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
+from kcard.types import Citation, Passage, Quote, Reply, Request
+
+SURE = 0.5  # confidence of the embedded reader from which its answer takes the place of an LLM's
+IN_PLACE = "the answer is in the cards' own words, found by the embedded reader"
+
+
+@dataclass(frozen=True)
+class CheckedReply:
+    """An answer as it is shown; the fields are those of Answer.
+
+    quote  the sentence that the answer rests on or, where none is known, that comes nearest to one
+    """
+
+    text: str
+    known: bool = True
+    citations: tuple[Citation, ...] = ()
+    confidence: float | None = None
+    is_calibrated: bool = True
+    quote: Quote | None = None
+    notes: tuple[str, ...] = ()
+
+
+def check_reply(
+    request: Request,
+    reply: Reply,
+    passages: Sequence[Passage],
+    checker: Checker,
+    llm: str,
+    *,
+    strict: bool = False,
+    may_withhold: bool = True,
+) -> CheckedReply:
+    """Check a reply against the passages that the LLM read, which are marked as kept.
+
+    strict        whether every sentence must be supported
+    may_withhold  whether another answer may take the reply's place
+    """
+    text, known = reply.text, reply.known
+    # A choice is no claim, and an LLM that tells its confidence and its quotation has checked itself.
+    if request.choices or reply.quote is not None or reply.confidence is not None:
+        citations = cited(reply, passages, checker) if known else ()
+        return CheckedReply(text, known, citations, reply.confidence, quote=reply.quote)
+    verification = verify(request.question, reply, passages, checker, llm)
+    checked = CheckedReply(
+        verification.text,
+        known,
+        verification.citations,
+        verification.confidence,
+        verification.is_calibrated,
+        verification.nearest,
+        (verification.note,) if verification.note else (),
+    )
+    if known and admits_ignorance(checked.text):  # behind a mark
+        checked = replace(checked, known=False, citations=(), confidence=None, is_calibrated=True)
+    if not may_withhold:
+        return checked
+    if checked.known and verification.is_withheld(strict):
+        said = " ".join(checked.text.split())
+        checked = replace(
+            checked,
+            text=UNKNOWN_ANSWER,
+            known=False,
+            citations=(),
+            confidence=None if checked.confidence is None else 1 - checked.confidence,
+            notes=(*checked.notes, f"withheld, because the cards don't support it: {said}"),
+        )
+    # The reader reads English, as the verification does that has found a nearest sentence.
+    if checked.known or strict or verification.nearest is None:
+        return checked
+    own = EmbeddedLLM().reply(request)
+    if not own.known or own.quote is None or own.confidence is None or own.confidence < SURE:
+        return checked
+    return CheckedReply(
+        own.text,
+        citations=cited(own, passages, checker),
+        confidence=own.confidence,
+        quote=own.quote,
+        notes=(*checked.notes, IN_PLACE),
+    )
+
+
+def cited(reply: Reply, passages: Sequence[Passage], checker: Checker) -> tuple[Citation, ...]:
+    """Return the citations of an answer that was taken from the passages."""
+    line = " ".join(reply.text.split())
+    if reply.quote is not None and line != reply.quote.text and line in reply.quote.text:
+        return cite_quote(reply.text, reply.quote, passages)
+    return cite(reply.text, passages, checker)

@@ -73,7 +73,7 @@ AGREEING = 2  # times as many candidates have their numbers and options compared
 # Penalties on the first score per option of the question that the passage lacks, or only mentions.
 ABSENT, MENTIONED = 0.6, 0.1
 RANKED = 32.0  # log-odds per unit of the first stage's score, in [0, 1], added to the ranker's
-FIRST, MORE, MOST = 3, 2, 8  # candidates that the reader reads: at first, per further round, in total
+FIRST, MORE = 3, 2  # candidates that the reader reads at first, and per further round
 PRIOR = 8.0  # log-odds per unit of the first stage's score, added to the reader's
 AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior for reading to stop
 
@@ -185,7 +185,7 @@ class RetrievalCard(CardGenerator):
             parts = []
             for at in reading:
                 done = len(relevance[at])
-                step = min(MORE, MOST - done) if done else max(FIRST, documents)
+                step = MORE if done else max(FIRST, documents)
                 parts.append(
                     [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
                 )
@@ -196,7 +196,7 @@ class RetrievalCard(CardGenerator):
             unsettled = []
             for at in reading:
                 rows, done = candidates[at], len(relevance[at])
-                if done >= min(len(rows), MOST):
+                if done >= len(rows):
                     continue
                 best = max(
                     odds + PRIOR * score for odds, (_, score) in zip(relevance[at], rows, strict=False)

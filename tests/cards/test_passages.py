@@ -9,7 +9,7 @@ import pytest
 
 from kcard.cards import passages
 from kcard.cards.card import Card, finish
-from kcard.cards.generators.retrieval import CANDIDATES, FIRST, MOST, RetrievalCard
+from kcard.cards.generators.retrieval import CANDIDATES, FIRST, RetrievalCard
 from kcard.cards.passages import INDEX, clean
 from kcard.errors import CardError
 from kcard.manifest import Manifest
@@ -102,7 +102,7 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
     assert len(texts) == FIRST
     texts.clear()
     written(card, "Who sold the mill of Upper Tarn?")
-    assert len(texts) == MOST
+    assert len(texts) == CANDIDATES
 
 
 def test_a_card_in_another_language_is_searched_by_its_words(tmp_path: Path) -> None:

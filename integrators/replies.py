@@ -1,4 +1,4 @@
-"""What is shown for a reply of an LLM: itself as it was checked, the cards' own words in its place, or "I don't know"."""
+"""What is shown for an LLM's reply: the checked reply, the cards' own words in its place, or "I don't know"."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -90,14 +90,18 @@ def is_weights(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """A whole card on disk. Create it with `Card.open`, which verifies it, or with `finish`."""
+    """A whole card on disk. Create it with `Card.open`, which verifies it, or with `finish`.
+
+    hub_name  its name in a hub, such as ada/moons, which no manifest can claim for itself; "": the manifest's
+    """
 
     folder: Path
     manifest: Manifest
+    hub_name: str = ""
 
     @property
     def name(self) -> str:
-        return self.manifest.name
+        return self.hub_name or self.manifest.name
 
     @classmethod
     def open(cls, folder: Path | str) -> "Card":
@@ -141,6 +145,7 @@ class CardHandle:
     size     bytes of all of its files; 0 if unknown
     weights  bytes of its own model's files; None if unknown
     read     returns one file, verified, by its path; None if only whole cards are available
+    hub_name  see Card
     """
 
     manifest: Manifest
@@ -148,6 +153,11 @@ class CardHandle:
     size: int = 0
     weights: Callable[[], int] | None = None
     read: Callable[[str], bytes] | None = None
+    hub_name: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.hub_name or self.manifest.name
 
 
 class CardSet(Mapping[str, Card]):
@@ -160,15 +170,14 @@ class CardSet(Mapping[str, Card]):
         self._cards: dict[str, Card | CardHandle] = {}
         for entry in cards:
             card = Card.open(entry) if isinstance(entry, Path) else entry
-            name = card.manifest.name
-            if name in self._cards:
-                raise UsageError(f"two cards are named {name!r}: a pool holds one version of each card")
-            self._cards[name] = card
+            if card.name in self._cards:
+                raise UsageError(f"two cards are named {card.name!r}: a pool holds one version of each card")
+            self._cards[card.name] = card
 
     @property
-    def manifests(self) -> list[Manifest]:
-        """The manifest of every card; none is opened."""
-        return [card.manifest for card in self._cards.values()]
+    def manifests(self) -> dict[str, Manifest]:
+        """The manifest of every card by its name; none is opened."""
+        return {name: card.manifest for name, card in self._cards.items()}
 
     def entry(self, name: str) -> Card | CardHandle:
         """Return the card without opening it: a Card if it was opened before, else a CardHandle."""
@@ -186,7 +195,7 @@ class CardSet(Mapping[str, Card]):
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]
         if isinstance(card, CardHandle):
-            card = self._cards[name] = Card(card.folder(), card.manifest)
+            card = self._cards[name] = Card(card.folder(), card.manifest, card.hub_name)
         return card
 
     def __contains__(self, name: object) -> bool:

@@ -12,7 +12,7 @@ from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import load_generator
 from kcard.cards.models.loader import ROWS, Loader, explained
-from kcard.errors import CardError, UnknownCard, one_line
+from kcard.errors import CardError, KcardError, MissingExtra, ModelUnavailable, UnknownCard, one_line
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.interfaces import LLM, CardGenerator, Generator
 from kcard.io import shown_size
@@ -65,11 +65,14 @@ class CardPool(Generator):
         on_event: OnEvent = ignore,
     ) -> None:
         self._cards = cards if isinstance(cards, CardSet) else CardSet(cards)
-        self.cards = [Choice(m.name, m.description, m.knowledge_date) for m in self._cards.manifests]
+        self.cards = [
+            Choice(name, manifest.description, manifest.knowledge_date)
+            for name, manifest in self._cards.manifests.items()
+        ]
         self.models = loader or Loader(device=device, rows=rows, memory=memory)
         self.models.llm = llm
         self._on_event = on_event
-        self._broken: dict[str, CardError] = {}  # cards of this batch that can't be read, and why
+        self._broken: dict[str, KcardError] = {}  # cards of this batch that can't generate, and why
         self._sizes: dict[Path, int] = {}
         self._warnings: set[tuple[str, str]] = set()
         self._has_told_turns = False
@@ -91,7 +94,7 @@ class CardPool(Generator):
 
         vLLM runs the cards that it hosts, large models take turns, and the other cards run together; those whose
         weights are loaded go first. A broken card is logged, and its documents are empty. Raises UnknownCard, or
-        CardError if all cards are broken.
+        CardError, ModelUnavailable or MissingExtra if all cards are broken.
         """
         pending = [Question(question) if isinstance(question, str) else question for question in questions]
         # The rows of each card's questions.
@@ -174,10 +177,10 @@ class CardPool(Generator):
 
     @contextmanager
     def _tolerating(self, name: str) -> Iterator[None]:
-        """Skip a card that proves broken in the block; the others still generate."""
+        """Skip a card that proves broken in the block, or whose base can't be loaded; the others still generate."""
         try:
             yield
-        except CardError as error:
+        except (CardError, ModelUnavailable, MissingExtra) as error:
             self._broken[name] = error
 
     def _warn_once(self, name: str, message: str, reason: str) -> None:

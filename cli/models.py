@@ -11,7 +11,7 @@ from kcard.api.add import add as add_card
 from kcard.api.export import export as export_cards
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, echo, note, notice, print_json, progress
+from kcard.cli.output import Json, echo, note, notice, print_json, progress, show_note
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, PresetOption
 from kcard.io import shown_size
@@ -101,7 +101,7 @@ def serve(values: dict[str, Any]) -> None:
         echo(f"serving on {address}/v1")
         note(f"ask in a browser: {address}/")
 
-    serve_endpoint(asking, endpoint, print_address)
+    serve_endpoint(asking, endpoint, print_address, show_note)
 
 
 def serve_key(

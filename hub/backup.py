@@ -469,7 +469,7 @@ def inconsistent_versions(database: Database) -> list[str]:
     with database.read() as session:
         own = find_own_namespace(session)
         inconsistent = []
-        for row, repository in session.execute(query.execution_options(yield_per=20)).tuples():
+        for row, repository, *_ in session.execute(query.execution_options(yield_per=20)).tuples():
             stored = trees.find_tree(session, row.repository_id, row.commit)
             row.name = card = bare_name(own, repository)
             manifest = row.manifest

@@ -88,6 +88,8 @@ class Selection:
     spared     references of quarantined versions that are used because they are named, with the reason
     threshold  the hub's, if any version is quarantined
     elsewhere  references of excluded versions that would send the question to another service
+    unreadable  references of excluded versions whose manifest this kcard can't read
+    hidden     references of excluded versions that are private or gated; the note, which answers repeat, names none
     """
 
     versions: tuple[Version, ...]
@@ -95,6 +97,8 @@ class Selection:
     spared: tuple[tuple[str, QuarantineReason], ...] = ()
     threshold: float | None = None
     elsewhere: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -109,15 +113,25 @@ class Selection:
         excluded = [_list_quarantined(self.left_out, self.threshold)] if self.left_out else []
         if self.elsewhere:
             excluded.append(f"{', '.join(self.elsewhere)}, which would send the question to another service")
+        if self.unreadable:
+            excluded.append(f"{', '.join(self.unreadable)}, which this kcard can't read")
         if excluded:
             notes.append(f"left out: {'; '.join(excluded)}; name a card to use it anyway")
         return "; ".join(notes)
 
 
 def _nothing_selected(
-    left_out: Sequence[tuple[str, QuarantineReason]], threshold: float | None, elsewhere: Sequence[str]
+    left_out: Sequence[tuple[str, QuarantineReason]],
+    threshold: float | None,
+    elsewhere: Sequence[str],
+    hidden: Sequence[str],
 ) -> HubError:
     """Return the error for a selection whose versions are all excluded."""
+    if hidden and not left_out and not elsewhere:
+        return HubError(
+            f"all selected cards are private or gated: name one to answer from it (--cards "
+            f"{hidden[0].partition('@')[0]})"
+        )
     if elsewhere and not left_out:
         return HubError(
             f"{', '.join(elsewhere)} would send the question to another service: to allow that, name the card (--cards "
@@ -313,13 +327,15 @@ class Hub:
             hint = f"did you mean {' or '.join(near)}?"
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
-    def select(self, selection: Sequence[str] | None) -> Selection:
+    def select(self, selection: Sequence[str] | None, *, public: bool = False) -> Selection:
         """Return the distinct versions of a selection, in the order given.
 
+        `public`: for answers to others, exclude private and gated cards unless a reference names them.
+
         An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
-        every card. Quarantined versions are excluded, and reported, unless a reference names them. Raises UnknownCard
-        if an item matches nothing, UsageError for two versions of one card, HubError if the hub is empty or all
-        versions are excluded.
+        every card. Quarantined and unreadable versions are excluded, and reported, unless a reference names them.
+        Raises UnknownCard if an item matches nothing, UsageError for two versions of one card, HubError if the hub is
+        empty or all versions are excluded.
         """
         # The versions of each item, and the references of those that are named.
         if selection is None:
@@ -333,34 +349,49 @@ class Hub:
                 for item, versions in zip(selection, by_item, strict=True)
                 if not (item.startswith(POOL) or item.endswith("/"))
             }
-        # What is excluded unless it is named: versions that send the question elsewhere, and quarantined ones.
+        # What is excluded unless it is named: what others may not read, what this kcard can't read, versions that send
+        # the question elsewhere, and quarantined ones; each for the first of these reasons.
         by_reference = {version.reference: version for versions in by_item for version in versions}
-        elsewhere = tuple(
-            reference
-            for reference, version in by_reference.items()
-            if version.manifest.asks_elsewhere and reference not in named
-        )
-        quarantined = {
-            reference: version.quarantine
-            for reference, version in by_reference.items()
-            if version.quarantine is not None and reference not in elsewhere
-        }
-        left_out = tuple((reference, why) for reference, why in quarantined.items() if reference not in named)
-        spared = tuple((reference, why) for reference, why in quarantined.items() if reference in named)
-        # The others, one version of each card.
+        hidden: list[str] = []
+        unreadable: list[str] = []
+        elsewhere: list[str] = []
+        left_out: list[tuple[str, QuarantineReason]] = []
+        spared: list[tuple[str, QuarantineReason]] = []
         chosen: dict[str, Version] = {}
-        for version in by_reference.values():
-            if version.reference not in named and version.reference in {*quarantined, *elsewhere}:
-                continue
+        for reference, version in by_reference.items():
+            if reference not in named:
+                if public and version.restriction:
+                    hidden.append(reference)
+                    continue
+                if version.parsed_manifest is None:
+                    unreadable.append(reference)
+                    continue
+                if version.manifest.asks_elsewhere:
+                    elsewhere.append(reference)
+                    continue
+                if version.quarantine is not None:
+                    left_out.append((reference, version.quarantine))
+                    continue
+            elif version.quarantine is not None:
+                spared.append((reference, version.quarantine))
+            # The others, one version of each card.
             other = chosen.setdefault(version.name, version)
             if other.number != version.number:
                 raise UsageError(
                     f"{other.reference} and {version.reference} are the same card: choose one version"
                 )
-        threshold = self.quarantine.threshold if quarantined else None
+        threshold = self.quarantine.threshold if left_out or spared else None
         if not chosen:
-            raise _nothing_selected(left_out, threshold, elsewhere)
-        return Selection((*chosen.values(),), left_out, spared, threshold, elsewhere)
+            raise _nothing_selected(left_out, threshold, elsewhere, hidden)
+        return Selection(
+            (*chosen.values(),),
+            (*left_out,),
+            (*spared,),
+            threshold,
+            (*elsewhere,),
+            (*unreadable,),
+            (*hidden,),
+        )
 
     def _find_item(self, item: str) -> Versions:
         """Return the versions of an item of a selection. Raises UnknownCard if there are none."""

@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
 from kcard.hub.accounts import Identity, bare_name, find_own_namespace, fold_name, full_name, write_event
-from kcard.hub.db.models import AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
+from kcard.hub.db.models import PRIVATE, AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
@@ -132,25 +132,29 @@ def is_newest() -> ColumnElement[bool]:
     return Version.number == highest.scalar_subquery()
 
 
-def select_versions(*conditions: ColumnElement[bool]) -> Select[Version, str]:
-    """Return the query for versions and the names of their repositories."""
+def select_versions(*conditions: ColumnElement[bool]) -> Select[Version, str, str, str]:
+    """Return the query for versions, and the names of their repositories and who may read these."""
     return _all_versions().where(*conditions)
 
 
 @cache
-def _all_versions() -> Select[Version, str]:
-    return select(Version, Repository.name).join(Repository)
+def _all_versions() -> Select[Version, str, str, str]:
+    return select(Version, Repository.name, Repository.visibility, Repository.gated).join(Repository)
 
 
-def name_versions(session: Session, query: Select[Version, str]) -> list[Version]:
+def name_versions(session: Session, query: Select[Version, str, str, str]) -> list[Version]:
     """Return the versions of a query of `select_versions`, called as their repositories."""
     rows = session.execute(query).tuples().all()
-    for version, name in rows:
+    for version, name, visibility, gate in rows:
         version.name = name
-    return [version for version, _ in rows]
+        if visibility == PRIVATE:
+            version.restriction = "private"
+        elif gate != "no":
+            version.restriction = "gated"
+    return [row[0] for row in rows]
 
 
-def load_versions(session: Session, query: Select[Version, str]) -> list[Version]:
+def load_versions(session: Session, query: Select[Version, str, str, str]) -> list[Version]:
     """Return the versions of the query with their figures."""
     versions = name_versions(session, query)
     audits = figures.load_audits(session, [version.id for version in versions])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.vllm_engines import Engines
-    from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, Selection
     from kcard.integrators.pool_views import Selectors
     from kcard.manifest import Manifest
 
@@ -128,7 +128,7 @@ def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Eng
 
 
 def make_pool(
-    selection: Sequence[str] | None,
+    selection: "Sequence[str] | Selection | None",
     hub: "Hub | None",
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
@@ -145,13 +145,14 @@ def make_pool(
     return cards, CardPool(cards, llm=llm, loader=loader, on_event=on_event), note
 
 
-def select_cards(selection: Sequence[str] | None, hub: "Hub | None") -> "tuple[CardSet, str]":
-    """Return the selected cards (None: all), unopened, and a note on those that quarantine left out."""
+def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None") -> "tuple[CardSet, str]":
+    """Return the selected cards (None: all), unopened, and a note on those that were left out."""
     from kcard.cards.card import CardHandle, CardSet, is_weights
-    from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, Selection
 
     hub = hub or Hub()
-    chosen, size_of = hub.select(selection), hub.blobs.size
+    chosen = selection if isinstance(selection, Selection) else hub.select(selection)
+    size_of = hub.blobs.size
 
     def weight_bytes(manifest: "Manifest") -> int:
         return sum(size_of(sha256) for name, sha256 in manifest.files.items() if is_weights(name))
@@ -163,6 +164,7 @@ def select_cards(selection: Sequence[str] | None, hub: "Hub | None") -> "tuple[C
             v.size,
             partial(weight_bytes, v.manifest),
             partial(hub.read, v),
+            v.name,
         )
         for v in chosen.versions
     ]

@@ -48,7 +48,7 @@ from kcard.types import (
 if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
-    from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, Selection
 
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
@@ -61,6 +61,7 @@ class Pipeline(Answerer):
         options: see AskOptions; options passed by name override its values.
         preset: a paper whose way of answering overrides `options`, but none passed by name.
         hub: where the cards are; None: the hub under KCARD_HOME.
+        selection: the cards of the hub to use; None: those that `options.cards` selects.
         on_event: called with notes for the user, and with the number of cards that have generated for a batch, if large
             cards take turns.
         loader: holds the models of cards; pass one to share models between pipelines.
@@ -77,6 +78,7 @@ class Pipeline(Answerer):
         *,
         preset: Paper | None = None,
         hub: "Hub | None" = None,
+        selection: "Selection | None" = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
@@ -103,7 +105,7 @@ class Pipeline(Answerer):
             if loader.engines is not None:
                 on_event(note(loader.engines.announcement))
             self._cards, self._pool, self._left_out = make_pool(
-                options.card_names, hub, loader, find, on_event
+                selection or options.card_names, hub, loader, find, on_event
             )
             if retriever is not None:
                 from kcard.integrators.baselines import RetrieverAsCard

@@ -88,9 +88,9 @@ class CardEvidence(Mapping[str, Evidence]):
     def __init__(self, cards: "CardSet") -> None:
         self._cards = cards
         self._open: dict[str, Evidence | None] = {}
-        for manifest in cards.manifests:
+        for name, manifest in cards.manifests.items():
             if manifest.kind == "search":
-                self.get(manifest.name)
+                self.get(name)
 
     def __getitem__(self, name: str) -> Evidence:
         if name not in self._open:

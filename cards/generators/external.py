@@ -242,4 +242,4 @@ def resolve_reference(card: Card) -> Card:
     else:
         method = "prefix" if is_prefix(folder) else "lora"
         manifest = replace(card.manifest, kind="model", method=method, base=reference.base)
-    return Card(folder, manifest)
+    return replace(card, folder=folder, manifest=manifest)

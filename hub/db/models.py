@@ -365,8 +365,8 @@ class Version(Row):
               is not plausible
 
     The queries of hub/versions.py set the rest: `name` is that of the repository, in `Hub` without the namespace of the
-    hub's own cards; `aliases` may stand for the number; `verified` are the figures that this hub measured, and
-    `quarantine` is why it is not used unless it is named.
+    hub's own cards; `restriction` says that not everybody may read it; `aliases` may stand for the number; `verified`
+    are the figures that this hub measured, and `quarantine` is why it is not used unless it is named.
     """
 
     __tablename__ = "versions"
@@ -394,6 +394,7 @@ class Version(Row):
     fault: Mapped[str]
     audits: Mapped[list[AuditRow]] = relationship(lazy="raise", viewonly=True, order_by=AuditRow.id)
     name: str = ""
+    restriction: Literal["", "private", "gated"] = ""
     aliases: tuple[str, ...] = ()
     verified: VerifiedFigures | None = None
     quarantine: QuarantineReason | None = None

@@ -250,6 +250,21 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
         CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
 
 
+def test_a_card_whose_base_is_missing_leaves_the_others_answering(
+    loras: list[Card], rivers_card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there")))
+    with caplog.at_level("WARNING"):
+        (written,) = CardPool([card, rivers_card]).generate(
+            QUESTIONS[:1], [["lakes.v1", "rivers"]], 1, GREEDY
+        )
+    assert [(passage.card, bool(passage.text)) for passage in written] == [
+        ("lakes.v1", False),
+        ("rivers", True),
+    ]
+    assert "card lakes.v1 is left out: card 'lakes.v1' needs the base model 'acme/not-there'" in caplog.text
+
+
 def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
     base = replace(loras[0].manifest.base, sha256="0" * 64)
     card = Card(loras[0].folder, replace(loras[0].manifest, base=base))

@@ -121,7 +121,7 @@ def laid_out(hub: Hub) -> list[str]:
 
 def choices(hub: Hub) -> tuple[Sequence[Choice], Profiles]:
     cards, _ = select_cards(None, hub)
-    named = [Choice(m.name, m.description) for m in cards.manifests]
+    named = [Choice(name, m.description) for name, m in cards.manifests.items()]
     return named, profiles_of(cards, named)
 
 

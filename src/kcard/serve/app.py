@@ -6,7 +6,7 @@ import itertools
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from kcard import __version__
 from kcard.config import settings
 from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
+from kcard.events import OnEvent, ignore, note
 from kcard.hub.server.limits import BodyLimit
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
@@ -241,15 +242,19 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def serve(
-    asking: AskOptions, endpoint: EndpointOptions | None = None, ready: Callable[[str], None] = lambda _: None
+    asking: AskOptions,
+    endpoint: EndpointOptions | None = None,
+    ready: Callable[[str], None] = lambda _: None,
+    on_event: OnEvent = ignore,
 ) -> None:
     """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
 
     asking  options of asking; `mode` applies to questions to the LLM's own name, `llm` must be a name
     ready   called with the URL once the endpoint answers
+    on_event  called with notes on private and gated cards, which are served only if `asking.cards` names them
 
-    Raises UsageError for a wrong option or a malformed file of keys, HubError if the address is in use or the process
-    can't start.
+    Raises UsageError for a wrong option or a malformed file of keys, UnknownCard for a card that is not there, HubError
+    if the address is in use or the process can't start.
     """
     from kcard.hub.server.run import listening, run_workers
 
@@ -261,6 +266,8 @@ def serve(
     Keys(endpoint.keys)
     if llm.partition(":")[0] in CHEAP:
         make_llm(llm, asking.temperature, Endpoint(asking.llm_url))
+    for message in check_cards(asking.card_names):
+        on_event(note(message))
     app = functools.partial(application, replace(asking, llm=llm), endpoint)
     with listening(endpoint.host, endpoint.port) as listener:
         received = run_workers(
@@ -276,6 +283,34 @@ def serve(
         raise KeyboardInterrupt
     if not received:
         raise HubError("the endpoint stopped because its process failed to start: see the log above")
+
+
+def check_cards(names: Sequence[str] | None) -> list[str]:
+    """Return notes on the private and gated cards of the hub that are served because they are named, or are not served.
+
+    Raises UnknownCard for a name that the hub does not have, and HubError if all of the named cards are excluded.
+    """
+    from kcard.hub.registry import Hub
+
+    hub = Hub()
+    try:
+        selection = hub.select(names, public=True)
+    except HubError:
+        if names is not None:
+            raise
+        return []
+    finally:
+        hub.database.close()
+    restricted = [f"{v.reference} ({v.restriction})" for v in selection.versions if v.restriction]
+    notes = []
+    if restricted:
+        notes.append(
+            f"everybody who may ask gets answers from {', '.join(restricted)}, since --cards names them"
+        )
+    if selection.hidden:
+        count = f"{len(selection.hidden)} card{'' if len(selection.hidden) == 1 else 's'}"
+        notes.append(f"{count} left out as private or gated: name a card with --cards to answer from it")
+    return notes
 
 
 def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":

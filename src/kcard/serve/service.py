@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
-from kcard.errors import HubError, KcardError
+from kcard.errors import HubError, KcardError, one_line
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline
@@ -25,8 +26,10 @@ from kcard.serve.schema import NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, Selection
     from kcard.serve.upstream import Upstream
+
+logger = logging.getLogger("kcard.serve")
 
 # Model names of the endpoint: the LLM, the LLM with a mode, and the LLM with one card.
 #
@@ -239,8 +242,9 @@ class Pipelines:
         hub: the hub of the cards
         llm: the name under which the LLM is served
 
-    Published, removed and quarantined cards take effect with the next question; models of the others stay loaded.
-    Raises what Pipeline raises, except that a hub without cards is served without them.
+    Private and gated cards of the hub are served only if `options.cards` names them. Published, removed and quarantined
+    cards take effect with the next question; models of the others stay loaded. Raises what Pipeline raises, except that
+    a hub without cards is served without them.
     """
 
     def __init__(self, options: AskOptions, hub: "Hub", llm: str) -> None:
@@ -249,7 +253,9 @@ class Pipelines:
         self._direct = Pipeline(replace(options, mode="direct", cards=None), hub=hub)
         self._loader = make_loader(options)
         self._lock = threading.Lock()
+        self._selection: Selection | None = None
         self._cards: Cards = ()
+        self._trouble = ""  # why there are no cards
         self._changes = 0  # of the cards
         self._has_search_cards = False
         self._read_at = -FRESH
@@ -292,7 +298,7 @@ class Pipelines:
             base = self._routes.get(Route("bottom-up"))
             if base is None:
                 options = replace(self._options, mode="bottom-up", llm=self._direct.llm)
-                base = Pipeline(options, hub=self._hub, loader=self._loader)
+                base = Pipeline(options, hub=self._hub, selection=self._selection, loader=self._loader)
                 self._routes[Route("bottom-up")] = base
             self._routes[route] = base.variant(route.mode, route.card)
         return self._routes[route]
@@ -301,16 +307,23 @@ class Pipelines:
         """Return the cards of the hub, read at most FRESH seconds ago."""
         with self._lock:
             if time.monotonic() - self._read_at >= FRESH:
-                try:
-                    versions = self._hub.select(self._options.card_names).versions
-                except HubError:
-                    versions = ()
-                cards = tuple((version.manifest.name, version.reference) for version in versions)
-                self._changes += cards != self._cards
-                self._cards = cards
-                self._has_search_cards = any(version.manifest.kind == "search" for version in versions)
-                self._read_at = time.monotonic()
+                self._read_cards()
             return self._cards
+
+    def _read_cards(self) -> None:
+        selection, trouble = None, ""
+        try:
+            selection = self._hub.select(self._options.card_names, public=True)
+        except HubError as error:
+            trouble = one_line(error)
+        if trouble and trouble != self._trouble:
+            logger.warning("no cards are served: %s", trouble)
+        versions = selection.versions if selection else ()
+        cards = tuple((version.name, version.reference) for version in versions)
+        self._changes += cards != self._cards
+        self._selection, self._cards, self._trouble = selection, cards, trouble
+        self._has_search_cards = any(version.manifest.kind == "search" for version in versions)
+        self._read_at = time.monotonic()
 
 
 class Service:

@@ -205,13 +205,13 @@ def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
         yield {"error": str(outcome)} if isinstance(outcome, KcardError) else outcome.to_json()
 
 
-def _question(row: Row) -> str | Question | UsageError:
+def _question(row: Row) -> Question | UsageError:
     """Return the question of a row, or the error if it has none that can be asked."""
     text = row.get("question")
     if not isinstance(text, str) or not text.strip():
         return UsageError(NO_QUESTION)
     try:
         choices = choices_of(row.get("choices"))
-        return checked(Question(text, choices)) if choices else text
+        return checked(Question(text, choices))
     except UsageError as error:
         return error

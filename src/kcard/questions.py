@@ -12,13 +12,14 @@ from kcard.io import parse
 from kcard.types import Choice, Question
 
 T = TypeVar("T")
+MAX_QUESTION_CHARACTERS = 20_000  # with its options; the page to ask takes no more either
 
 
 def checked(question: str | Question) -> Question:
     """Return the question; a plain text is converted.
 
-    Raises UsageError unless the text can be encoded in UTF-8, and there are no options or at least two, each with a
-    text and a letter of its own.
+    Raises UsageError unless the text can be encoded in UTF-8, has with the options at most MAX_QUESTION_CHARACTERS, and
+    there are no options or at least two, each with a text and a letter of its own.
     """
     question = Question(question) if isinstance(question, str) else question
     if not question.text.strip():
@@ -30,6 +31,12 @@ def checked(question: str | Question) -> Question:
             f"the question {question.text[:60]!a} is not UTF-8 text: encode it as UTF-8"
         ) from None
     choices = question.choices
+    length = len(question.text) + sum(len(choice.name) + len(choice.description) for choice in choices)
+    if length > MAX_QUESTION_CHARACTERS:
+        raise UsageError(
+            f"the question has {length:,} characters: shorten it to {MAX_QUESTION_CHARACTERS:,} or fewer, or train a "
+            "card on the text that it is about"
+        )
     if len(choices) == 1:
         raise UsageError(f"there is only one option, {choices[0].name!r}: give at least two, or none")
     for choice in choices:

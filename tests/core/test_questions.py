@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
-from kcard.questions import choices_of, run_step, unexplained_pronoun
+from kcard.questions import MAX_QUESTION_CHARACTERS, checked, choices_of, run_step, unexplained_pronoun
 from kcard.types import Choice, Question
 from tests.fakes import questions
 
@@ -52,6 +52,14 @@ def test_an_error_of_another_library_passes() -> None:
     with pytest.raises(ZeroDivisionError):
         run_step(broken, questions("a", "b"))
     assert run_step(broken, []) == ({}, {})
+
+
+@pytest.mark.parametrize("options", [(), (Choice("A", "x" * 9_000), Choice("B", "y" * 9_000))])
+def test_a_question_has_a_limit_which_its_options_count_towards(options: tuple[Choice, ...]) -> None:
+    room = MAX_QUESTION_CHARACTERS - sum(len(option.name + option.description) for option in options)
+    assert checked(Question("q" * room, options)).text == "q" * room
+    with pytest.raises(UsageError, match="the question has 20,001 characters: shorten it to 20,000 or fewer"):
+        checked(Question("q" * (room + 1), options))
 
 
 @pytest.mark.parametrize(

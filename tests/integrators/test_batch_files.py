@@ -69,6 +69,17 @@ def test_a_failed_question_is_a_line_with_an_error_and_the_others_are_answered(t
     assert found[1] == {"question": "fail", "error": "the endpoint is down"}
 
 
+def test_a_question_that_is_too_long_costs_its_own_line_only(tmp_path: Path) -> None:
+    out, long = tmp_path / "out.jsonl", "x" * 20_001
+    answer_file(
+        [{"question": "a"}, {"question": long}, {"question": "b"}], out, Pipeline(mode="direct").outcomes
+    )
+    first, refused, last = lines(out)
+    assert "20,001 characters" in str(refused["error"])
+    assert "error" not in first
+    assert "error" not in last
+
+
 def test_more_questions_than_a_batch_keep_their_order(tmp_path: Path) -> None:
     done: list[tuple[int, int | None]] = []
     rows = [{"question": f"q{i}"} for i in range(40)]

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,30 @@ def test_a_key_that_is_added_or_removed_counts_at_once(tmp_path: Path) -> None:
     assert keys.check(f"Bearer {KEY}") == "bob"
 
 
-def test_a_file_that_became_malformed_keeps_its_keys(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (Path.unlink, "No such file"),
+        (lambda path: path.write_text("[alice", encoding="utf-8"), "can't be read"),
+        (lambda path: path.write_text("[alice]\n", encoding="utf-8"), "sha256 must be 64"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "can't be read"),
+    ],
+    ids=["deleted", "malformed", "without a digest", "not UTF-8"],
+)
+def test_a_file_that_is_deleted_or_becomes_malformed_lets_nobody_in_until_it_is_mended(
+    tmp_path: Path, spoil: Callable[[Path], object], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path / "keys.toml")
     keys = Keys(path)
-    path.write_text("[alice", encoding="utf-8")
+    assert keys.check(f"Bearer {KEY}") == "alice"
+    spoil(path)
+    for _ in range(3):
+        with pytest.raises(Unauthorized):
+            keys.check(f"Bearer {KEY}")
+    (line,) = [record.getMessage() for record in caplog.records]  # once, not for every request
+    assert line.startswith("no key is accepted: ")
+    assert why in line
+    write(path)
     assert keys.check(f"Bearer {KEY}") == "alice"
 
 

@@ -14,9 +14,10 @@ import pytest
 from openai import OpenAI
 from starlette.types import ASGIApp
 
-from kcard.errors import LLMError, UnknownCard
+from kcard.errors import LLMError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
+from kcard.questions import MAX_QUESTION_CHARACTERS
 from kcard.serve import answers, service
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
@@ -152,6 +153,7 @@ def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, 
         ({"messages": [{"role": "system", "content": "Be brief."}]}, 400, "has no text"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "messages.0.role"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "UTF-8"),
+        ({"messages": [{"role": "user", "content": "x" * 20_001}]}, 400, "has 20,001 characters"),
         ({"n": 2}, 400, "n: Input should be 1"),
         ({"tools": [{"type": "function"}]}, 400, "no tools, no images"),
     ],
@@ -191,6 +193,11 @@ def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
     reply = httpx.get(f"{client.base_url}embeddings", timeout=60)
     assert reply.status_code == 404
     assert "unknown path" in reply.json()["error"]["message"]
+
+
+def test_the_page_takes_no_longer_question_than_the_endpoint(client: OpenAI) -> None:
+    page = httpx.get(str(client.base_url).removesuffix("v1/")).text
+    assert f'maxlength="{MAX_QUESTION_CHARACTERS}"' in page
 
 
 def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
@@ -236,6 +243,14 @@ class Slow(Pipelines):
 
     def version(self) -> None:
         return None
+
+
+@pytest.mark.parametrize("question", ["x" * 20_001, "\ud800", " "])
+def test_a_question_that_can_not_be_asked_joins_no_batch_whose_others_it_would_fail(question: str) -> None:
+    slow = Slow()
+    with pytest.raises(UsageError):
+        asyncio.run(Service(slow, "direct").answer(Route("direct"), question))
+    assert not slow.begun.is_set()
 
 
 def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:

@@ -5,19 +5,21 @@ sha256 = "0f3c..."            # of the key; `kcard serve-key alice` adds a key
 """
 
 import hashlib
+import logging
 import re
 import secrets
 import threading
 import tomllib
 from pathlib import Path
 
-from kcard.errors import UsageError
+from kcard.errors import UsageError, one_line
 from kcard.io import replacing
 from kcard.serve.schema import Unauthorized
 
 PREFIX = "kc_"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ANYONE = "anonymous"
+logger = logging.getLogger("kcard.serve")
 
 
 def add_key(path: Path, holder: str) -> str:
@@ -43,9 +45,10 @@ def add_key(path: Path, holder: str) -> str:
 
 
 class Keys:
-    """The keys of a file; without a file, everyone is ANYONE. Thread-safe.
+    """The keys of a file, read again when it changes; without a file, everyone is ANYONE. Thread-safe.
 
-    Raises UsageError, which names the file and, where there is one, the key, for files that can't be read.
+    A file that is deleted or becomes malformed has no keys, so that nobody gets in, and the log says why. Raises
+    UsageError, which names the file and, where there is one, the key, for files that can't be read at the start.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -53,6 +56,7 @@ class Keys:
         self._lock = threading.Lock()
         self._holders: dict[str, str] = {}  # by the sha256 of the key
         self._stamp: tuple[int, int] | None = None
+        self._trouble = ""  # why the file has no keys
         if path is not None:
             self._stamp, self._holders = _read_stamp(path), _read_holders(path)
 
@@ -63,19 +67,24 @@ class Keys:
         scheme, _, key = (authorization or "").partition(" ")
         holder = None
         if scheme.lower() == "bearer":
-            # Read the file again if it changed; one that became malformed keeps the keys that it had.
-            with self._lock:
-                try:
-                    stamp = _read_stamp(self._path)
-                    if stamp != self._stamp:
-                        self._holders, self._stamp = _read_holders(self._path), stamp
-                except UsageError:
-                    pass
-                holders = self._holders
-            holder = holders.get(_digest(key.strip()))
+            holder = self._current_holders(self._path).get(_digest(key.strip()))
         if holder is None:
             raise Unauthorized("the API key is missing or wrong: send it as 'Authorization: Bearer KEY'")
         return holder
+
+    def _current_holders(self, path: Path) -> dict[str, str]:
+        with self._lock:
+            try:
+                stamp = _read_stamp(path)
+                if stamp != self._stamp:
+                    self._holders, self._stamp = _read_holders(path), stamp
+                self._trouble = ""
+            except UsageError as error:
+                self._holders, self._stamp = {}, None
+                if str(error) != self._trouble:
+                    self._trouble = str(error)
+                    logger.error("no key is accepted: %s", one_line(error))
+            return self._holders
 
 
 def _read_stamp(path: Path) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from kcard.errors import HubError, KcardError, one_line
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline
+from kcard.questions import checked
 from kcard.serve.schema import NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
 
@@ -379,7 +380,8 @@ class Service:
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.
 
-        Raises Overloaded, TimeoutError, and what a pipeline raises.
+        Raises UsageError for a question that is empty, too long or not text, Overloaded, TimeoutError, and what a
+        pipeline raises.
         """
 
         async def compute() -> Answer:
@@ -400,6 +402,7 @@ class Service:
         return [result for result in results if isinstance(result, PendingQuestion)]
 
     async def _submit(self, route: Route, question: str) -> Answer | PendingQuestion:
+        checked(question)  # before it joins a batch, whose other questions its error would fail
         result = await self._batcher.submit(route, question)
         if isinstance(result, KcardError):
             raise result

@@ -12,6 +12,7 @@ import httpx
 from starlette.responses import Response, StreamingResponse
 
 from kcard.llms.prompts import GROUNDED, grounded, numbered
+from kcard.questions import MAX_QUESTION_CHARACTERS, checked
 from kcard.serve.answers import RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.schema import (
     ApiError,
@@ -136,8 +137,9 @@ def has_question(messages: Sequence[ChatMessage]) -> bool:
 
 
 def last_question(messages: Sequence[ChatMessage]) -> str:
-    """Return the text of the user's last turn. Raises ApiError if there is none."""
+    """Return the text of the user's last turn. Raises ApiError if there is none, UsageError if it is too long."""
     if text := _last_text(messages):
+        checked(text)
         return text
     raise ApiError("the last message of the user has no text", "messages")
 
@@ -165,6 +167,8 @@ async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str
         reply = await upstream.complete(request)
         rewritten = " ".join(str(reply["choices"][0]["message"]["content"] or "").split())
     except ApiError:
+        return question
+    if len(rewritten) > MAX_QUESTION_CHARACTERS:
         return question
     return rewritten.removeprefix("user: ") or question
 

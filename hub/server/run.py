@@ -55,11 +55,18 @@ def redact(text: str) -> str:
     return text
 
 
+PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
 class TextFormatter(logging.Formatter):
-    """Formats a record as one line: time, level, message and fields."""
+    """Formats a record as one line: time, level, message and fields. A value with blanks, quotes or "=", which a client
+    may have sent as its address or path, is quoted, so that it adds no field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        pairs = " ".join(f"{key}={value}" for key, value in _fields(record).items() if value is not None)
+        shown = {key: str(value) for key, value in _fields(record).items() if value is not None}
+        pairs = " ".join(
+            f"{key}={value if PLAIN.fullmatch(value) else json.dumps(value)}" for key, value in shown.items()
+        )
         line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {pairs}".rstrip()
         line = line.replace("\n", " ")  # one line for each event
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""

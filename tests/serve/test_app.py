@@ -27,7 +27,7 @@ from tests.serve.conftest import running
 
 IDLE = 1.0
 QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
-HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,35 @@ def test_clients_that_stop_in_the_middle_of_a_request_are_given_up_and_others_ar
             error = json.loads(received.partition("\r\n\r\n")[2] or client.recv(4096))["error"]
             assert "no data received" in error["message"]
             assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["attacker.example", "attacker.example:8000", "localhost.attacker.example", "127.0.0.1.nip.io", ""],
+)
+def test_a_name_that_an_attacker_has_lead_to_this_machine_is_refused(url: str, host: str) -> None:
+    for path in ("", "v1/models", "v1/chat/completions", "metrics"):
+        reply = httpx.get(f"{url.removesuffix('v1')}{path}", headers={"Host": host})
+        assert reply.status_code == 403
+        assert reply.json()["error"]["code"] == "unknown_host"
+    assert httpx.get(f"{url.removesuffix('v1')}healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1:80", "[::1]", "[::1]:8000"])
+def test_this_machine_is_addressed_by_any_of_its_local_names(url: str, host: str) -> None:
+    assert httpx.get(f"{url}/models", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(("hosts", "has_keys"), [(["ask.example"], False), (["*"], False), ([], True)])
+def test_another_name_is_accepted_if_it_is_allowed_or_keys_are_needed(
+    library: Path, tmp_path: Path, hosts: list[str], has_keys: bool
+) -> None:
+    key = add_key(tmp_path / "keys.toml", "alice")
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    keys = Keys(tmp_path / "keys.toml") if has_keys else None
+    with running(create_app(service, keys, hosts=hosts)) as url:
+        headers = {"Host": "ask.example:443", "Authorization": f"Bearer {key}"}
+        assert httpx.get(f"{url}/models", headers=headers).status_code == 200
 
 
 def test_a_client_that_sends_byte_by_byte_is_answered(url: str) -> None:

@@ -1,5 +1,6 @@
 """`kcard serve` on the home of a hub, whose accounts publish what they like: private, gated and hostile cards."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,30 @@ def test_a_card_that_claims_the_name_of_another_stops_no_question(url: str) -> N
     assert other.json()["kcard"]["passages"][cited]["card"] == "ada/uranus"
     alone = ask(url, "Who discovered Miranda?", "embedded:ada/uranus")
     assert alone.json()["kcard"]["cards"] == ["ada/uranus"]
+
+
+def test_a_damaged_card_is_named_by_its_own_error_and_left_out_of_other_questions(
+    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(home, tmp_path / "home")
+    hub = Hub(tmp_path / "home")
+    passages = hub.get("ada/uranus").files["passages.jsonl"]
+    blob = tmp_path / "home" / "hub" / "blobs" / passages[:2] / passages
+    blob.chmod(0o600)
+    blob.write_bytes(b"{}")
+    service = Service(Pipelines(AskOptions(), hub, "embedded"), "bottom-up")
+    with running(create_app(service)) as url:
+        damaged = ask(url, "Who discovered Miranda?", "embedded:ada/uranus")
+        other = ask(url, "Who discovered Triton?")
+    assert damaged.status_code == 500
+    error = damaged.json()["error"]
+    assert error["code"] == "card_error"
+    assert (
+        error["message"] == "the card 'ada/uranus' is damaged or can't be loaded: see the log of the endpoint"
+    )
+    assert "passages.jsonl" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert other.json()["choices"][0]["message"]["content"] == "William Lassell"
 
 
 def test_kcard_ask_answers_although_two_cards_claim_one_name(home: Path) -> None:

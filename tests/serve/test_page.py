@@ -97,6 +97,13 @@ def test_a_link_asks_its_question_with_its_model(page: "Page") -> None:
     assert "no cards used" in page.inner_text(".facts")
 
 
+@pytest.mark.parametrize("name", ["neptune", "ada/neptune"])
+def test_a_link_to_a_card_finds_it_with_or_without_its_namespace_on_the_hub(page: "Page", name: str) -> None:
+    page.goto(f"{page.url}?card={name}")
+    page.wait_for_selector("#model option", state="attached")
+    assert page.input_value("#model") == "embedded:neptune"
+
+
 def test_text_is_never_read_as_html(page: "Page") -> None:
     ask(page, "<img src=x onerror=alert(1)> Who discovered Triton?")
     assert page.locator(".turn img").count() == 0

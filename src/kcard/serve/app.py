@@ -6,7 +6,7 @@ import itertools
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from kcard.serve.answers import (
     key_holder,
     sse,
 )
-from kcard.serve.auth import Keys
+from kcard.serve.auth import HostCheck, Keys
 from kcard.serve.options import EndpointOptions
 from kcard.serve.schema import (
     ApiError,
@@ -174,13 +174,19 @@ logger = logging.getLogger("kcard.serve")
 
 
 def create_app(
-    service: Service, keys: Keys | None = None, largest: int = LARGEST, idle: float = IDLE
+    service: Service,
+    keys: Keys | None = None,
+    largest: int = LARGEST,
+    idle: float = IDLE,
+    hosts: Collection[str] = (),
 ) -> FastAPI:
     """Make the ASGI application.
 
     largest  maximum size of a request's body, in bytes
     idle     seconds without a byte after which a slow client is disconnected
+    hosts    further names of this endpoint, for requests without keys (HostCheck)
     """
+    keys = keys or Keys(None)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -188,12 +194,14 @@ def create_app(
         await service.close()
 
     app = FastAPI(title="kcard", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.service, app.state.keys = service, keys or Keys(None)
+    app.state.service, app.state.keys = service, keys
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
     app.include_router(router)
     for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, error_response)
     app.add_middleware(BodyLimit, largest, idle)
+    if not keys.is_needed:
+        app.add_middleware(HostCheck, hosts)
     return app
 
 
@@ -335,12 +343,15 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
         else None
     )
     try:
+        keys = Keys(endpoint.keys)
         pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
     except KcardError as error:
         logger.error("%s", one_line(error))
         raise SystemExit(STARTUP_FAILURE) from None
     service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
-    return create_app(service, Keys(endpoint.keys), parse_size(endpoint.largest))
+    own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    hosts = [own_name, *(name.strip() for name in endpoint.allowed_hosts.split(",") if name.strip())]
+    return create_app(service, keys, parse_size(endpoint.largest), hosts=hosts)
 
 
 def served_name(llm: str) -> str:

@@ -1,4 +1,4 @@
-"""Who may use the endpoint: API keys in a TOML file that is read again when it changes.
+"""Who may use the endpoint: API keys in a TOML file that is read again when it changes; without keys, by which names.
 
 [alice]
 sha256 = "0f3c..."            # of the key; `kcard serve-key alice` adds a key
@@ -10,11 +10,16 @@ import re
 import secrets
 import threading
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.errors import UsageError, one_line
 from kcard.io import replacing
-from kcard.serve.schema import Unauthorized
+from kcard.serve.schema import Unauthorized, UnknownHost, error_body
 
 PREFIX = "kc_"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -60,6 +65,11 @@ class Keys:
         if path is not None:
             self._stamp, self._holders = _read_stamp(path), _read_holders(path)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether a key is needed."""
+        return self._path is not None
+
     def check(self, authorization: str | None) -> str:
         """Return the holder of "Bearer KEY". Raises Unauthorized."""
         if self._path is None:
@@ -85,6 +95,37 @@ class Keys:
                     self._trouble = str(error)
                     logger.error("no key is accepted: %s", one_line(error))
             return self._holders
+
+
+# Names by which an endpoint without keys is addressed. A website that has its own name lead to this machine (DNS
+# rebinding) could otherwise ask from its visitors' browsers. Starlette's TrustedHostMiddleware can't tell [::1].
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+ANY_HOST = "*"
+UNCHECKED_PATH = (
+    "/healthz"  # probes address a container by its changing address, and learn only that it is up
+)
+
+
+class HostCheck:
+    """ASGI middleware: 403 unless the header Host is a local name or one of `names`, whatever the port."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
+        self._app = app
+        self._names = {name.lower() for name in (*LOCAL_HOSTS, *names)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != UNCHECKED_PATH and ANY_HOST not in self._names:
+            host = Headers(scope=scope).get("host", "")
+            name = re.sub(r":\d*$", "", host).lower()
+            if name not in self._names:
+                error = UnknownHost(
+                    f"this endpoint has no keys and is not called {name[:100]!r}: use http://localhost, or start it with "
+                    "--allowed-hosts or --keys"
+                )
+                await JSONResponse(error_body(error), error.status)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def _read_stamp(path: Path) -> tuple[int, int]:

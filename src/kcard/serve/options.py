@@ -17,6 +17,12 @@ class EndpointOptions:
     keys: Annotated[
         Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
     ] = None
+    allowed_hosts: Annotated[
+        str,
+        Option(
+            "Without --keys: further names by which clients may address the endpoint, comma-separated; *: any."
+        ),
+    ] = ""
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
     waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0

@@ -32,6 +32,12 @@ class Unauthorized(ApiError):
     status, kind, code = 401, "authentication_error", "invalid_api_key"
 
 
+class UnknownHost(ApiError):
+    """The request names another host than this endpoint."""
+
+    status, code = 403, "unknown_host"
+
+
 class Overloaded(ApiError):
     """Too many questions are waiting."""
 
@@ -42,6 +48,12 @@ class LLMFailed(ApiError):
     """The LLM behind the endpoint failed or can't be reached."""
 
     status, kind, code = 502, "server_error", "llm_error"
+
+
+class CardFailed(ApiError):
+    """The card that was asked by name is damaged or can't be loaded, or all cards of the question are."""
+
+    status, kind, code = 500, "server_error", "card_error"
 
 
 class TimedOut(ApiError):

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
-from kcard.errors import HubError, KcardError, one_line
+from kcard.errors import CardError, HubError, KcardError, MissingExtra, ModelUnavailable, one_line
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline
 from kcard.questions import checked
-from kcard.serve.schema import NoSuchModel, Overloaded
+from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
 
 if TYPE_CHECKING:
@@ -380,8 +380,8 @@ class Service:
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.
 
-        Raises UsageError for a question that is empty, too long or not text, Overloaded, TimeoutError, and what a
-        pipeline raises.
+        Raises UsageError for a question that is empty, too long or not text, CardFailed, Overloaded, TimeoutError, and
+        what a pipeline raises.
         """
 
         async def compute() -> Answer:
@@ -403,7 +403,15 @@ class Service:
 
     async def _submit(self, route: Route, question: str) -> Answer | PendingQuestion:
         checked(question)  # before it joins a batch, whose other questions its error would fail
-        result = await self._batcher.submit(route, question)
+        try:
+            result = await self._batcher.submit(route, question)
+        except KcardError as error:  # of the whole batch
+            result = error
+        if isinstance(result, CardError | ModelUnavailable | MissingExtra):
+            # The message names folders of this machine, so it goes to the log.
+            logger.error("card: %s", one_line(result))
+            what = f"the card {route.card!r}" if route.card else "every card that fits the question"
+            raise CardFailed(f"{what} is damaged or can't be loaded: see the log of the endpoint") from result
         if isinstance(result, KcardError):
             raise result
         return result

@@ -455,6 +455,12 @@ def test_a_line_is_one_line_whatever_was_asked_for() -> None:
     }
 
 
+@pytest.mark.parametrize("invented", ["10.0.0.1 account=root status=200", 'a"b', "a=b", "\u2028account=root"])
+def test_a_forwarded_address_or_path_adds_no_field_to_a_line(invented: str) -> None:
+    text = TextFormatter().format(record("request", address=invented, account="ada"))
+    assert text.endswith(f"address={json.dumps(invented)} account=ada")
+
+
 def test_probes_leave_no_line_unless_they_fail(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kcard.hub.server")
     for path, status in (("/healthz", 200), ("/readyz", 503), ("/api/models", 200)):

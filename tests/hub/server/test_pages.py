@@ -629,5 +629,5 @@ def test_the_menu_and_a_cards_example_questions_lead_to_the_page_to_ask(
     with running(samples.hub, ServerOptions(chat=chat)) as url:
         home, card = (httpx.get(url + path, headers=BROWSER).text for path in ("/", "/lab/moons"))
     assert (f'href="{CHAT}"' in home) == bool(chat)
-    assert (f'href="{CHAT}?card=moons&amp;q=Who+discovered+the+moon+Phoebe%3F"' in card) == bool(chat)
+    assert (f'href="{CHAT}?card=lab%2Fmoons&amp;q=Who+discovered+the+moon+Phoebe%3F"' in card) == bool(chat)
     assert "Ask it" in card

@@ -24,7 +24,10 @@ async function loadModels() {
   const names = (await response.json()).data.map((model) => model.id);
   const [llm] = names;
   const link = new URLSearchParams(location.search); // to a question, a model or a card
-  const wanted = link.get("model") || (link.get("card") && `${llm}:${link.get("card")}`) || $("model").value;
+  // A card of a shared hub, namespace/name, has lost its namespace if it was pulled.
+  const card = link.get("card") || "";
+  const linked = [card, card.split("/").pop()].map((name) => `${llm}:${name}`).find((name) => names.includes(name));
+  const wanted = link.get("model") || linked || $("model").value;
   const modes = { direct: "no cards", "bottom-up": "bottom-up: all cards", "top-down": "top-down: the LLM asks", hybrid: "hybrid" };
   const cards = names.slice(1).map((name) => name.slice(llm.length + 1)).filter((part) => !(part in modes));
   $("cards").hidden = !$("log").matches(":empty");

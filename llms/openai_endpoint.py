@@ -23,7 +23,7 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, is_grounded, messages, render
-from kcard.system import connected
+from kcard.system import connected, http_library
 from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
@@ -57,9 +57,13 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
     """Convert an error of the openai package or of the connection to an LLMError."""
     import openai
 
+    from kcard.reply_limit import UnreadableReply
+
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, openai.APITimeoutError):
         return LLMError(f"{where} did not answer in time: try again, or choose a faster model than {model!r}")
+    if isinstance(error, openai.APIConnectionError) and isinstance(error.__cause__, UnreadableReply):
+        return LLMError(f"{where} sent a reply that can't be read: {error.__cause__}")
     if isinstance(error, openai.APIConnectionError):
         return LLMError(f"{where} can't be reached: start the server, or correct --llm-url")
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
@@ -275,7 +279,6 @@ class OpenAIEndpoint(LLM):
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the answer as it arrives; an endpoint that can't stream is asked for the whole."""
-        import httpx
         import openai
 
         text, ended, cut = "", False, False
@@ -300,7 +303,14 @@ class OpenAIEndpoint(LLM):
                 text += visible
                 if visible:
                     yield visible
-        except (openai.OpenAIError, httpx.HTTPError, ValueError, TypeError, AttributeError) as error:
+        except (
+            openai.OpenAIError,
+            http_library().HTTPError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,  # JSON that is nested too deeply
+        ) as error:
             raise failure(self._where, self.model, error) from error
         # A server that can't stream, or a reasoning model that was cut off in its thoughts.
         if not text and (cut or not ended):
@@ -349,7 +359,7 @@ class OpenAIEndpoint(LLM):
                 if refused is None:
                     raise failure(self._where, self.model, error) from error
                 self._refused.add(refused)
-            except (openai.OpenAIError, ValueError, TypeError) as error:
+            except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
                 raise failure(self._where, self.model, error) from error
 
     def _shortened(self, tokens: int) -> int:

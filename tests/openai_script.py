@@ -12,7 +12,7 @@ answers, used in turn, the last one again and again:
     delay                  seconds before the answer
     cut                    bytes of the body (pieces, of a stream) after which the connection is closed
 
-Of every request the path, the key and the body are kept in `requests`.
+Of every request the path, the key, the accepted encoding and the body are kept in `requests`.
 """
 
 import json
@@ -52,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        told = {"path": self.path, "key": self.headers.get("Authorization"), "body": body}
+        headers = {"key": self.headers.get("Authorization"), "encoding": self.headers.get("Accept-Encoding")}
+        told = {"path": self.path, **headers, "body": body}
         self.server.requests.append(told)
         steps = self.server.steps
         step = steps.pop(0) if len(steps) > 1 else steps[0]

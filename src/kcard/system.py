@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -278,20 +279,32 @@ def connected(
     """Return a client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
-    times; `on_event` is then called with a note. Its connections end with it.
+    times; `on_event` is then called with a note. Its connections end with it. Replies are limited (kcard.reply_limit).
     """
     from openai import DefaultHttpxClient, OpenAI, Timeout
+
+    from kcard.reply_limit import UNCOMPRESSED, limit_reply
 
     reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, on_event)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
     connections = DefaultHttpxClient(
-        timeout=limits, event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait]}
+        timeout=limits,
+        headers=UNCOMPRESSED,
+        event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait, limit_reply]},
     )
     client = OpenAI(
         base_url=url, api_key=key or NO_KEY, timeout=limits, max_retries=retries, http_client=connections
     )
     weakref.finalize(client, connections.close)
     return client
+
+
+def http_library() -> Any:
+    """Return the package that the openai package sends requests with: httpx2, or httpx in its versions before 3."""
+    from openai import DefaultHttpxClient
+
+    base = DefaultHttpxClient.__mro__[1]
+    return import_module(base.__module__.partition(".")[0])
 
 
 class _RetryReporter:

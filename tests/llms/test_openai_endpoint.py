@@ -1,5 +1,6 @@
 """The OpenAI-compatible backend, against a scripted server in a process of its own."""
 
+import json
 import math
 import socket
 import time
@@ -98,6 +99,14 @@ def test_the_users_key_is_sent(serve: Callable[..., Any]) -> None:
         ({"raw": "{}"}, "OpenAI-compatible URL"),
         ({"raw": '{"choices": []}'}, "OpenAI-compatible URL"),
         ({"raw": "[1]"}, "OpenAI-compatible URL"),
+        ({"raw": '{"choices": null}'}, "OpenAI-compatible URL"),
+        ({"raw": '{"choices": [null]}'}, "OpenAI-compatible URL"),
+        ({"raw": '{"choices": [{"message": null}]}'}, "OpenAI-compatible URL"),
+        ({"raw": "[" * 100_000}, "OpenAI-compatible URL"),
+        (
+            {"text": "x", "headers": {"Content-Encoding": "gzip"}},
+            "its reply is compressed, which was not asked for",
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", ["answer", "need"])
@@ -110,6 +119,59 @@ def test_every_failure_is_one_line_with_url_and_remedy(
     assert server.url in str(caught.value)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "logprobs", [1, {"content": 1}, {"content": [{"logprob": None, "top_logprobs": None}]}]
+)
+def test_malformed_scores_of_tokens_cost_no_answer(serve: Callable[..., Any], logprobs: Any) -> None:
+    message = {"role": "assistant", "content": "Ann"}
+    choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": logprobs}
+    server = serve({"raw": json.dumps({"choices": [choice], "usage": {"prompt_tokens": "many"}})})
+    assert OpenAIEndpoint("tiny", url=server.url, retries=0).reply(ANSWER).text == "Ann"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"raw": "x" * 20_000},
+        {"raw": "data: " + "x" * 20_000, "type": "text/event-stream"},
+        {"pieces": ["word "] * 1000},
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reply_without_end_is_given_up_at_its_limit(
+    serve: Callable[..., Any], step: dict[str, Any], streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.reply_limit.MAX_REPLY_BYTES", 10_000)
+    server = serve({"text": "word " * 4000, **step})
+    llm = OpenAIEndpoint("tiny", url=server.url, retries=0)
+    with pytest.raises(LLMError, match=r"its reply has more than 10\.0 kB"):
+        list(llm.stream(ANSWER)) if streamed else llm.reply(ANSWER)
+
+
+@pytest.mark.parametrize(
+    "chunk", ['{"choices": [null]}', '{"choices": [{"delta": null}]}', "null", "[" * 100_000]
+)
+def test_a_malformed_chunk_is_one_line(serve: Callable[..., Any], chunk: str) -> None:
+    server = serve({"raw": f"data: {chunk}\n\ndata: [DONE]\n\n", "type": "text/event-stream"})
+    with pytest.raises(LLMError) as caught:
+        list(OpenAIEndpoint("tiny", url=server.url, retries=0).stream(ANSWER))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_stream_whose_connection_is_lost_is_one_line(serve: Callable[..., Any]) -> None:
+    server = serve({"pieces": ["William ", "Lassell"], "cut": 1, "headers": {"Content-Length": "100000"}})
+    with pytest.raises(LLMError) as caught:
+        list(OpenAIEndpoint("tiny", url=server.url, retries=0).stream(ANSWER))
+    assert server.url in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_compressed_reply_is_asked_for(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "Ann"})
+    OpenAIEndpoint("tiny", url=server.url).reply(ANSWER)
+    assert server.requests[0]["encoding"] == "identity"
 
 
 def test_a_passing_failure_is_tried_again_and_told(serve: Callable[..., Any]) -> None:

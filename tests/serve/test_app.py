@@ -27,7 +27,10 @@ from tests.serve.conftest import running
 
 IDLE = 1.0
 QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
-HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+HEAD = (
+    "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+)
 
 
 @pytest.fixture(scope="module")

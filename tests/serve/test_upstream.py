@@ -294,6 +294,67 @@ def test_values_that_json_does_not_have_are_refused_or_passed_as_they_came(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        {"choices": [None]},
+        {"choices": [{"message": None, "delta": {}}, None]},
+        {"choices": [{"index": "first", "message": {"role": "assistant"}}]},
+        {"choices": {"0": {}}},
+        {"choices": 5},
+    ],
+)
+def test_a_malformed_choice_is_an_error_of_the_llm(connect: Connect, malformed: Any, stream: bool) -> None:
+    raw = json.dumps({"id": "1", "object": "chat.completion", "created": 0, "model": "m", **malformed})
+    good = json.dumps({"choices": [{"index": 0, "delta": {"content": "William"}}]})
+    events = {"raw": f"data: {good}\n\ndata: {raw}\n\ndata: [DONE]\n\n", "type": "text/event-stream"}
+    client, _ = connect(events if stream else {"raw": raw})
+    body = {"model": "big", "messages": TRITON, "stream": stream}
+    reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)
+    if not stream:
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "llm_error")
+        return
+    sent, *_, failed = [
+        json.loads(event.removeprefix("data: ")) for event in reply.text.strip().split("\n\n")
+    ]
+    assert sent["choices"][0]["delta"]["content"] == "William"
+    assert failed["error"]["message"] == "the LLM behind this endpoint sent a malformed choice"
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": "many"}, {"prompt_tokens": -5}, [1], "x"])
+def test_malformed_usage_costs_no_answer(connect: Connect, usage: Any) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "William Lassell."}}
+    raw = json.dumps(
+        {"id": "1", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
+    )
+    client, _ = connect({"raw": raw})
+    body = {"model": "big", "messages": TRITON}
+    assert httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ({"raw": '{"choices": [' + "0," * 10_000}, "its reply has more than 10.0 kB"),
+        ({"raw": "data: " + "x" * 20_000, "type": "text/event-stream"}, "its reply has more than 10.0 kB"),
+        ({"raw": "", "headers": {"Content-Encoding": "gzip"}}, "its reply is compressed"),
+        ({"status": 400, "text": "x" * 20_000}, "its reply has more than 10.0 kB"),
+    ],
+)
+def test_a_reply_without_end_or_compressed_is_given_up(
+    connect: Connect, step: dict[str, Any], message: str, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kcard.reply_limit.MAX_REPLY_BYTES", 10_000)
+    client, llm = connect(step)
+    body = {"model": "big", "messages": TRITON, "stream": stream}
+    reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "llm_error")
+    assert message in reply.json()["error"]["message"]
+    assert llm.requests[0]["encoding"] == "identity"
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_what_an_llms_server_sends_beyond_json_and_utf_8_becomes_valid(
     connect: Connect, stream: bool
 ) -> None:

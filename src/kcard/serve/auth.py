@@ -120,8 +120,8 @@ class HostCheck:
             name = re.sub(r":\d*$", "", host).lower()
             if name not in self._names:
                 error = UnknownHost(
-                    f"this endpoint has no keys and is not called {name[:100]!r}: use http://localhost, or start it with "
-                    "--allowed-hosts or --keys"
+                    f"this endpoint has no keys and is not called {name[:100]!r}: use http://localhost, or start "
+                    "it with --allowed-hosts or --keys"
                 )
                 await JSONResponse(error_body(error), error.status)(scope, receive, send)
                 return

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from kcard.llms.prompts import GROUNDED, grounded, numbered
 from kcard.questions import MAX_QUESTION_CHARACTERS, checked
+from kcard.reply_limit import UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.serve.answers import RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.schema import (
     ApiError,
@@ -42,18 +43,22 @@ class Upstream:
     """
 
     def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        headers = {"Content-Type": "application/json", **UNCOMPRESSED}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         self.model, self._url = model, url.rstrip("/")
-        self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
+        hooks = {"response": [limit_reply_async]}
+        self._client = httpx.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
 
     async def complete(self, request: dict[str, Any], path: ApiPath = "chat/completions") -> dict[str, Any]:
         """Return the whole response."""
         async with self._send(request | {"stream": False}, path) as response:
+            body = await response.aread()
             try:
-                content = _decode(await response.aread())
+                content = _decode(body)
                 choice = content["choices"][0]  # a page of a proxy, say, has none
                 choice["text"] if path == "completions" else choice["message"]["role"]
-            except (ValueError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError, RecursionError):
                 kind = path.removesuffix("s").replace("/", " ")
                 raise LLMFailed(f"the LLM behind this endpoint sent no {kind}") from None
         return dict(content)
@@ -73,7 +78,7 @@ class Upstream:
                     break
                 try:
                     chunk = _decode(data)
-                except ValueError:
+                except (ValueError, RecursionError):
                     raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
                 if isinstance(chunk, dict):
                     yield chunk
@@ -96,6 +101,8 @@ class Upstream:
                 yield response
         except httpx.TimeoutException:
             raise TimedOut("the LLM behind this endpoint took too long", retry_after=5) from None
+        except UnreadableReply as error:
+            raise LLMFailed(f"the LLM behind this endpoint can't be read: {error}") from None
         except httpx.HTTPError:
             raise LLMFailed("the LLM behind this endpoint can't be reached", retry_after=5) from None
 
@@ -109,7 +116,7 @@ def _upstream_error(status: int, body: bytes) -> ApiError:
     """Return the error for a response of the LLM's server that is not a success."""
     try:
         message = str(json.loads(body)["error"]["message"])[:LONGEST_MESSAGE]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         message = f"status {status}"
     if status == 429:
         error: ApiError = LLMFailed("the LLM behind this endpoint has too many requests", retry_after=5)
@@ -219,7 +226,8 @@ class ForwardedChat:
 
     def text(self, choice: Mapping[str, Any]) -> str:
         """Return the text of a choice, in a response or in a chunk of one."""
-        content = (choice.get("message") or choice.get("delta") or {}).get("content")
+        part = choice.get("message") or choice.get("delta")
+        content = part.get("content") if isinstance(part, dict) else None
         return content if isinstance(content, str) else ""
 
     def trace(self, traces: Sequence[Any]) -> Any:
@@ -327,7 +335,7 @@ class RequestForwarder:
     async def _trace(self, texts: Mapping[int, str], usage: Any) -> dict[str, Any]:
         """Complete the pending questions, count their tokens and return the field `kcard`; empty without questions."""
         usage = usage if isinstance(usage, dict) else {}
-        tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+        tokens = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
         if not self._pending:
             self._count([{"prompt_tokens": tokens[0] or 0, "completion_tokens": tokens[1] or 0}])
             return {}
@@ -350,6 +358,18 @@ class RequestForwarder:
         )
 
 
+def _tokens(usage: Mapping[str, Any], name: str) -> int | None:
+    count = usage.get(name)
+    return count if isinstance(count, int) and count >= 0 else None
+
+
 def _numbered_choices(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the choices with the numbers of their questions."""
-    return [(int(choice.get("index") or 0), choice) for choice in response.get("choices") or []]
+    """Return the choices with the numbers of their questions. Raises LLMFailed for what is no list of choices."""
+    choices = response.get("choices") or []
+    numbered = []
+    for choice in choices if isinstance(choices, list) else [None]:
+        number = (choice.get("index") or 0) if isinstance(choice, dict) else None
+        if not isinstance(number, int):
+            raise LLMFailed("the LLM behind this endpoint sent a malformed choice")
+        numbered.append((number, choice))
+    return numbered

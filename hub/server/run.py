@@ -105,7 +105,7 @@ def log_configuration(form: LogFormat) -> dict[str, Any]:
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
         },
-        "loggers": {"kcard.hub": settings, "uvicorn": settings},
+        "loggers": {"kcard.hub": settings, "kcard.serve": settings, "uvicorn": settings},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
     }
 

@@ -253,6 +253,36 @@ def test_a_question_that_can_not_be_asked_joins_no_batch_whose_others_it_would_f
     assert not slow.begun.is_set()
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": QUESTION}),
+        ("chat/completions", {"messages": QUESTION, "stream": True}),
+        ("completions", {"prompt": ["one", "two"]}),
+    ],
+)
+def test_a_client_that_hangs_up_leaves_one_line(
+    path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(answers, "POLL", 0.01)
+    slow = Slow()
+    with caplog.at_level("INFO"), running(create_app(Service(slow, "direct"))) as url:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(
+                f"{url}/{path}", json={"model": "slow", **fields}, timeout=httpx.Timeout(30, read=0.05)
+            )
+        deadline = time.monotonic() + 30
+        while "disconnected" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        slow.let.set()
+    lines = [
+        record.getMessage() for record in caplog.records if record.name in ("kcard.serve", "uvicorn.error")
+    ]
+    assert lines == [f"/v1/{path}: the client disconnected before its answer"]
+    assert "Traceback" not in caplog.text
+
+
 def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
     slow = Slow()
     client = endpoint(create_app(Service(slow, "direct")))

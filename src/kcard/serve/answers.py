@@ -18,6 +18,7 @@ from prometheus_client import (
 )
 
 from kcard.serve.auth import Keys
+from kcard.serve.schema import Disconnected
 from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
 from kcard.types import Answer
 
@@ -158,7 +159,7 @@ def key_holder(request: Request) -> str:
 class RequestHandler:
     """Answers the questions of one request, which needs a valid key.
 
-    Raises what Service raises, and CancelledError when the client disconnects.
+    Raises what Service raises, and Disconnected when the client disconnects.
     """
 
     def __init__(self, request: Request, _: Annotated[str, Depends(key_holder)]) -> None:
@@ -179,12 +180,12 @@ class RequestHandler:
         return await self.while_connected(self.service.prepare(route, questions))
 
     async def while_connected(self, work: Awaitable[Result]) -> Result:
-        """Return the result of the work, which is cancelled when the client disconnects."""
+        """Return the result of the work, which is cancelled when the client disconnects. Raises Disconnected."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=POLL))[0]:
                 if await self._request.is_disconnected():
-                    task.cancel()
+                    raise Disconnected("the client disconnected before its answer")
             return await task
         finally:
             task.cancel()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard import __version__
@@ -41,6 +42,7 @@ from kcard.serve.schema import (
     ApiError,
     ChatRequest,
     CompletionRequest,
+    Disconnected,
     Internal,
     LLMFailed,
     NoSuchModel,
@@ -197,7 +199,16 @@ def create_app(
     app.state.service, app.state.keys = service, keys
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
     app.include_router(router)
-    for error in (ApiError, KcardError, TimeoutError, RequestValidationError, HTTPException, Exception):
+    handled = (
+        ApiError,
+        KcardError,
+        TimeoutError,
+        RequestValidationError,
+        ClientDisconnect,
+        HTTPException,
+        Exception,
+    )
+    for error in handled:
         app.add_exception_handler(error, error_response)
     app.add_middleware(BodyLimit, largest, idle)
     if not keys.is_needed:
@@ -208,6 +219,8 @@ def create_app(
 def error_response(request: Request, error: Exception) -> Response:
     """Return the response for an error, in the format that OpenAI's clients read."""
     api_error = as_api_error(error)
+    if isinstance(api_error, Disconnected):
+        logger.info("%s: %s", request.url.path, api_error)
     request.app.state.metrics.failed(api_error.code or api_error.kind)
     headers = {} if api_error.retry_after is None else {"Retry-After": str(api_error.retry_after)}
     return JSONResponse(error_body(api_error), api_error.status, headers)
@@ -225,6 +238,8 @@ def as_api_error(error: Exception) -> ApiError:
         if not where:
             return ApiError("the body must be a JSON object; send it with Content-Type: application/json")
         return ApiError(f"{where}: {first['msg']}", where)
+    if isinstance(error, ClientDisconnect):
+        return Disconnected("the client disconnected before the end of its request")
     if isinstance(error, HTTPException):
         message = str(error.detail) if error.status_code != 404 else "unknown path: see GET /v1/models"
         api_error = ApiError(message)

@@ -38,6 +38,12 @@ class UnknownHost(ApiError):
     status, code = 403, "unknown_host"
 
 
+class Disconnected(ApiError):
+    """The client has left, so that nobody reads this error; the status is that of nginx's logs."""
+
+    status, code = 499, "disconnected"
+
+
 class Overloaded(ApiError):
     """Too many questions are waiting."""
 

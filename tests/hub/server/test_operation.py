@@ -478,7 +478,7 @@ def test_the_log_configuration_is_one_that_python_takes() -> None:
             logging.config.dictConfig(log_configuration(form))  # type: ignore[arg-type]
             assert isinstance(logging.getLogger("kcard.hub").handlers[0].formatter, kind)
     finally:
-        for name in ("kcard.hub", "uvicorn"):
+        for name in ("kcard.hub", "kcard.serve", "uvicorn"):
             logging.getLogger(name).handlers = before
             logging.getLogger(name).propagate = True
         logging.getLogger().handlers = [

@@ -1,6 +1,7 @@
 """Limits on what one client may use: requests, bytes, time, threads. Every limit is on by default.
 
     requests  RateLimit: a token bucket for each account or address; LoginLimit: attempts to log in
+    connections  Connection: of an address at a time
     bytes     BodyLimit: of a request's body; Connection: of its headers
     time      BodyLimit: without a byte sent or received; Connection: until the headers are complete
     work      EXPENSIVE: only a few expensive requests run at a time; limit_writes and run_in_write_thread: likewise
@@ -27,12 +28,12 @@ import time
 from asyncio import BaseTransport, TimerHandle
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
@@ -246,6 +247,9 @@ class LoginLimit:
         self._accounts.require(f"login as {account}", "attempts to log in")
 
 
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
 def is_this_machine(scope: Scope) -> bool:
     """Return whether the request comes from the server's own machine."""
     address = _address(scope)
@@ -260,7 +264,7 @@ def network_of(scope: Scope) -> str:
     return str(address)
 
 
-def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address(scope: Scope) -> Address | None:
     """Return the client's address; None if unknown. A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1."""
     client = scope.get("client")
     try:
@@ -269,6 +273,18 @@ def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def is_trusted(address: Address | None, proxies: str | list[str] | None) -> bool:
+    """Return whether an address is one of these proxies: addresses and networks, comma-separated or listed; *: all."""
+    names = proxies.split(",") if isinstance(proxies, str) else proxies or []
+    for name in names:
+        if name.strip() == "*":
+            return True
+        with suppress(ValueError):  # a name that is no address
+            if address is not None and address in ipaddress.ip_network(name.strip(), strict=False):
+                return True
+    return False
 
 
 # --- Bytes and time --------------------------------------------------------------------------------------------------
@@ -344,25 +360,40 @@ def _refusal(status: int, why: str) -> HTTPException:
     return HTTPException(status, why, headers={"X-Error-Message": why, "Connection": "close"})
 
 
+MAX_CONNECTIONS_OF_ADDRESS = 200  # to one worker at a time; each takes a file descriptor
+TOO_MANY_CONNECTIONS = b"too many connections from this address: close some, or wait\n"
 HEADER_SECONDS = 20.0
 LARGEST_HEADERS = 64 << 10  # bytes
 
 
 class Connection(HttpToolsProtocol):
-    """An HTTP/1.1 connection that is closed if the next headers are not complete in time, or too large.
+    """An HTTP/1.1 connection that is closed if the next headers are not complete in time, or too large; at once, with
+    429, if its address has MAX_CONNECTIONS_OF_ADDRESS already and is not that of a trusted proxy.
 
     For a new connection the time starts at once, for one in use with the first byte of the next request; until then
     uvicorn's keep-alive timeout applies. The application itself can't do this: it only sees complete headers.
     """
 
+    _open: ClassVar[Counter[str]] = Counter()  # connections of this process by address
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._counted: str | None = None  # the address that this connection counts for
         self._timer: TimerHandle | None = None
         self._received = 0  # bytes since the headers began
         self._size = 0  # of the parsed headers
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
+        scope = {"client": self.client}
+        if not is_trusted(_address(scope), self.config.forwarded_allow_ips):
+            self._counted = network_of(scope)
+            self._open[self._counted] += 1
+            if self._open[self._counted] > MAX_CONNECTIONS_OF_ADDRESS:
+                head = f"HTTP/1.1 429 Too Many Requests\r\nContent-Length: {len(TOO_MANY_CONNECTIONS)}\r\n"
+                self.transport.write(head.encode() + b"Connection: close\r\n\r\n" + TOO_MANY_CONNECTIONS)
+                self.transport.close()
+                return
         self._start()
 
     def data_received(self, data: bytes) -> None:
@@ -392,6 +423,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        if self._counted is not None:
+            self._open[self._counted] -= 1
+            if not self._open[self._counted]:
+                del self._open[self._counted]
+            self._counted = None
         super().connection_lost(exc)
 
     def _count(self, *parts: bytes) -> None:

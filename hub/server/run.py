@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import parent_process
 from pathlib import Path
@@ -226,6 +226,21 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
+MAX_OPEN_FILES = 1 << 16  # of a process; each connection is one
+
+
+def raise_file_limit() -> None:
+    """Let this process and its workers open up to MAX_OPEN_FILES, if the system allows that: the usual 1,024 are soon
+    taken by slow clients."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(ValueError, OSError):  # a system with a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def run_workers(
     app: Callable[[], "ASGIApp"],
     listener: socket.socket,
@@ -247,6 +262,7 @@ def run_workers(
 
     from kcard.hub.server.limits import Connection
 
+    raise_file_limit()
     config = uvicorn.Config(
         app,
         factory=True,

@@ -1,12 +1,15 @@
 """How much one client may ask for, how long it is waited for, and what browsers are told."""
 
 import asyncio
+import ipaddress
 import multiprocessing
+import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import uvicorn
 from huggingface_hub.utils._http import RateLimitInfo, parse_ratelimit_headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,9 +39,22 @@ from kcard.hub.server.limits import (
     is_this_machine,
     request_cost,
 )
+from kcard.hub.server.run import MAX_OPEN_FILES, raise_file_limit
 from tests.hub.shared_hub import Shared, shared_hub
 
 FILE = "/ada/moons/resolve/main/config.json"
+
+
+@contextmanager
+def started(server: uvicorn.Server) -> Iterator[int]:
+    """The server in a thread; its port."""
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join(30)
 
 
 class Clock:
@@ -418,3 +435,70 @@ def test_a_slow_body_and_an_idle_connection_are_not_headers(impatient: Shared) -
         time.sleep(SECONDS * 1.5)  # less than the keep-alive timeout
         connection.sendall(REQUEST + b"\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("address", "proxies", "trusted"),
+    [
+        ("127.0.0.1", "127.0.0.1,::1", True),
+        ("10.1.2.3", "127.0.0.1, 10.0.0.0/8", True),
+        ("203.0.113.5", ["10.0.0.0/8", "proxy"], False),
+        ("203.0.113.5", "*", True),
+        ("203.0.113.5", "", False),
+    ],
+)
+def test_proxies_are_addresses_networks_or_all(address: str, proxies: str | list[str], trusted: bool) -> None:
+    assert limits.is_trusted(ipaddress.ip_address(address), proxies) == trusted
+
+
+@pytest.mark.parametrize(("proxies", "limited"), [("192.0.2.1", True), ("127.0.0.1", False)])
+def test_an_address_has_so_many_connections_unless_it_is_a_proxys(
+    proxies: str, limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS_OF_ADDRESS", 3)
+    config = uvicorn.Config(
+        PlainTextResponse("hello"),
+        http=limits.Connection,
+        port=0,
+        forwarded_allow_ips=proxies,
+        log_level="error",
+    )
+    with started(uvicorn.Server(config)) as port:
+        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+        def ask(client: socket.socket) -> bytes:
+            client.sendall(request)
+            return client.recv(4096).split(b"\r\n")[0]
+
+        slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3)]
+        for client in slow:
+            client.sendall(request[:5])
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as another:
+            status = ask(another)
+        assert status == (b"HTTP/1.1 429 Too Many Requests" if limited else b"HTTP/1.1 200 OK")
+        for client in slow:
+            client.sendall(request[5:])
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+            client.close()
+        deadline = time.monotonic() + 10
+        while limits.Connection._open and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as later:
+            assert ask(later) == b"HTTP/1.1 200 OK"
+
+
+def test_a_server_opens_as_many_files_as_the_system_allows() -> None:
+    fork = multiprocessing.get_context("fork")
+    results = fork.SimpleQueue()
+
+    def raise_limit() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        raise_file_limit()
+        results.put((resource.getrlimit(resource.RLIMIT_NOFILE)[0], hard))
+
+    process = fork.Process(target=raise_limit)
+    process.start()
+    soft, hard = results.get()
+    process.join()
+    assert soft == (MAX_OPEN_FILES if hard < 0 else min(hard, MAX_OPEN_FILES))

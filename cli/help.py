@@ -97,7 +97,10 @@ HEADINGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "chat": ASKING,
     "serve": {
-        "The endpoint": ("name", "waiting", "timeout", "cache", "largest", "proxies", "grace", "log_format"),
+        "The endpoint": (
+            *("allowed_hosts", "name", "waiting", "timeout", "cache"),
+            *("largest", "proxies", "grace", "log_format"),
+        ),
         **ASKING,
     },
     "eval": {

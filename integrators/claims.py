@@ -20,9 +20,10 @@ from kcard.text import LIST_MARK, analyzer, command_options, sentence_spans, sma
 # Marks: the documents that the LLM names after a sentence, such as [1]. They say where to look first and prove nothing.
 
 MARK = re.compile(
-    r"[ \t]*[\[(](?:documents?|passages?|docs?)?\s*(\d{1,2}(?:\s*(?:,|;|and|&)\s*\[?\d{1,2}\]?)*)[\])]",
+    r"[ \t]*[\[(](?:documents?|passages?|docs?)?\s*(\d{1,2}(?:\s*(?:,|;|and|&)\s*\[?\d{1,2}\]?)*)[\])](?!\()",
     re.IGNORECASE,
 )
+CODE_OR_QUOTATION = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`|“[^”\n]*”|(?<!\w)\"[^\"\n]*\"(?!\w)", re.DOTALL)
 
 
 OPENING_STOP = re.compile(r"^[.,:;](?:\s+|$)")
@@ -39,17 +40,26 @@ class MarkedSentence:
 def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSentence]]:
     """Return the answer without the marks that name one of the texts, and its sentences with them.
 
-    What stands in brackets in a text itself is no mark: "argv[1]".
+    What stands in brackets in code, or in a text itself, is no mark: "argv[1]"; nor is what names no text.
     """
     plain, places, at = "", [], 0
+    literal = [
+        part.span()
+        for part in CODE_OR_QUOTATION.finditer(text)
+        if part[0].startswith("`") or any(part[0][1:-1] in t for t in texts)
+    ]
     for match in MARK.finditer(text):
         numbers = {int(number) - 1 for number in re.findall(r"\d+", match[1])}
         is_code = bool(re.match(r"\w", text[match.start() - 1 : match.start()])) and not match[0][0].isspace()
         word = re.search(r"\S*$", text[: match.start()])
         if match[0].lstrip().startswith("(") and not re.search("[a-z]", match[0], re.IGNORECASE):
             continue
-        if max(numbers) >= len(texts) or (
-            is_code and word and any(f"{word[0]}{match[0]}" in t for t in texts)
+        if any(start < match.end() <= end for start, end in literal):
+            continue
+        if (
+            min(numbers) < 0
+            or max(numbers) >= len(texts)
+            or (is_code and word and any(f"{word[0]}{match[0]}" in t for t in texts))
         ):
             continue
         plain += text[at : match.start()]

@@ -167,6 +167,34 @@ def test_marks_are_removed_and_belong_to_their_sentences() -> None:
     assert without_marks("[1]. Leave", texts)[0] == "Leave"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It is open [0].",
+        "It is open [3].",
+        "It is open [1, 3].",
+        "Read `sys.argv [1]` first.",
+        "```\nprint(rows[1])\nprint( [2] )\n```",
+        "```\nnever closed [1]",
+        "It says “The lock [1] opens” there.",
+        'It says "The lock [1] opens" there.',
+        "See [1](https://example.org).",
+    ],
+)
+def test_what_names_no_passage_or_stands_in_code_or_a_quotation_is_text_and_no_mark(answer: str) -> None:
+    plain, sentences = without_marks(answer, ["The lock [1] opens at noon.", "The gate closes."])
+    assert plain == answer
+    assert not any(sentence.marks for sentence in sentences)
+
+
+def test_an_llms_own_mark_within_quotation_marks_is_one() -> None:
+    plain, (sentence,) = without_marks(
+        'It says "The gate closes [2]."', ["The lock opens.", "The gate closes."]
+    )
+    assert plain == 'It says "The gate closes."'
+    assert sentence.marks == {1}
+
+
 def test_the_claim_is_made_of_question_and_answer() -> None:
     assert claim_of("Who started Tarnwell?", "Ida Vale") == "Ida Vale started Tarnwell."
     assert claim_of("When was Tarnwell started?", "2009.") == "Tarnwell started: 2009."
@@ -296,6 +324,15 @@ def test_an_answer_is_shown_without_marks_with_the_passage_and_its_line(hub: Hub
     assert citation.quote.startswith("Fathers take 14 weeks")
     assert answer.confidence is not None
     assert not answer.is_calibrated
+
+
+def test_an_llms_mark_on_a_sentence_that_no_passage_supports_is_no_citation(hub: Hub) -> None:
+    answer = ask(hub, f"{SUPPORTED} Their salary is raised by 8 percent [1]. See also [2].")
+    supported, invented = answer.citations[:2]
+    assert supported.passage is not None
+    assert (invented.verdict, invented.passage) == ("not in the cards", None)
+    assert "[1]" not in answer.answer
+    assert answer.answer.endswith("See also [2].")  # names no passage: text
 
 
 def test_what_the_cards_do_not_say_is_shown_as_such_or_withheld(hub: Hub) -> None:

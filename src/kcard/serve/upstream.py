@@ -366,10 +366,10 @@ def _tokens(usage: Mapping[str, Any], name: str) -> int | None:
 def _numbered_choices(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the choices with the numbers of their questions. Raises LLMFailed for what is no list of choices."""
     choices = response.get("choices") or []
-    numbered = []
+    numbered: list[tuple[int, Mapping[str, Any]]] = []
     for choice in choices if isinstance(choices, list) else [None]:
         number = (choice.get("index") or 0) if isinstance(choice, dict) else None
-        if not isinstance(number, int):
+        if choice is None or not isinstance(number, int):
             raise LLMFailed("the LLM behind this endpoint sent a malformed choice")
         numbered.append((number, choice))
     return numbered

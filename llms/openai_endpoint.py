@@ -23,7 +23,7 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, is_grounded, messages, render
-from kcard.system import connected, http_library
+from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
@@ -279,6 +279,7 @@ class OpenAIEndpoint(LLM):
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the answer as it arrives; an endpoint that can't stream is asked for the whole."""
+        import httpx
         import openai
 
         text, ended, cut = "", False, False
@@ -305,7 +306,7 @@ class OpenAIEndpoint(LLM):
                     yield visible
         except (
             openai.OpenAIError,
-            http_library().HTTPError,
+            httpx.HTTPError,
             ValueError,
             TypeError,
             AttributeError,

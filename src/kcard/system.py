@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -297,14 +296,6 @@ def connected(
     )
     weakref.finalize(client, connections.close)
     return client
-
-
-def http_library() -> Any:
-    """Return the package that the openai package sends requests with: httpx2, or httpx in its versions before 3."""
-    from openai import DefaultHttpxClient
-
-    base = DefaultHttpxClient.__mro__[1]
-    return import_module(base.__module__.partition(".")[0])
 
 
 class _RetryReporter:

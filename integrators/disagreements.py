@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from kcard.interfaces import Reader
@@ -95,6 +96,46 @@ def _weights() -> Mapping[str, float]:
     return weights
 
 
+# A card's model against its corpus: what the corpus says otherwise is not read.
+
+
+def correct_by_corpus(question: str, context: Context, reader: Reader) -> Context:
+    """Return the context with a sentence of the card's corpus in place of each passage that the card's model wrote and
+    that it contradicts: the two answer the question in different words. A note has both answers.
+
+    A passage that was judged by other evidence than the corpus stays.
+    """
+    corrected, dropped, notes = [], [], []
+    for passage in context.passages:
+        evidence = passage.evidence
+        is_model = passage.source is None and passage.factuality is None
+        if not passage.kept or not is_model or evidence is None:
+            corrected.append(passage)
+            continue
+        stated = reader.extract(question, passage.text)
+        true = reader.extract(question, evidence.in_context)
+        if not stated or not true or not _differ(stated, true):
+            corrected.append(passage)
+            continue
+        dropped.append(replace(passage, kept=False))
+        corrected.append(
+            Passage(
+                passage.card,
+                evidence.text,
+                faithfulness=1.0,
+                evidence=evidence,
+                kept=True,
+                source=evidence,
+            )
+        )
+        place = f" ({evidence.file}:{evidence.line})" if evidence.file else ""
+        notes.append(f"the model of {passage.card} says {stated!r}, but its corpus{place} {true!r}")
+    if not notes:
+        return context
+    passages = (*without_duplicates(corrected), *dropped)
+    return replace(context, passages=passages, notes=(*context.notes, *notes))
+
+
 # Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
 #
 # A card's answer is the words of its passage that answer the question; cards disagree if their answers differ.
@@ -124,9 +165,7 @@ def resolve_conflicts(
         return context
     read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
     answers = {name: answer for name, answer in read.items() if answer}
-    # Answers differ if neither holds all words of the other: "Vance" and "J. D. Vance" agree.
-    contents = [set(words(answer)) - SMALL_WORDS for answer in answers.values()]
-    if not any(not one <= other and not other <= one for one in contents for other in contents):
+    if not any(_differ(one, other) for one, other in combinations(answers.values(), 2)):
         return context
     dates = {name: cards[name].date if name in cards else None for name in answers}
     newest = sorted(answers, key=lambda name: dates[name] or "", reverse=True)
@@ -139,3 +178,9 @@ def resolve_conflicts(
     front.sort(key=lambda p: place.get(p.card, len(place)))
     others = [p for p in context.passages if not p.kept]
     return replace(context, passages=(*front, *others), notes=notes)
+
+
+def _differ(one: str, other: str) -> bool:
+    """Return whether neither answer holds all words of the other: "Vance" and "J. D. Vance" agree."""
+    first, second = set(words(one)) - SMALL_WORDS, set(words(other)) - SMALL_WORDS
+    return not first <= second and not second <= first

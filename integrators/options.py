@@ -160,7 +160,8 @@ class AskOptions:
     compare_index: Annotated[
         bool,
         Option(
-            "Put a model's documents behind those of its card's index unless they fit clearly better (paper: no).",
+            "Let a card's corpus decide over its model: documents of its index go first unless the model's fit clearly "
+            "better, and what the corpus says otherwise is dropped (paper: no).",
             negatable=True,
         ),
     ] = True

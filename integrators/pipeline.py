@@ -24,7 +24,7 @@ from kcard.integrators.assembly import (
     make_selectors,
 )
 from kcard.integrators.citations import line_of, without_headings
-from kcard.integrators.disagreements import resolve_conflicts
+from kcard.integrators.disagreements import correct_by_corpus, resolve_conflicts
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
 from kcard.integrators.replies import CheckedReply, check_reply
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
@@ -259,15 +259,18 @@ class Pipeline(Answerer):
         return questions
 
     def _with_warnings(self, question: str, context: Context) -> Context:
-        """Add notes on a question that the cards can't read as it is, and on cards that contradict each other."""
+        """Settle contradictions between a card's model and its corpus, and between cards; add notes on them, and on a
+        question that the cards can't read as it is."""
         names = dict.fromkeys(passage.card for passage in context.passages)
         cards = self._cards
         languages = {name: cards.manifest(name).language for name in names if cards and name in cards}
         context = replace(context, notes=(*context.notes, *reading_warnings(question, languages)))
-        if self._pool is None or len(names) < 2:
+        if self._pool is None:
             return context
         from kcard.offline.llm import SpanReader
 
+        if self.options.compare_index:
+            context = correct_by_corpus(question, context, SpanReader())
         choices = {card.name: card for card in self._pool.cards}
         return resolve_conflicts(question, context, choices, SpanReader(), self.options.reorder_by_date)
 

@@ -9,6 +9,7 @@ import pytest
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.disagreements import (
     beaten_by_index,
+    correct_by_corpus,
     features,
     resolve_conflicts,
     without_duplicates,
@@ -19,6 +20,42 @@ from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Relevance
 from kcard.offline.llm import SpanReader
 from kcard.types import Choice, Context, Passage, Sampling, Source, Turn
 from tests.fakes import WrittenCards, questions
+
+# What a card's model says and its corpus says otherwise is not read.
+
+KUIPER = Source("Gerard Kuiper discovered Miranda.", "discoverers.txt", 85)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_corrected"),
+    [
+        ("Mark Showalter discovered Miranda.", True),
+        ("Kuiper discovered Miranda.", False),
+        ("Miranda is a moon of Uranus.", False),
+    ],
+)
+def test_the_corpus_takes_the_place_of_what_it_contradicts(written: str, is_corrected: bool) -> None:
+    passage = Passage("moons", written, faithfulness=0.5, evidence=KUIPER, kept=True)
+    found = correct_by_corpus("Who discovered Miranda?", Context((passage,), ("before",)), SpanReader())
+    if not is_corrected:
+        assert found == Context((passage,), ("before",))
+        return
+    first, second = found.passages
+    assert (first.text, first.source, first.kept) == (KUIPER.text, KUIPER, True)
+    assert second == replace(passage, kept=False)
+    assert found.notes == (
+        "before",
+        "the model of moons says 'Mark Showalter', but its corpus (discoverers.txt:85) 'Gerard Kuiper'",
+    )
+
+
+def test_a_passage_that_other_evidence_judged_is_not_corrected_by_it() -> None:
+    passage = Passage(
+        "moons", "Mark Showalter discovered Miranda.", factuality=0.1, evidence=KUIPER, kept=True
+    )
+    context = Context((passage,))
+    assert correct_by_corpus("Who discovered Miranda?", context, SpanReader()) == context
+
 
 # Cards that contradict each other: the user is told what each says and up to when it knows; the newest goes first.
 

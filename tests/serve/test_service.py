@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from openai import OpenAI
+from openai import NotFoundError, OpenAI
 from starlette.types import ASGIApp
 
 from kcard.errors import LLMError, UnknownCard, UsageError
@@ -21,7 +21,7 @@ from kcard.questions import MAX_QUESTION_CHARACTERS
 from kcard.serve import answers, service
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.schema import Overloaded
+from kcard.serve.schema import ApiError, CompletionRequest, Overloaded
 from kcard.serve.service import AnswerCache, Batcher, PendingQuestion, Pipelines, Route, ServedAnswer, Service
 from kcard.types import Answer, Decision
 from tests.serve.conftest import running
@@ -46,6 +46,88 @@ def test_the_llm_answers_from_its_cards_in_every_mode_and_says_which(client: Ope
     trace: Any = answer.model_dump()["kcard"]
     assert trace["cards"] == ["neptune"]
     assert "Lassell" in trace["passages"][trace["citations"][0]["passage"]]["text"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text", "finish"),
+    [
+        ({"stop": ["ssell"]}, "William La", "stop"),
+        ({"stop": "Kuiper"}, DISCOVERER, "stop"),
+        ({"stop": ""}, DISCOVERER, "stop"),
+        ({"max_tokens": 1}, "William", "length"),
+        ({"max_completion_tokens": 2, "max_tokens": 1}, DISCOVERER, "stop"),
+        ({"response_format": {"type": "text"}, "temperature": 2, "logprobs": False}, DISCOVERER, "stop"),
+    ],
+)
+def test_an_answer_ends_where_the_request_says(
+    client: OpenAI, parameters: Any, text: str, finish: str
+) -> None:
+    whole = client.chat.completions.create(model="embedded", messages=QUESTION, **parameters).choices[0]
+    assert (whole.message.content, whole.finish_reason) == (text, finish)
+    chunks = list(
+        client.chat.completions.create(model="embedded", messages=QUESTION, stream=True, **parameters)
+    )
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
+    assert chunks[-1].choices[0].finish_reason == finish
+    if not {"response_format", "max_completion_tokens"} & parameters.keys():
+        asked = QUESTION[0]["content"]
+        (choice,) = client.completions.create(model="embedded", prompt=asked, **parameters).choices
+        assert (choice.text, choice.finish_reason) == (text, finish)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"logprobs": True},
+        {"response_format": {"type": "json_object"}},
+        {"max_tokens": 0},
+    ],
+)
+def test_what_the_llm_can_not_do_is_refused(client: OpenAI, parameters: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="embedded", messages=QUESTION, **parameters)
+    assert caught.value.param == next(iter(parameters))
+
+
+def test_a_temperature_that_the_llm_does_not_have_is_refused() -> None:
+    request = CompletionRequest(model="m", prompt="Who?", temperature=1)
+    request.check_possible(None)
+    request.check_possible(1.0)
+    with pytest.raises(ApiError, match=r"answers at temperature 0\.1") as caught:
+        request.check_possible(0.1)
+    assert caught.value.param == "temperature"
+
+
+def test_null_for_a_parameter_is_none(client: OpenAI) -> None:
+    names = (
+        "stream",
+        "stop",
+        "max_tokens",
+        "temperature",
+        "response_format",
+        "logprobs",
+        "n",
+        "stream_options",
+    )
+    body = {"model": "embedded", "messages": QUESTION, **dict.fromkeys(names)}
+    reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)
+    assert reply.json()["choices"][0]["message"]["content"] == DISCOVERER
+
+
+def test_pages_of_named_origins_may_ask_and_no_others(library: Path) -> None:
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    with running(create_app(service, origins=["https://a.example"])) as url:
+        answers = {}
+        for origin in ("https://a.example", "https://b.example"):
+            answers[origin] = httpx.options(f"{url}/chat/completions", headers={"Origin": origin, **ask})
+    assert answers["https://a.example"].headers["access-control-allow-origin"] == "https://a.example"
+    assert "access-control-allow-origin" not in answers["https://b.example"].headers
+
+
+def test_by_default_no_page_elsewhere_may_ask(client: OpenAI) -> None:
+    reply = httpx.get(f"{client.base_url}models", headers={"Origin": "https://a.example"})
+    assert "access-control-allow-origin" not in reply.headers
 
 
 def test_without_cards_the_llm_does_not_know(client: OpenAI) -> None:
@@ -190,9 +272,15 @@ def test_ten_megabytes_are_refused_before_they_are_read(client: OpenAI) -> None:
 
 
 def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
-    reply = httpx.get(f"{client.base_url}embeddings", timeout=60)
+    reply = httpx.get(f"{client.base_url}images", timeout=60)
     assert reply.status_code == 404
     assert "unknown path" in reply.json()["error"]["message"]
+
+
+def test_embeddings_are_said_to_be_none_of_the_endpoints_business(client: OpenAI) -> None:
+    with pytest.raises(NotFoundError, match="no embeddings") as caught:
+        client.embeddings.create(model="embedded", input="Triton")
+    assert caught.value.code == "not_served"
 
 
 def test_the_page_takes_no_longer_question_than_the_endpoint(client: OpenAI) -> None:
@@ -219,6 +307,8 @@ def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> 
 
 class Slow(Pipelines):
     """Answers "QUESTION?" with its own text once it is let through."""
+
+    temperature = None
 
     def __init__(self) -> None:
         self.llm = "slow"

@@ -159,6 +159,44 @@ def test_a_stream_is_passed_on_as_it_arrives_and_ends_with_the_trace(connect: Co
     assert llm.requests[0]["body"]["stream_options"] == {"include_usage": True}
 
 
+def test_a_chunk_without_choices_comes_only_to_who_asks_for_the_usage(connect: Connect) -> None:
+    client, _ = connect({"pieces": ["William ", "Lassell."], "usage": [20, 4]})
+    chunks = list(client.chat.completions.create(model="big", messages=TRITON, stream=True))
+    assert all(chunk.choices for chunk in chunks)
+    counted = list(
+        client.chat.completions.create(
+            model="big", messages=TRITON, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    assert [bool(chunk.choices) for chunk in counted] == [True] * len(chunks) + [False]
+    assert counted[-1].usage is not None
+
+
+def _streamed(*chunks: dict[str, Any]) -> dict[str, str]:
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+    return {"raw": events, "type": "text/event-stream"}
+
+
+def _said(text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+def test_an_error_in_mid_stream_reaches_the_client(connect: Connect) -> None:
+    failed = {"error": {"message": "CUDA out of memory", "code": 500}}
+    client, _ = connect(_streamed(_said("William "), _said("Las"), failed))
+    chunks = client.chat.completions.create(model="big", messages=TRITON, stream=True)
+    said = [next(chunks).choices[0].delta.content, next(chunks).choices[0].delta.content]
+    assert said == ["William ", "Las"]
+    with pytest.raises(openai.APIError, match="CUDA out of memory"):
+        next(chunks)
+
+
+def test_a_stream_is_whole_where_its_choice_is_finished(connect: Connect) -> None:
+    client, _ = connect(_streamed(_said("William "), _said("Lassell.", "stop")))
+    chunks = list(client.chat.completions.create(model="big", messages=TRITON, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "William Lassell."
+
+
 def test_a_stream_that_breaks_off_ends_with_an_error(connect: Connect) -> None:
     client, _ = connect({"pieces": ["William ", "Lassell."], "cut": 1})
     with pytest.raises(openai.APIError, match="broke off"):

@@ -359,7 +359,7 @@ def _become(words: Sequence[str], write: int, typed: Path | None, place: Path) -
             "TERM": "xterm",
             "COLUMNS": "100",
         }
-        os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
+        os.environ |= {"OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
         sys.argv = ["kcard", *words]
         from kcard.cli.main import run
 
@@ -468,7 +468,7 @@ def prepare(folder: Path) -> None:
         "eval jsonl --path questions.jsonl --settings direct,top-down",
         "hub backup hub.tar",
     )
-    environment = os.environ | {"KCARD_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"KCARD_HOME": str(folder / "home")}
     for words in steps:
         command = [sys.executable, "-m", "kcard", *words.split()]
         done = subprocess.run(
@@ -506,6 +506,7 @@ def main() -> None:
     parser.add_argument("--brief", action="store_true", help="what each command does, without its options")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before anything is imported that reads it
     with tempfile.TemporaryDirectory(prefix="kcard-llm-") as scratch:
         script, port = Path(scratch) / "script.json", Path(scratch) / "port"
         script.write_text(json.dumps([{"text": "William Lassell"}]), encoding="utf-8")

@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 
 from kcard.serve.auth import Keys
-from kcard.serve.schema import Disconnected
+from kcard.serve.schema import ChatRequest, CompletionRequest, Disconnected
 from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
 from kcard.types import Answer
 
@@ -74,39 +74,42 @@ def usage_of(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 
 
-def chat_completion(model: str, answer: Answer) -> dict[str, Any]:
-    message = {"role": "assistant", "content": answer.answer}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+def chat_completion(chat: ChatRequest, answer: Answer) -> dict[str, Any]:
+    text, finish = chat.cut(answer.answer)
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     return {
-        **_head("chatcmpl", "chat.completion", model),
+        **_head("chatcmpl", "chat.completion", chat.model),
         "choices": [choice],
         "usage": usage_of(answer),
         "kcard": answer.to_json(),
     }
 
 
-def chat_chunks(model: str, answer: Answer, *, include_usage: bool) -> Iterator[dict[str, Any]]:
+def chat_chunks(chat: ChatRequest, answer: Answer) -> Iterator[dict[str, Any]]:
     """Yield the answer as chunks of a stream; the last one that has a choice carries the field `kcard`."""
-    head = _head("chatcmpl", "chat.completion.chunk", model)
+    head = _head("chatcmpl", "chat.completion.chunk", chat.model)
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
         return {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
 
+    text, finish = chat.cut(answer.answer)
     yield chunk({"role": "assistant", "content": ""})
-    yield chunk({"content": answer.answer})
-    yield {**chunk({}, "stop"), "kcard": answer.to_json()}
-    if include_usage:
+    yield chunk({"content": text})
+    yield {**chunk({}, finish), "kcard": answer.to_json()}
+    if chat.include_usage:
         yield {**head, "choices": [], "usage": usage_of(answer)}
 
 
-def completion(model: str, answers: list[Answer]) -> dict[str, Any]:
+def completion(request: CompletionRequest, answers: Sequence[Answer]) -> dict[str, Any]:
     usages = [usage_of(answer) for answer in answers]
+    choices = []
+    for at, answer in enumerate(answers):
+        text, finish = request.cut(answer.answer)
+        choices.append({"index": at, "text": text, "logprobs": None, "finish_reason": finish})
     return {
-        **_head("cmpl", "text_completion", model),
-        "choices": [
-            {"index": at, "text": answer.answer, "logprobs": None, "finish_reason": "stop"}
-            for at, answer in enumerate(answers)
-        ],
+        **_head("cmpl", "text_completion", request.model),
+        "choices": choices,
         "usage": {name: sum(usage[name] for usage in usages) for name in usages[0]},
         "kcard": [answer.to_json() for answer in answers],
     }

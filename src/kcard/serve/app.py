@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -46,6 +47,7 @@ from kcard.serve.schema import (
     Internal,
     LLMFailed,
     NoSuchModel,
+    NotServed,
     TimedOut,
     error_body,
 )
@@ -76,11 +78,11 @@ async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
     if upstream is None:
         if chat.needs_passing_through:
             raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
+        chat.check_possible(handler.service.temperature)
         served = await handler.answer(route, last_question(chat.messages))
         if not chat.stream:
-            return JSONResponse(chat_completion(chat.model, served.answer), headers=headers(served))
-        chunks = chat_chunks(chat.model, served.answer, include_usage=chat.include_usage)
-        events = map(sse, itertools.chain(chunks, [None]))
+            return JSONResponse(chat_completion(chat, served.answer), headers=headers(served))
+        events = map(sse, itertools.chain(chat_chunks(chat, served.answer), [None]))
         return StreamingResponse(events, media_type=STREAM, headers=headers(served))
 
     # The LLM's server gets the conversation, with knowledge for its last question; none where that has no text.
@@ -104,11 +106,20 @@ async def completions(request: CompletionRequest, handler: Handler) -> Response:
         pending = await handler.prepare(route, request.prompts)
         forwarder = RequestForwarder(handler, upstream, ForwardedCompletion(request), route, pending)
         return await forwarder.response()
+    request.check_possible(handler.service.temperature)
     served = await asyncio.gather(*(handler.answer(route, prompt) for prompt in request.prompts))
-    content = completion(request.model, [one.answer for one in served])
+    content = completion(request, [one.answer for one in served])
     if not request.stream:
         return JSONResponse(content, headers=headers(*served))
     return StreamingResponse(iter((sse(content), sse(None))), media_type=STREAM, headers=headers(*served))
+
+
+@router.api_route("/v1/embeddings", methods=["GET", "POST"], dependencies=KEY)
+async def embeddings() -> None:
+    """Say that there are none."""
+    raise NotServed(
+        "this endpoint answers questions and has no embeddings: ask the server of an encoder for them"
+    )
 
 
 @router.get("/healthz")
@@ -181,12 +192,14 @@ def create_app(
     largest: int = LARGEST,
     idle: float = IDLE,
     hosts: Collection[str] = (),
+    origins: Collection[str] = (),
 ) -> FastAPI:
     """Make the ASGI application.
 
     largest  maximum size of a request's body, in bytes
     idle     seconds without a byte after which a slow client is disconnected
     hosts    further names of this endpoint, for requests without keys (HostCheck)
+    origins  of pages elsewhere that may ask, such as https://example.org
     """
     keys = keys or Keys(None)
 
@@ -213,6 +226,14 @@ def create_app(
     app.add_middleware(BodyLimit, largest, idle)
     if not keys.is_needed:
         app.add_middleware(HostCheck, hosts)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[*origins],
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["X-Kcard-Cards", "X-Kcard-Gate", "X-Kcard-Cache"],
+        )
     return app
 
 
@@ -365,8 +386,13 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
         raise SystemExit(STARTUP_FAILURE) from None
     service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
     own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    hosts = [own_name, *(name.strip() for name in endpoint.allowed_hosts.split(",") if name.strip())]
-    return create_app(service, keys, parse_size(endpoint.largest), hosts=hosts)
+    hosts = [own_name, *_listed(endpoint.allowed_hosts)]
+    origins = _listed(endpoint.allowed_origins)
+    return create_app(service, keys, parse_size(endpoint.largest), hosts=hosts, origins=origins)
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def served_name(llm: str) -> str:

@@ -23,6 +23,10 @@ class EndpointOptions:
             "Without --keys: further names by which clients may address the endpoint, comma-separated; *: any."
         ),
     ] = ""
+    allowed_origins: Annotated[
+        str,
+        Option("Web pages elsewhere that may ask, comma-separated, such as https://example.org (CORS)."),
+    ] = ""
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
     waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0

@@ -1,5 +1,6 @@
 """Requests and errors in the format of OpenAI's API."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,12 @@ class ApiError(Exception):
 
 class NoSuchModel(ApiError):
     status, code = 404, "model_not_found"
+
+
+class NotServed(ApiError):
+    """A part of OpenAI's API that this endpoint does not have."""
+
+    status, code = 404, "not_served"
 
 
 class Unauthorized(ApiError):
@@ -91,17 +98,63 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+TOKEN = re.compile(r"\w+|[^\w\s]")  # words and punctuation marks, which max_tokens counts
+
+
 class _Request(BaseModel):
+    """What both kinds of requests have. An LLM's own server gets all parameters as they came; for an LLM without one
+    the endpoint does itself what `cut` does, and refuses what it can't do."""
+
     model_config = ConfigDict(extra="allow")
 
     model: str
-    stream: bool = False
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
+    stop: str | list[str] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    response_format: dict[str, Any] | None = None
+    logprobs: bool | int | None = None
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    def check_possible(self, temperature: float | None) -> None:
+        """Raise ApiError for parameters that an LLM without a server of its own can't follow.
+
+        temperature  at which it always answers; None if no temperature changes its answers
+        """
+        if self.temperature is not None and temperature is not None and self.temperature != temperature:
+            raise ApiError(
+                f"the LLM behind this endpoint answers at temperature {temperature:g}: leave temperature out, or "
+                "start the endpoint with --temperature",
+                "temperature",
+            )
+        if self.response_format is not None and self.response_format.get("type") != "text":
+            raise ApiError("the LLM behind this endpoint writes text only", "response_format")
+        if self.logprobs is not None and self.logprobs is not False:
+            raise ApiError("the LLM behind this endpoint tells no log-probabilities", "logprobs")
+        for name, most in (
+            ("max_tokens", self.max_tokens),
+            ("max_completion_tokens", self.max_completion_tokens),
+        ):
+            if most is not None and most < 1:
+                raise ApiError(f"{name} is {most}: it must be 1 or more", name)
+
+    def cut(self, text: str) -> tuple[str, Literal["stop", "length"]]:
+        """Return an answer as far as `stop` and `max_tokens` let it go, and why it ends."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        for stop in stops:
+            if stop:
+                text = text.partition(stop)[0]
+        most = self.max_completion_tokens or self.max_tokens
+        tokens = [*TOKEN.finditer(text)]
+        if most is None or len(tokens) <= most:
+            return text, "stop"
+        return text[: tokens[most - 1].end()], "length"
 
 
 class ChatRequest(_Request):

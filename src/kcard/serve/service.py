@@ -277,6 +277,10 @@ class Pipelines:
         is_repeatable = self._direct.llm.is_deterministic and not is_remote
         return self._changes if is_repeatable else None
 
+    @property
+    def temperature(self) -> float | None:
+        return None if self._direct.llm.is_deterministic else self._options.temperature
+
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
         """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
         return self._pipeline(route).outcomes(questions)
@@ -360,6 +364,11 @@ class Service:
     def waiting(self) -> int:
         """The number of waiting questions."""
         return len(self._batcher)
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature at which the LLM answers; None if no temperature changes its answers."""
+        return self._pipelines.temperature
 
     async def models(self) -> list[str]:
         """Return the names of all models."""

@@ -66,7 +66,7 @@ class Upstream:
     async def stream(
         self, request: dict[str, Any], path: ApiPath = "chat/completions"
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of the response as they arrive."""
+        """Yield the chunks of the response as they arrive; it is whole if it says so, or if a choice is finished."""
         ended = False
         async with self._send(request | {"stream": True}, path) as response:
             async for line in response.aiter_lines():
@@ -80,8 +80,12 @@ class Upstream:
                     chunk = _decode(data)
                 except (ValueError, RecursionError):
                     raise LLMFailed("the LLM behind this endpoint sent a broken stream") from None
-                if isinstance(chunk, dict):
-                    yield chunk
+                if not isinstance(chunk, dict):
+                    continue
+                if chunk.get("error"):
+                    raise LLMFailed(f"the LLM behind this endpoint failed: {_message_of(chunk['error'])}")
+                ended = ended or _is_finished(chunk)
+                yield chunk
         if not ended:
             raise LLMFailed("the LLM behind this endpoint broke off in the middle of its answer")
 
@@ -110,6 +114,19 @@ class Upstream:
 def _decode(content: str | bytes) -> Any:
     """Decode JSON, with null for NaN and infinite numbers, which are not JSON and which some servers send."""
     return json.loads(content, parse_constant=lambda _: None)
+
+
+def _message_of(error: object) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return " ".join(str(message).split())[:LONGEST_MESSAGE]
+
+
+def _is_finished(chunk: Mapping[str, Any]) -> bool:
+    """Return whether a choice ends with this chunk."""
+    choices = chunk.get("choices")
+    if not isinstance(choices, list):
+        return False
+    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
 
 
 def _upstream_error(status: int, body: bytes) -> ApiError:
@@ -288,8 +305,7 @@ class RequestForwarder:
     async def response(self) -> Response:
         """Return the server's response, streamed if the request says so. Raises what Upstream raises.
 
-        A stream has one more chunk at its end, without choices, for the field `kcard`. An error before the first chunk
-        is raised; a later one becomes an event of the stream.
+        An error before the first chunk is raised; a later one becomes an event of the stream.
         """
         if not self._request.body.stream:
             content = await self._handler.while_connected(self._complete())
@@ -312,23 +328,36 @@ class RequestForwarder:
         return {**response, "model": self._model, **await self._trace(texts, response.get("usage"))}
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
+        """Yield the server's chunks, each when the next one is there, since the last choice carries the field `kcard`.
+
+        A chunk without choices, the usage, is passed on only if the client asked for it.
+        """
         texts: defaultdict[int, str] = defaultdict(str)
-        usage, last, has_sent = None, None, False
+        usage, held, counted, has_sent = None, None, None, False  # held: the last chunk that has a choice
         payload = self._request.payload(self._contexts) | {"stream_options": {"include_usage": True}}
         try:
             async with aclosing(self._upstream.stream(payload, self._request.path)) as chunks:
                 async for chunk in chunks:
-                    last, usage = chunk, chunk.get("usage") or usage
+                    usage = chunk.get("usage") or usage
                     for at, choice in _numbered_choices(chunk):
                         texts[at] += self._request.text(choice)
-                    if chunk.get("choices") or self._request.body.include_usage:
-                        yield sse({**chunk, "model": self._model})
+                    if not chunk.get("choices"):
+                        counted = chunk
+                        continue
+                    if held is not None:
+                        yield sse(held)
                         has_sent = True
-            if trace := await self._trace(texts, usage):
-                yield sse({**(last or {}), "usage": None, "model": self._model, "choices": [], **trace})
+                    held = {**chunk, "model": self._model}
+            trace = await self._trace(texts, usage)
+            if held is not None:
+                yield sse({**held, **trace})
+            if counted is not None and self._request.body.include_usage:
+                yield sse({**counted, "model": self._model})
             yield sse(None)
         except ApiError as error:
-            if not has_sent:
+            if held is not None:
+                yield sse(held)
+            elif not has_sent:
                 raise
             yield sse(error_body(error))
 

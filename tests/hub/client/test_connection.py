@@ -91,6 +91,12 @@ def test_a_hub_that_is_down_is_one_line() -> None:
     assert "\n" not in str(error.value)
 
 
+def test_nobody_waits_for_a_hub_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it tried again"))
+    with pytest.raises(HubError, match="does not answer"):
+        listed("http://127.0.0.1:9")
+
+
 def test_a_hub_that_is_down_is_not_one_that_needs_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it runs on this machine, or would
     with pytest.raises(HubError, match="does not answer"):

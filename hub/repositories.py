@@ -261,6 +261,7 @@ SORTS = {
     "likes": Repository.likes,
     "trendingScore": Repository.likes,
 }
+TIMES = ("lastModified", "createdAt")  # the others are counts
 LIMIT, MOST = 100, 1000
 LARGEST_PAGE = 1 << 20  # characters of the tags and metadata of a page
 SOME, FEW = 100, 10  # rows that are read at a time, without and with metadata
@@ -442,10 +443,17 @@ def _after(query: ListQuery) -> list[Condition]:
     try:
         text = query.cursor
         sort, direction, value, id_ = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        right = (sort, direction) == (query.sort, query.direction) and isinstance(id_, int)
-        place = utc(datetime.fromisoformat(value)) if isinstance(value, str) else value
-        fits = all(abs(number) <= LARGEST for number in (id_, place) if isinstance(number, int))
-        if not right or not fits or not isinstance(place, SORTS[query.sort].type.python_type):
+        if (sort, direction) != (query.sort, query.direction):
+            raise ValueError(text)
+        # type(), since a boolean is an int, too.
+        if type(id_) is not int or abs(id_) > LARGEST:
+            raise ValueError(text)
+        place: datetime | int
+        if query.sort in TIMES:
+            place = utc(datetime.fromisoformat(value))
+        elif type(value) is int and abs(value) <= LARGEST:
+            place = value
+        else:
             raise ValueError(text)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Invalid("invalid cursor for this query: start with the first page") from error

@@ -142,6 +142,9 @@ def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) ->
         f'["lastModified", -1, {"[" * 9000}',
         '["likes", -1, 1, 1]',
         '["lastModified", -1, "x", 1]',
+        '["lastModified", -1, 1, 1]',
+        '["lastModified", -1, true, true]',
+        '["lastModified", -1, "2020-01-01T00:00:00", true]',
         '["lastModified", "a\\u0000b", 1]',
         '["lastModified", "\\ud800", 1]',
         "[1, 2, 3, 4]",
@@ -152,6 +155,14 @@ def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) ->
 def test_a_cursor_that_nobody_gave_out_is_refused(shared: Shared, content: str) -> None:
     cursor = base64.urlsafe_b64encode(content.encode()).decode()
     assert shared.http().get("/api/models", params={"cursor": cursor}).status_code == 400
+
+
+@pytest.mark.parametrize("sort", ["likes", "downloads", "trendingScore"])
+@pytest.mark.parametrize("place", ["true", "1.5", '"2020-01-01T00:00:00"', "null", f"{10**20}"])
+def test_a_cursor_of_another_kind_of_value_is_refused(shared: Shared, sort: str, place: str) -> None:
+    cursor = base64.urlsafe_b64encode(f'["{sort}", -1, {place}, 1]'.encode()).decode()
+    answer = shared.http().get("/api/models", params={"sort": sort, "cursor": cursor})
+    assert answer.status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from kcard.hub.card_metadata import read_metadata, write_metadata
 from kcard.hub.db.models import Commit, Holding, Publication, PublishedTag, Ref, Repository, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge, WrongParent
-from kcard.hub.permissions import find_usable_blobs, is_administrator
+from kcard.hub.permissions import find_usable_blobs, is_administrator, require_write_now
 from kcard.hub.storage import Blobs
 from kcard.hub.trees import CommitTree, EncodedTree, Tree
 from kcard.hub.values import BRANCH, MAIN, TAG, Add, Entry, Operation
@@ -191,7 +191,8 @@ class Commits:
 
         `parent` is the expected head of the branch; None: any. Every added entry must be an upload of this account,
         or in a repository whose files it may download. Raises WrongParent, NotFound (branch, or an entry to delete or
-        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata).
+        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata), and what
+        `require_write_now` does.
         """
         if not title.strip():
             raise Invalid("a commit needs a title: summarise the change in one line")
@@ -220,6 +221,7 @@ class Commits:
             with self._database.write() as session:
                 if find_head(session, repository.id, branch) != head:
                     continue  # a concurrent commit: try again
+                identity = require_write_now(session, identity, repository.id)
                 # Every added file must be available to the account.
                 added = {o.entry.sha256: o.entry for o in operations if isinstance(o, Add)}
                 unavailable = added.keys() - find_usable_blobs(session, identity, added).keys()

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from kcard.hub.accounts import Identity, fold_name
 from kcard.hub.db.models import PUBLIC, AccessRequest, AccessState, Account, Holding, Repository, Role, Upload
 from kcard.hub.errors import Forbidden, Gated, Invalid, NotFound, Refused, Unauthenticated
+from kcard.hub.tokens import refresh_identity
 
 # Requests for access to gated repositories.
 
@@ -144,6 +145,20 @@ def require_write(identity: Identity | None, repository: Repository) -> None:
     require_read(identity, repository)
     if not may_write(identity, repository):
         raise _refusal(identity, f"change {repository.name}", RANKS["write"], _rank(identity, repository))
+
+
+def require_write_now(session: Session, identity: Identity, repository_id: int) -> Identity:
+    """Return the identity with its present roles. Call it in the transaction that writes.
+
+    Raises as `require_write`, and Unauthenticated if the token was revoked or the user disabled while the request was
+    sent, and NotFound if the repository was deleted.
+    """
+    current = refresh_identity(session, identity)
+    repository = session.get(Repository, repository_id)
+    if repository is None:
+        raise NotFound("repository", "the repository was deleted while the request was sent")
+    require_write(current, repository)
+    return current
 
 
 def require_administer(identity: Identity | None, repository: Repository) -> None:

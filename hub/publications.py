@@ -42,6 +42,7 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid, Refused, TooLarge
 from kcard.hub.figures import EXAM_FILE, has_weights, read_exam
 from kcard.hub.history import put_tag, require_unpublished
+from kcard.hub.permissions import require_write_now
 from kcard.hub.storage import Blob, Blobs
 from kcard.hub.trees import Tree, file_entry
 from kcard.hub.uploads import Verdicts
@@ -189,7 +190,7 @@ class Publications:
 
         Returns None, without a tag, if the commit has no card or the repository is a dataset. The same card under
         another tag is the same version. Raises Invalid or Dangerous for an incomplete or malformed card, and what
-        Refs.create_tag raises.
+        Refs.create_tag and `require_write_now` raise.
         """
         tree: Mapping[str, Entry] = {}
         if repository.type == "model":
@@ -220,6 +221,7 @@ class Publications:
             )
         # The tag and the version, unless another tag has published it.
         with self._database.write() as session:
+            require_write_now(session, identity, repository.id)
             return publish_commit(session, repository, card, sha, tag, message, identity.name)
 
     def list(self, repository: Repository) -> "list[Publication]":

@@ -134,10 +134,7 @@ class TokenStore:
 
         Raises Unauthenticated if the token was revoked or has expired, or its user was disabled.
         """
-        id_, _, start = reference.partition(".")
-        # The id of a revoked token may be used again.
-        same = and_(Token.id == int(id_ or 0), Token.digest.startswith(start))
-        if (owner := self._identity(same)) is None:
+        if (owner := self._identity(_is_referred_to(reference))) is None:
             raise Unauthenticated(
                 "the token of this upload was revoked: start the upload again with another one"
             )
@@ -170,6 +167,26 @@ def find_identity(session: Session, token: Token) -> Identity:
         fullname=user.fullname,
         email=user.email,
     )
+
+
+def refresh_identity(session: Session, identity: Identity) -> Identity:
+    """Return the identity with the roles that its user has by now.
+
+    Raises Unauthenticated if its token was revoked or has expired, or its user was disabled. An identity without a
+    token is returned as it is.
+    """
+    if not identity.token:
+        return identity
+    token = session.scalar(select(Token).where(_is_referred_to(identity.token)))
+    if token is None:
+        raise Unauthenticated("the token of this request was revoked: try again with another one")
+    return find_identity(session, token)
+
+
+def _is_referred_to(reference: str) -> ColumnElement[bool]:
+    """Return the condition for the token of a reference: the id of a revoked token may be used again."""
+    id_, _, start = reference.partition(".")
+    return and_(Token.id == int(id_ or 0), Token.digest.startswith(start))
 
 
 def digest_secret(secret: str) -> str:

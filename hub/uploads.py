@@ -21,7 +21,7 @@ from kcard.hub.checks.content import RULES, ContentVerdict
 from kcard.hub.db.models import Holding, Reservation, StoredVerdict, Upload, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Invalid
-from kcard.hub.permissions import find_usable_blobs
+from kcard.hub.permissions import find_usable_blobs, require_write_now
 from kcard.hub.quotas import reduce_reservation, require_owner, require_quota
 from kcard.hub.storage import BUFFER, Blobs, discard, try_lock
 
@@ -125,7 +125,7 @@ class Uploads:
 
     def store(
         self,
-        account_id: int,
+        identity: Identity,
         path: Path,
         sha256: str,
         size: int,
@@ -138,35 +138,41 @@ class Uploads:
 
         It is charged instead of its reservation and of its parts. Raises TooLarge.
         """
-        self.record(account_id, {sha256: size}, repository_id, reservation=reservation, parts=parts)
+        self.record(identity, {sha256: size}, repository_id, reservation=reservation, parts=parts)
         self._blobs.place(path, sha256, size)
 
     def store_all(
-        self, account_id: int, files: Sequence[tuple[Path, str, int]], *, repository_id: int | None = None
+        self, identity: Identity, files: Sequence[tuple[Path, str, int]], *, repository_id: int | None = None
     ) -> None:
         """Store complete files (path, sha256, size) as the account's uploads. The paths are moved. Raises TooLarge."""
-        self.record(account_id, {sha256: size for _, sha256, size in files}, repository_id)
+        self.record(identity, {sha256: size for _, sha256, size in files}, repository_id)
         for path, sha256, size in files:
             self._blobs.place(path, sha256, size)
 
     def record(
         self,
-        account_id: int,
+        identity: Identity,
         sizes: Mapping[str, int],
         repository_id: int | None = None,
         *,
         reservation: int | None = None,
         parts: str | None = None,
     ) -> None:
-        """Record uploads by sha256, before their blobs are placed: gc keeps blobs that a row names. Raises TooLarge."""
+        """Record uploads by sha256, before their blobs are placed: gc keeps blobs that a row names.
+
+        Raises TooLarge, and as `require_write_now`.
+        """
         with self._database.write() as session:
-            owner = None if repository_id is None else require_owner(session, repository_id)
+            owner = None
+            if repository_id is not None:
+                require_write_now(session, identity, repository_id)
+                owner = require_owner(session, repository_id)
             if reservation is not None:
                 reduce_reservation(session, reservation, sum(sizes.values()))
             if parts is not None:
                 session.execute(delete(Reservation).where(Reservation.upload == parts))
             mine = (
-                Upload.account_id == account_id,
+                Upload.account_id == identity.account_id,
                 Upload.repository_id.is_not_distinct_from(repository_id),
                 Upload.sha256.in_(sizes),
             )
@@ -174,7 +180,11 @@ class Uploads:
             existing = set(
                 session.scalars(update(Upload).where(*mine).values(at=at).returning(Upload.sha256))
             )
-            whose = {"account_id": account_id, "repository_id": repository_id, "namespace_id": owner}
+            whose = {
+                "account_id": identity.account_id,
+                "repository_id": repository_id,
+                "namespace_id": owner,
+            }
             new = [(sha256, size) for sha256, size in sizes.items() if sha256 not in existing]
             session.add_all(Upload(sha256=sha256, size=size, at=at, **whose) for sha256, size in new)
             if owner is not None:

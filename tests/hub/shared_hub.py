@@ -149,7 +149,7 @@ class Shared:
             for sha256, content in contents.items():
                 (scratch / sha256).write_bytes(content)
             files = [(scratch / sha256, sha256, len(content)) for sha256, content in contents.items()]
-            self.hub.uploads.store_all(by.account_id, files)
+            self.hub.uploads.store_all(by, files)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class Stand:
         entry = entry_of(path, content, lfs=lfs)
         with partial_folder(self.registry.blobs.partial) as scratch:
             (scratch / "file").write_bytes(content)
-            self.uploads.store(self.accounts.get(owner).id, scratch / "file", entry.sha256, entry.size)
+            self.uploads.store(self.who(owner), scratch / "file", entry.sha256, entry.size)
         return Add(entry)
 
     def commit(

@@ -57,7 +57,9 @@ def uploads(database: Database, blobs: BlobStore) -> Uploads:
 @pytest.fixture
 def people(database: Database) -> dict[str, Identity]:
     accounts = Accounts(database)
-    return {name: Identity(accounts.add_user(name).id, name) for name in ("ada", "bob", "cleo")}
+    return {
+        name: Identity(accounts.add_user(name).id, name, scope="write") for name in ("ada", "bob", "cleo")
+    }
 
 
 def sent(blobs: BlobStore) -> Path:
@@ -68,7 +70,7 @@ def sent(blobs: BlobStore) -> Path:
 
 
 def store(uploads: Uploads, blobs: BlobStore, who: Identity) -> None:
-    uploads.store(who.account_id, sent(blobs), SHA256, SIZE)
+    uploads.store(who, sent(blobs), SHA256, SIZE)
 
 
 def test_who_sent_a_blob_may_use_it_and_nobody_else(
@@ -161,7 +163,7 @@ def test_uploads_are_pending_until_they_are_committed(
 ) -> None:
     ada = people["ada"].account_id
     hold(database, ada, "ada/it")
-    uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
+    uploads.record(people["ada"], {SHA256: SIZE, "0" * 64: 1000}, 1)
     assert pending_bytes(database, ada) == SIZE + 1000
     with database.write() as connection:
         assert quotas.charged_bytes(connection, ada) == SIZE + 1000

@@ -234,7 +234,7 @@ class CommitFiles:
         """Store the inline files as uploads of the committing account. Raises TooLarge over quota."""
         if self._waiting:
             waiting = list(self._waiting.values())
-            self.hub.uploads.store_all(self.identity.account_id, waiting, repository_id=repository_id)
+            self.hub.uploads.store_all(self.identity, waiting, repository_id=repository_id)
 
     def _add_inline(self, line: Inline) -> Add:
         content = line.content
@@ -370,9 +370,7 @@ def commit_uploaded(
         if path in inside:
             lines.append(Inline(path, file.path.read_bytes()))
         else:
-            hub.uploads.store(
-                identity.account_id, file.path, file.sha256, file.size, repository_id=repository.id
-            )
+            hub.uploads.store(identity, file.path, file.sha256, file.size, repository_id=repository.id)
             lines.append(Large(path, file.sha256, file.size))
     operations = commit.operations(lines)
     commit.store(repository.id)

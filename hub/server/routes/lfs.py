@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Forbidden, Invalid, NotFound
-from kcard.hub.permissions import require_write
+from kcard.hub.permissions import require_write, require_write_now
 from kcard.hub.server.caches import Caches, CachesDep
 from kcard.hub.server.dependencies import (
     HubDep,
@@ -150,6 +150,7 @@ async def put_part(
         store_body(request, hub.blobs.partial, length) as sent,
     ):
         _require_size(sent.size, length)
+        await run_in_threadpool(upload.require_write, hub)  # as it may be by now
         await run_in_write_thread(parts.put, upload.parts, number, sent.path, reservation)
     return Response(headers={"ETag": f'"{sent.sha256}"'})
 
@@ -204,10 +205,15 @@ class _Upload:
         """The name of the upload in parts."""
         return f"{self.identity.account_id}-{self.repository_id}-{self.oid}"
 
+    def require_write(self, hub: HubServices) -> None:
+        """Raise as `require_write_now`: a ticket is of no use without its token, its account or their role."""
+        with hub.database.read() as session:
+            require_write_now(session, self.identity, self.repository_id)
+
     def store(self, hub: HubServices, path: FilePath, *, reservation: int | None = None) -> None:
         """Store the complete file."""
         hub.uploads.store(
-            self.identity.account_id,
+            self.identity,
             path,
             self.oid,
             self.size,
@@ -218,11 +224,16 @@ class _Upload:
 
 
 def _resume_upload(hub: HubServices, purpose: str, ticket: str, oid: str) -> _Upload:
-    """Return the upload of a ticket. Raises Unauthenticated for a forged ticket, or if its token is no longer valid."""
+    """Return the upload of a ticket.
+
+    Raises Unauthenticated for a forged ticket, or if its token is no longer valid, and as `require_write_now`.
+    """
     claims = verify_ticket(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
         raise Forbidden(f"the ticket is not for {oid[:12]}…")
-    return _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
+    upload = _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
+    upload.require_write(hub)
+    return upload
 
 
 def _require_size(size: int, expected: int) -> None:
@@ -309,7 +320,7 @@ def _offer_uploads(
     usable = hub.uploads.find_usable(identity, {file.oid for file in files})
     existing = {file.oid: file.size for file in files if usable.get(file.oid) == file.size}
     if existing:  # gc keeps them until they are committed
-        hub.uploads.record(identity.account_id, existing, repository.id)
+        hub.uploads.record(identity, existing, repository.id)
     # Of the others, each is refused or gets its upload URLs.
     for file in files:
         if file.oid in existing:

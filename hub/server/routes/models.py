@@ -244,12 +244,15 @@ class Results(BaseModel):
     findings: list[PostedFinding] = Field(min_length=1, max_length=2)
 
 
-async def read_results(request: Request, identity: RequiredIdentity) -> Results:
+async def read_results(request: Request, hub: HubDep, identity: RequiredIdentity) -> Results:
     """Read the body, which may be large, for administrators only; it is parsed in a thread."""
     require_administrator(identity)
     lift_body_limit(request, LARGEST)
+    body = await request.body()
+    # The token may have been revoked while the body was sent.
+    require_administrator(await run_in_threadpool(hub.tokens.resume, identity.token))
     try:
-        return await run_in_threadpool(Results.model_validate_json, await request.body())
+        return await run_in_threadpool(Results.model_validate_json, body)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

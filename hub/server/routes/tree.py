@@ -156,11 +156,11 @@ async def read_paths(request: Request) -> tuple[list[str], bool]:
     },
 )
 def paths_info(
+    form: Annotated[tuple[list[str], bool], Depends(read_paths)],  # received before the token is checked
     hub: HubDep,
     caches: CachesDep,
     repository: RepositoryDep,
     revision: Segment,
-    form: Annotated[tuple[list[str], bool], Depends(read_paths)],
     _turn: ExpensiveTurn,
 ) -> JSONResponse:
     """Missing paths are omitted."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -32,6 +33,7 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.services import HubServices
+from kcard.hub.tokens import Login
 from kcard.hub.values import format_score
 
 if TYPE_CHECKING:
@@ -288,21 +290,26 @@ class _ErrorHandler:
         return True
 
 
-async def read_form(request: Request, hub: HubDep, options: OptionsDep) -> Form:
-    return await _read_checked(request, hub, options, with_token=True)
+async def read_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
+    return await _read_checked(request, hub, options, session, with_token=True)
 
 
 async def read_visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
-    return await _read_checked(request, hub, options, with_token=session is not None)
+    return await _read_checked(request, hub, options, session, with_token=session is not None)
 
 
 async def _read_checked(
-    request: Request, hub: HubServices, options: ServerOptions, *, with_token: bool
+    request: Request, hub: HubServices, options: ServerOptions, session: Login | None, *, with_token: bool
 ) -> Form:
     require_same_origin(request, options)
     values = read_fields(await request.form(max_files=0, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD))
     if with_token:
         require_form_token(hub, options, request, values)
+    # The session, or a role of its account, may have ended while the form was sent.
+    if session is not None:
+        id_ = read_session_cookie(request, base_url(request, options))
+        if await run_in_threadpool(hub.sessions.find, id_) != session:
+            raise LoginNeeded(None)
     return Form(values)
 
 

@@ -1,7 +1,8 @@
 """Logging in and out in a browser, what a session may do, and attacks on the forms of the pages."""
 
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,7 +17,7 @@ from kcard.hub.server import limits
 from kcard.hub.server.app import PAGES
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.render import require_same_origin
-from kcard.hub.tokens import IDLE, LONGEST_SESSION
+from kcard.hub.tokens import IDLE, LONGEST_SESSION, Login
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 from tests.hub.stand import recorded_statements
@@ -372,6 +373,49 @@ def test_form_of_a_closed_session_changes_nothing(shared: Shared, bob: Browser) 
     assert answer.status_code == 401
     assert "log in" in text(answer)
     assert shared.hub.accounts.get("bob").fullname == "Bob"
+
+
+def revoke_token(shared: Shared, token: str) -> None:
+    shared.hub.tokens.revoke("cleo", token)
+
+
+def take_role(shared: Shared, _token: str) -> None:
+    shared.hub.accounts.set_member("lab", "cleo", "read")
+
+
+@pytest.mark.parametrize("end", [revoke_token, take_role])
+def test_form_that_is_being_sent_ends_with_what_allowed_it(
+    shared: Shared, browser: Browser, monkeypatch: pytest.MonkeyPatch, end: Callable[[Shared, str], None]
+) -> None:
+    sessions, name = shared.hub.sessions, f"sending-{end.__name__}"
+    token = shared.hub.tokens.create("cleo", name=name, scope="write")
+    browser.open("/login")
+    browser.send("/login", {"name": "cleo", "token": token})
+    browser.open("/settings/tokens")
+    looked_up = threading.Event()
+    find = sessions.find
+
+    def find_and_tell(id_: str) -> Login | None:
+        login = find(id_)
+        looked_up.set()
+        return login
+
+    def body() -> Iterator[bytes]:
+        yield f"form_token={browser.form_token}&name=made-by-{name}".encode()
+        assert looked_up.wait(10)
+        end(shared, name)
+        yield b"&scope=write&days=never"
+
+    monkeypatch.setattr(sessions, "find", find_and_tell)
+    headers = {
+        "Origin": shared.url,
+        "Sec-Fetch-Site": "same-origin",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    answer = browser.http.post("/settings/tokens", content=body(), headers=headers)
+    assert answer.status_code in {303, 401}, text(answer)
+    assert f"made-by-{name}" not in [token.name for token in shared.hub.tokens.list("cleo")]
+    shared.hub.accounts.set_member("lab", "cleo", "write")
 
 
 def test_pages_let_no_other_site_frame_them_and_run_no_script(shared: Shared) -> None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -344,3 +344,91 @@ def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
     shared.hub.accounts.update("dan", disabled=False)
     assert [answer.status_code for answer in answers] == [401] * 3
     assert not shared.hub.blobs.holds(sha(content))
+
+
+# --- what ends while a request is being sent -------------------------------------------------------------------------
+
+
+def end_token(shared: Shared, token: str) -> None:
+    shared.hub.tokens.revoke("cleo", token)
+
+
+def end_account(shared: Shared, _token: str) -> None:
+    shared.hub.accounts.update("cleo", disabled=True)
+
+
+def end_role(shared: Shared, _token: str) -> None:
+    shared.hub.accounts.set_member("lab", "cleo", "read")
+
+
+@pytest.fixture
+def cleo(shared: Shared, request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """A token of cleo's, who may write in lab, and its name."""
+    name = f"sending-{request.node.name}"[:90]
+    yield shared.hub.tokens.create("cleo", name=name, scope="write"), name
+    shared.hub.accounts.update("cleo", disabled=False)
+    shared.hub.accounts.set_member("lab", "cleo", "write")
+
+
+def interrupted(shared: Shared, content: bytes, end: Callable[[], None]) -> Iterator[bytes]:
+    """A body, in whose middle something ends: once the hub receives it, after it has allowed it."""
+    yield content[:10]
+    deadline = time.monotonic() + 10
+    while not list(shared.hub.blobs.partial.glob("*/body")):
+        assert time.monotonic() < deadline, "the hub does not receive the body"
+        time.sleep(0.005)
+    end()
+    yield content[10:]
+
+
+ENDS = {end_token: 401, end_account: 401, end_role: 403}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_commit_that_is_being_sent_ends_with_what_allowed_it(
+    shared: Shared, cleo: tuple[str, str], end: Callable[[Shared, str], None]
+) -> None:
+    token, name = cleo
+    head = shared.hub.refs.resolve(shared.hub.repositories.get("model", "lab/own"), "main")
+    content = lines(inline("late.txt", os.urandom(8).hex().encode()))
+    body = interrupted(shared, content, lambda: end(shared, name))
+    address = f"{shared.url}/api/models/lab/own/commit/main"
+    answer = httpx.post(address, content=body, headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == ENDS[end], answer.text
+    assert shared.hub.refs.resolve(shared.hub.repositories.get("model", "lab/own"), "main") == head
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_upload_that_is_being_sent_ends_with_what_allowed_it(
+    shared: Shared, cleo: tuple[str, str], end: Callable[[Shared, str], None]
+) -> None:
+    token, name = cleo
+    content = os.urandom(PART + 10)
+    whole, parts = (action(shared, token, "lab/own", content, parts=parts) for parts in (False, True))
+    before = on_disk(shared)
+    answer = httpx.put(whole["href"], content=interrupted(shared, content, lambda: end(shared, name)))
+    assert answer.status_code == ENDS[end], answer.text
+    # What was allowed before is of no use any more.
+    later = [
+        httpx.put(parts["header"]["00001"], content=content[:PART]),
+        httpx.post(parts["href"], json={"oid": sha(content)}),
+    ]
+    assert [answer.status_code for answer in later] == [ENDS[end]] * 2
+    assert on_disk(shared) == before
+
+
+def test_a_part_that_is_being_sent_ends_with_its_token(shared: Shared, cleo: tuple[str, str]) -> None:
+    token, name = cleo
+    content = os.urandom(PART + 10)
+    parts = action(shared, token, "lab/own", content, parts=True)
+    before = on_disk(shared)
+    body = interrupted(shared, content[:PART], lambda: end_token(shared, name))
+    assert httpx.put(parts["header"]["00001"], content=body).status_code == 401
+    assert on_disk(shared) == before
+
+
+def test_paths_are_received_before_their_token_is_checked(shared: Shared) -> None:
+    # Refused by its size, not by the missing token: the body was read first.
+    address = f"{shared.url}/api/models/bob/secret/paths-info/main"
+    assert httpx.post(address, content=b"paths=" + b"a" * (2 << 20)).status_code == 413
+    assert httpx.post(address, content=b"paths=README.md").status_code == 401

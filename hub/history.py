@@ -94,7 +94,8 @@ def write_commit(session: Session, branch: str, draft: CommitDraft) -> None:
     session.add(commit)
     point_branch(session, repository_id, branch, commit.sha)
     grown = [_rewrite(session, repository_id, sha, stored) for sha, stored in draft.rewritten.items()]
-    quotas.count_tree(session, repository_id, len(commit.tree) + sum(grown))
+    texts = quotas.text_bytes(commit.title, commit.message)
+    quotas.count_history(session, repository_id, len(commit.tree) + texts + sum(grown))
 
 
 def _rewrite(session: Session, repository_id: int, sha: str, stored: EncodedTree) -> int:
@@ -119,11 +120,13 @@ def delete_commit(session: Session, repository_id: int, sha: str) -> str | None:
     Its children become children of its parent, which is returned.
     """
     mine = Commit.repository_id == repository_id
-    query = select(Commit.parent, func.length(Commit.tree)).where(mine, Commit.sha == sha)
-    row = session.execute(query).one_or_none()
+    columns = (Commit.parent, Commit.title, Commit.message, func.length(Commit.tree).label("size"))
+    row = session.execute(select(*columns).where(mine, Commit.sha == sha)).one_or_none()
     if row is None:  # two versions may have had one commit
         return None
     parent: str | None = row.parent
+    messages = session.scalars(select(Ref.message).where(Ref.repository_id == repository_id, Ref.sha == sha))
+    freed = int(row.size) + quotas.text_bytes(row.title, row.message, *messages)
     # Store the trees of its children without reference to it.
     children = session.scalars(select(Commit.sha).where(mine, Commit.parent == sha, Commit.delta))
     before = None if parent is None else trees.find_tree(session, repository_id, parent)
@@ -132,7 +135,7 @@ def delete_commit(session: Session, repository_id: int, sha: str) -> str | None:
         child_tree = trees.find_tree(session, repository_id, child)
         assert child_tree is not None  # as just read
         grown += _rewrite(session, repository_id, child, trees.choose_storage(before, child_tree.tree)[0])
-    quotas.count_tree(session, repository_id, grown - int(row[1]))
+    quotas.count_history(session, repository_id, grown - freed)
     # Delete the commit.
     session.execute(update(Commit).where(mine, Commit.parent == sha).values(parent=parent))
     session.execute(delete(Ref).where(Ref.repository_id == repository_id, Ref.sha == sha))
@@ -313,10 +316,10 @@ def _refs_named() -> Select[str, str]:
 
 
 class Refs:
-    """The branches and tags of a hub's repositories."""
+    """The branches and tags of a hub's repositories. `quota`: the default quota of a namespace in bytes."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, *, quota: int | None = None) -> None:
+        self._database, self._quota = database, quota
 
     def resolve(self, repository: Repository, revision: str) -> str:
         """Return the commit sha of a revision: a branch, a tag or a commit, in this order.
@@ -370,12 +373,13 @@ class Refs:
             _delete_ref(session, repository, BRANCH, name)
 
     def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
-        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST_REFS branches and tags.
+        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST_REFS branches and tags or the quota.
 
         For a commit with a card, use Publications.publish, which also creates the version.
         """
         with self._database.write() as session:
             put_tag(session, repository, name, sha, message)
+            quotas.require_quota(session, quotas.require_owner(session, repository.id), self._quota)
 
     def delete_tag(self, repository: Repository, name: str, identity: Identity | None = None) -> None:
         """Delete a tag. Raises NotFound, Forbidden.
@@ -453,6 +457,7 @@ def _put_ref(
     if session.scalar(select(Commit.id).where(*of)) is None:
         raise unknown_commit(repository, sha)
     session.add(Ref(repository_id=repository.id, kind=kind, name=name, sha=sha, message=message))
+    quotas.count_history(session, repository.id, quotas.text_bytes(message))
 
 
 def require_unpublished(
@@ -476,4 +481,5 @@ def _delete_ref(session: Session, repository: Repository, kind: str, name: str) 
     ref = session.get(Ref, (repository.id, kind, name))
     if ref is None:
         raise NotFound("revision", f"{kind} {name[:LONGEST_NAME]!r} not found in {repository.name}")
+    quotas.count_history(session, repository.id, -quotas.text_bytes(ref.message))
     session.delete(ref)

@@ -177,10 +177,13 @@ class Publications:
     """The publications of a hub.
 
     exam_required  whether a card with a trained model needs an exam
+    quota          the default quota of a namespace in bytes
     """
 
-    def __init__(self, database: Database, blobs: Blobs, *, exam_required: bool = True) -> None:
-        self._database, self._blobs = database, blobs
+    def __init__(
+        self, database: Database, blobs: Blobs, *, exam_required: bool = True, quota: int | None = None
+    ) -> None:
+        self._database, self._blobs, self._quota = database, blobs, quota
         self._exam_required = exam_required
 
     def publish(
@@ -222,7 +225,9 @@ class Publications:
         # The tag and the version, unless another tag has published it.
         with self._database.write() as session:
             require_write_now(session, identity, repository.id)
-            return publish_commit(session, repository, card, sha, tag, message, identity.name)
+            publication = publish_commit(session, repository, card, sha, tag, message, identity.name)
+            quotas.require_quota(session, quotas.require_owner(session, repository.id), self._quota)
+            return publication
 
     def list(self, repository: Repository) -> "list[Publication]":
         """Return the publications of a repository, oldest first."""

@@ -2,8 +2,9 @@
 
 A quota is charged for three things:
 
-- committed bytes: the distinct files of all commits, and the trees of the commits. A file in ten commits counts once,
-  and one that was deleted from main still counts, since its commit can be downloaded.
+- committed bytes: the distinct files of all commits, the trees of the commits, and the titles and messages of commits
+  and tags. A file in ten commits counts once, and one that was deleted from main still counts, since its commit can be
+  downloaded.
 - uploads that are in no commit yet
 - reservations: uploads in progress, and parts of files
 
@@ -13,11 +14,12 @@ same transaction, by the functions `count_…` and `discount_…`, so that it is
 
 from collections.abc import Collection
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, LargeBinary, and_, cast, delete, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from kcard.hub.db.models import Account, Commit, Holding, Repository, Reservation, Upload, now
+from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Reservation, Upload, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import NotFound, TooLarge
 
@@ -137,8 +139,13 @@ def add_committed(session: Session, account_id: int, size: int) -> None:
     session.execute(update(Account).where(here).values(used=Account.used + size))
 
 
-def count_tree(session: Session, repository_id: int, size: int) -> None:
-    """Count the stored tree of a new commit; a negative size: of a deleted one."""
+def text_bytes(*texts: str) -> int:
+    """Return the bytes that the texts of a commit or a tag are charged for."""
+    return sum(len(text.encode()) for text in texts)
+
+
+def count_history(session: Session, repository_id: int, size: int) -> None:
+    """Count the stored tree and the texts of a new commit or tag; a negative size: of a deleted one."""
     here = Repository.id == repository_id
     session.execute(update(Repository).where(here).values(tree_bytes=Repository.tree_bytes + size))
     add_committed(session, require_owner(session, repository_id), size)
@@ -172,12 +179,14 @@ def transfer_repository(session: Session, repository_id: int, to: int) -> None:
 
 def recount(session: Session) -> None:
     """Count everything again, for a hub whose counters can't be trusted."""
-    # The trees of each repository.
-    stored_bytes: ColumnElement[int] = func.length(cast(Commit.tree, LargeBinary))
-    if session.get_bind().dialect.name == "postgresql":  # SQLite's length counts characters of text
-        stored_bytes = func.octet_length(Commit.tree)
-    trees = select(func.coalesce(func.sum(stored_bytes), 0)).where(Commit.repository_id == Repository.id)
-    session.execute(update(Repository).values(tree_bytes=trees.scalar_subquery()))
+    # The trees and the texts of each repository.
+    stored_bytes = _octets(session, Commit.tree)
+    stored_bytes += _octets(session, Commit.title) + _octets(session, Commit.message)
+    commits = select(func.coalesce(func.sum(stored_bytes), 0)).where(Commit.repository_id == Repository.id)
+    texts = select(func.coalesce(func.sum(_octets(session, Ref.message)), 0))
+    texts = texts.where(Ref.repository_id == Repository.id)
+    history = commits.scalar_subquery() + texts.scalar_subquery()
+    session.execute(update(Repository).values(tree_bytes=history))
     # The owner of each holding.
     owner = select(Repository.namespace_id).where(Repository.id == Holding.repository_id)
     session.execute(update(Holding).values(namespace_id=owner.scalar_subquery()))
@@ -191,8 +200,15 @@ def recount(session: Session) -> None:
             add_committed(session, account, int(size))
 
 
+def _octets(session: Session, column: Any) -> ColumnElement[int]:
+    """Return the bytes of a value of the column, as the database stores it."""
+    if session.get_bind().dialect.name == "postgresql":
+        return func.octet_length(column)
+    return func.length(cast(column, LargeBinary))  # SQLite's length counts characters of text
+
+
 def _repository_bytes(session: Session, repository_id: int, owner: int) -> int:
-    """Return the bytes of the repository's trees, and of its blobs that no other repository of the owner holds."""
+    """Return the bytes of the repository's history, and of its blobs that no other repository of the owner holds."""
     here = select(Repository.tree_bytes).where(Repository.id == repository_id)
     tree_bytes = int(session.execute(here).scalar_one())
     return tree_bytes + _exclusive_bytes(session, repository_id, owner)

@@ -28,7 +28,7 @@ from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures,
 from kcard.manifest import MANIFEST, Manifest
 
 # Changes of the tables need a migration and a new HEAD (docs/hub.md).
-HEAD = "0103"
+HEAD = "0104"
 metadata = Row.metadata
 # Values of `Repository.visibility`.
 PRIVATE, PUBLIC = "private", "public"
@@ -152,7 +152,7 @@ class Repository(Row):
     tags        including derived ones
     size        bytes of the files of main
     newest      the highest version number ever used, so that numbers are not reused
-    tree_bytes  the size of all trees
+    tree_bytes  the size of all trees, and of the titles and messages of commits and tags
     """
 
     __tablename__ = "repositories"

@@ -126,7 +126,7 @@ def opened(home: Path, database_url: str | None = None, *, exam_required: bool =
             Accounts(database),
             Repositories(database, blobs, quota=QUOTA),
             Commits(database, blobs, quota=QUOTA),
-            Refs(database),
+            Refs(database, quota=QUOTA),
             Listing(database),
             Uploads(database, blobs),
             Publications(database, blobs, exam_required=exam_required),

@@ -262,9 +262,10 @@ def large(hub: Stand, card: Repository) -> Commit:
 
 
 def stored(hub: Stand) -> int:
-    """Bytes of all stored trees."""
+    """Bytes of all stored trees and of the commits' texts, which are ASCII."""
+    columns = (Commit.tree, Commit.title, Commit.message)
     with hub.registry.database.read() as connection:
-        return int(connection.scalar(select(func.sum(func.length(Commit.tree)))) or 0)
+        return sum(int(connection.scalar(select(func.sum(func.length(column)))) or 0) for column in columns)
 
 
 def chain(hub: Stand, card: Repository, sha: str) -> CommitTree:
@@ -363,7 +364,7 @@ def test_writing_a_commit_charges_what_the_stored_trees_grew(hub: Stand, card: R
 
 
 def charge(hub: Stand) -> int:
-    """Bytes of trees that quotas are charged for."""
+    """Bytes of trees and texts that quotas are charged for."""
     with hub.registry.database.read() as connection:
         return int(connection.execute(select(func.sum(Repository.tree_bytes))).scalar_one())
 

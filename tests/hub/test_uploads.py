@@ -17,13 +17,14 @@ from kcard.hub.db.models import AccessRequest, Account, Commit, Repository, Rese
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.hub.garbage import find_referenced
+from kcard.hub.history import LONGEST_MESSAGE
 from kcard.hub.quotas import LIFETIME, Reservations
 from kcard.hub.registry import Hub
 from kcard.hub.storage import BlobStore
 from kcard.hub.uploads import Parts, Uploads, Verdicts, delete_committed
 from kcard.hub.values import Delete
 from tests.hub.postgres import on_both
-from tests.hub.stand import Stand, counted, hold, pending_bytes, seal_card
+from tests.hub.stand import QUOTA, Stand, counted, hold, pending_bytes, seal_card
 
 CONTENT = b"weights that somebody sent"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -211,6 +212,26 @@ def test_parts_of_something_else_are_refused(tmp_path: Path, database: Database)
 HALF = b"x" * 40_000
 
 
+def test_messages_of_commits_and_tags_are_charged(hub: Stand) -> None:
+    card, message = hub.make("ada/card"), "é" * LONGEST_MESSAGE
+    main = hub.refs.resolve(card, "main")
+
+    def commit(number: int) -> None:
+        operations = [hub.sent("ada", f"{number}.txt", b"")]
+        texts = {"title": "change", "message": message}
+        hub.commits.add(card, "main", operations, parent=None, **texts, identity=hub.who("ada"))
+
+    commit(1)
+    hub.refs.create_tag(card, "v1", main, message)
+    assert 4 * LONGEST_MESSAGE < counted(hub.registry.database)["ada"] < QUOTA
+    with pytest.raises(TooLarge, match="quota of ada exceeded"):
+        commit(2)
+    with pytest.raises(TooLarge, match="quota of ada exceeded"):
+        hub.refs.create_tag(card, "v2", main, message)
+    hub.refs.delete_tag(card, "v1")
+    hub.refs.create_tag(card, "v2", main, message)
+
+
 @on_both
 def test_the_counter_is_the_sum_after_commits_deletions_moves_gc_and_restore(
     hub: Stand, tmp_path: Path
@@ -222,6 +243,10 @@ def test_the_counter_is_the_sum_after_commits_deletions_moves_gc_and_restore(
     hub.commit(two, {"same.txt": HALF})
     assert counted(database)["ada"] - before < 1000, "a file of two repositories counts once"
     hub.commit(one, {}, Delete("a.txt"))
+    for tag in ("v1", "v2"):
+        hub.refs.create_tag(one, tag, hub.refs.resolve(one, "main"), "a message: één")
+    hub.refs.delete_tag(one, "v1")
+    counted(database)
     hub.repositories.delete(one)
     assert counted(database)["ada"] > len(HALF), "the other repository still has it"
     moved = hub.repositories.move(two, "eve/two")

@@ -1,7 +1,7 @@
 """Back up a hub, and restore it.
 
 SHA256SUMS         the sha256 of every file below, for `sha256sum --check`
-hub/hub.db         the database, as SQLite, with accounts and the digests of their tokens
+hub/hub.db         the database, as SQLite, with accounts and the digests of their tokens, without the hub's secret
 hub/blobs/ab/ab…   every file of every commit; no uncommitted uploads
 """
 
@@ -26,6 +26,7 @@ from kcard.hub import trees
 from kcard.hub.accounts import bare_name, find_own_namespace
 from kcard.hub.checks.formats import PICKLE, check_path, check_tree
 from kcard.hub.db.models import (
+    SECRET,
     Account,
     BrowserSession,
     Commit,
@@ -74,14 +75,18 @@ LEFT_OUT = {
 def copy_rows(source: Session, target: Session) -> None:
     """Copy every table to a database for which `count_contents` returns nothing.
 
-    Its settings, events, accounts and records of removed cards are replaced.
+    Its settings, events, accounts and records of removed cards are replaced. Each database keeps its own secret.
     """
-    for model in (HubSetting, LoggedEvent, Account, PublishedTag):
+    target.execute(delete(HubSetting).where(HubSetting.name != SECRET))
+    for model in (LoggedEvent, Account, PublishedTag):
         target.execute(delete(model))
     for table in metadata.sorted_tables:
         if table.name in LEFT_OUT:
             continue
-        result = source.execute(select(table).execution_options(yield_per=CHUNK)).mappings()
+        query = select(table)
+        if table.name == HubSetting.__tablename__:
+            query = query.where(table.c.name != SECRET)
+        result = source.execute(query.execution_options(yield_per=CHUNK)).mappings()
         for rows in result.partitions():
             target.execute(insert(table), [dict(row) for row in rows])
         if target.get_bind().dialect.name == "postgresql" and "id" in table.c:

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.db.models import HubSetting
+from kcard.hub.db.models import SECRET, HubSetting
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.quotas import Reservations
@@ -18,8 +18,6 @@ from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.search import RepositorySearch
 from kcard.hub.tokens import Sessions, TokenStore
 from kcard.hub.uploads import Uploads, Verdicts
-
-SECRET = "secret"
 
 
 class HubServices:

@@ -78,6 +78,10 @@ class StoredPool(Row):
         return tuple(member.reference for member in self.members)
 
 
+# The setting that signs tickets and forms. It never leaves the database: see kcard.hub.backup.
+SECRET = "secret"
+
+
 class HubSetting(Row):
     """A setting."""
 

@@ -18,6 +18,7 @@ from kcard.errors import DamagedCard, HubError, UsageError
 from kcard.hub import trees
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
+from kcard.hub.services import HubServices
 from tests.hub.stand import refused_by_the_disk, seal_card
 
 
@@ -69,6 +70,22 @@ def test_a_restored_hub_is_the_one_that_was_backed_up(hub: Hub, other: Hub, tmp_
     assert other.verify() == []
     assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 4
     assert {p.stat().st_mode & 0o777 for p in (tmp_path / "other/hub/blobs").glob("*/*")} == {0o444}
+
+
+def test_a_backup_has_no_secret_and_the_restored_hub_one_of_its_own(
+    hub: Hub, other: Hub, tmp_path: Path
+) -> None:
+    serving = HubServices(hub.home)
+    hub.backup(tmp_path / "hub.tar")
+    with tarfile.open(tmp_path / "hub.tar") as tar:
+        database = tar.extractfile("hub/hub.db")
+        assert database is not None
+        content = database.read()
+    assert serving.secret.hex().encode() not in content
+    other.restore(tmp_path / "hub.tar")
+    restored = HubServices(other.home)
+    assert restored.secret != serving.secret
+    assert HubServices(other.home).secret == restored.secret
 
 
 def test_a_hub_whose_cards_were_all_removed_takes_a_backup(hub: Hub, other: Hub, tmp_path: Path) -> None:
@@ -204,6 +221,14 @@ def sql(members: Members, tmp: Path, *statements: str) -> None:
         for statement in statements:
             connection.exec_driver_sql(statement)
     members["hub/hub.db"] = (tmp / "hub.db").read_bytes()
+
+
+def test_the_secret_in_an_old_backup_is_not_restored(hub: Hub, other: Hub, tmp_path: Path) -> None:
+    before = HubServices(other.home).secret
+    statement = "INSERT INTO settings (name, value) VALUES ('secret', 'ab')"
+    hub.backup(tmp_path / "hub.tar")
+    other.restore(remade(tmp_path / "hub.tar", lambda members: sql(members, tmp_path, statement)))
+    assert HubServices(other.home).secret == before
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import hashlib
 import hmac
 import re
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import Depends, Path, Request
 from fastapi.concurrency import run_in_threadpool
@@ -73,15 +74,25 @@ class ServerOptions:
 # once.
 
 
+BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
+
+
+def quote_bytes(raw: bytes) -> bytes:
+    """Return a raw path or query in ASCII, as RFC 3986 demands: other bytes are percent-encoded."""
+    return BEYOND_ASCII.sub(lambda byte: b"%%%02X" % ord(byte[0]), raw)
+
+
 class RawPath:
-    """ASGI middleware: routes match the raw path."""
+    """ASGI middleware: routes match the raw path. Path and query are ASCII below it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (raw := scope.get("raw_path")):
-            scope = {**scope, "path": raw.partition(b"?")[0].decode("ascii", "replace")}
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or scope["path"].encode()
+            path = quote_bytes(raw.partition(b"?")[0]).decode("ascii")
+            scope = {**scope, "path": path, "query_string": quote_bytes(scope["query_string"])}
         await self._app(scope, receive, send)
 
 
@@ -150,6 +161,7 @@ def _cookie_name(url: str) -> str:
     return SECURE_COOKIE if _is_https(url) else COOKIE
 
 
+HOST = re.compile(r"([A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 TYPES: dict[str, RepositoryType] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])
 READS = frozenset(["GET", "HEAD"])
@@ -295,8 +307,17 @@ NoPullRequest: TypeAlias = Annotated[None, Depends(refuse_pull_request)]
 
 
 def base_url(request: Request, options: OptionsDep) -> str:
-    """Return the URL under which the client reaches this hub, without a trailing slash."""
-    return options.url or f"{request.url.scheme}://{request.headers.get('host', request.url.netloc)}"
+    """Return the URL under which the client reaches this hub, without a trailing slash.
+
+    Raises Invalid for a Host header that names no host.
+    """
+    if options.url:
+        return options.url
+    host = request.headers.get("host") or request.url.netloc
+    with suppress(ValueError):  # of urlsplit, for brackets without an IPv6 address in them
+        if HOST.fullmatch(host) and urlsplit(f"//{host}").netloc == host:
+            return f"{request.url.scheme}://{host}"
+    raise Invalid(f"invalid Host header {host[:80]!r}")
 
 
 # The visitor of a page, for its menu and its forms.

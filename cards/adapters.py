@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.batched import lora
+from kcard.cards.models.batched.patterns import PatternMatcher
 from kcard.cards.models.loader import base_digest, explained
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import Base
@@ -111,17 +112,20 @@ def read_peft(folder: Path) -> LoraPairs:
         )
     # The pairs, each with its scale.
     pairs = _pairs(folder / lora.WEIGHTS, NAME)
-    scales = {}
+    scales, matcher = {}, PatternMatcher()
     for module, (down, _) in pairs.items():
         rank = down.shape[0]
-        declared = int(lora.match_pattern(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+        try:
+            declared = int(matcher.find(config.get("rank_pattern") or {}, module, config.get("r") or rank))
+            alpha = float(
+                matcher.find(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+            )
+        except (TypeError, ValueError) as error:
+            raise CardError(f"{folder}: {error}") from error
         if declared < 1 or rank % declared:
             raise CardError(
                 f"{folder}: {module} has rank {rank}, but {lora.CONFIG} declares {declared}: correct r or rank_pattern"
             )
-        alpha = float(
-            lora.match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
-        )
         scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 

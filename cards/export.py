@@ -12,6 +12,7 @@ from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, fingerprint_pairs, read_fingerprint
 from kcard.cards.generators import external
 from kcard.cards.hugging_face import COMPANIONS, INDEX, SAFE, refuse_code
+from kcard.cards.model_limits import refuse_oversized
 from kcard.cards.models.loader import SMALL, Loader, base_files, causal_lm, explained, with_adapter
 from kcard.cards.models.prompting import VOCABULARY, prompt_ids
 from kcard.errors import CardError, ModelUnavailable, UsageError
@@ -407,6 +408,7 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     # Fetch what a reference refers to, and read the model's config.
     card = external.resolve_reference(card) if card.manifest.kind == "reference" else card
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
+    refuse_oversized(card.folder, f"card {card.name!r}")
     base = card.manifest.base
     source = base_files(base.name, base.revision) if card.manifest.method == "lora" else card.folder
     config: dict[str, Any] = {}

@@ -33,6 +33,7 @@ CONFIGS = (
     "processor_config.json",
     "preprocessor_config.json",
 )
+MAX_CONFIG_BYTES = 10_000_000
 # Keys that name code, in this repository or another.
 CODE = ("auto_map", "custom_pipelines")
 # Keys whose value names an implementation; one with a slash is a repository with compiled code.
@@ -52,6 +53,8 @@ def refuse_code(folder: Path, name: str, files: Iterable[str] = ()) -> None:
     for path in CONFIGS:
         if not (folder / path).is_file():
             continue
+        if (folder / path).stat().st_size > MAX_CONFIG_BYTES:
+            raise CardError(f"{name}: its {path} has more than {MAX_CONFIG_BYTES} bytes: refused")
         try:
             config = json.loads((folder / path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:

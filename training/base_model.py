@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models import transformers_backend
 from kcard.cards.models.batched import prefix
-from kcard.cards.models.loader import base_digest
-from kcard.errors import ModelUnavailable, UsageError, first_line
+from kcard.cards.models.loader import adapter_config, base_digest, explained
+from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base
 from kcard.system import quiet_loading
 from kcard.training.execution import Execution, bf16, forked_rng
@@ -230,7 +230,9 @@ def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening
             wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
             return wrapped
         if origin.folder is not None:
-            return PeftModel.from_pretrained(model, origin.folder, is_trainable=True)
+            with explained(CardError, f"the adapter in {origin.folder} can't be read"):
+                config = adapter_config(origin.folder, is_trainable=True)
+            return PeftModel.from_pretrained(model, origin.folder, is_trainable=True, config=config)
         if options.method == "prefix":
             return add_prefix(model, len(opening) or prefix_length(options, model.config), opening)
         torch.manual_seed(derive_seed(options.seed, "weights"))

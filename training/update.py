@@ -13,6 +13,7 @@ from typing import Any
 
 from kcard.cards.card import Card
 from kcard.cards.hugging_face import refuse_code
+from kcard.cards.model_limits import refuse_oversized
 from kcard.cards.models.loader import base_digest
 from kcard.cards.passages import hashes, passages
 from kcard.config import settings
@@ -213,8 +214,9 @@ class Previous:
 
     def arguments(self, options: TrainOptions) -> TrainOptions:
         """Return the options of the next version; those that are not set are this version's. Raises UsageError for an
-        option that can't change, and CardError for a card that needs custom code."""
+        option that can't change, and CardError for a card that needs custom code or more layers than it has."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
+        refuse_oversized(self.card.folder, f"card {self.card.name!r}")
         if (kind := self.card.manifest.kind) not in UPDATED:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "

@@ -16,6 +16,7 @@ from kcard.cards.card import REFERENCE, SEARCH, Card
 from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.generators.retrieval import padded
 from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
+from kcard.cards.model_limits import refuse_oversized
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.batched.prefix import is_prefix
@@ -161,6 +162,7 @@ def load_model_of_card(
     warning, unless its files were published elsewhere and are `pinned`, so that it can't have one.
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
+    refuse_oversized(card.folder, f"card {card.name!r}")
     if models.engines is not None and (served := models.engines.card(card, models)) is not None:
         _warn_unproven(card, read_fingerprint(card.folder) is None and not pinned)
         return served

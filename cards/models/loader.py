@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard import system
 from kcard.cards.card import Card
+from kcard.cards.model_limits import check_memory, check_rules, check_tokenizer, refuse_oversized
 from kcard.errors import CardError, KcardError, ModelUnavailable, UsageError, first_line
 from kcard.io import shown_size
 from kcard.manifest import Base, file_digest, weights_digest
@@ -208,6 +209,8 @@ class Loader:
         if card.manifest.is_adapter:
             return self._base(card)
         with explained(CardError, f"card {card.name!r}: {card.folder} can't be loaded"):
+            refuse_oversized(card.folder, f"card {card.name!r}")
+            check_memory(card.folder)
             return self._to_device(causal_lm(card.folder, None, local=True))
 
     def release(self, card: Card, model: Any) -> None:
@@ -222,6 +225,7 @@ class Loader:
         key: Hashable = same or card.folder
         if key not in self._tokenizers:
             with explained(CardError, f"card {card.name!r}: its tokenizer can't be loaded"):
+                check_tokenizer(card.folder)
                 tokenizer: Any = PlainTokenizer.read(card.folder)
                 if tokenizer is None:
                     from transformers import AutoTokenizer
@@ -229,6 +233,8 @@ class Loader:
                     tokenizer = AutoTokenizer.from_pretrained(
                         card.folder, local_files_only=True, trust_remote_code=False
                     )
+                    if (fast := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+                        check_rules(fast.to_str())  # of vocab.txt, tokenizer.model, ...
                 self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
@@ -250,6 +256,7 @@ class Loader:
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
         with explained(CardError, misfit):
+            model.add_adapter(name, adapter_config(card.folder))
             model.load_adapter(card.folder, adapter_name=name)
         return LoadedModel(model, name)
 
@@ -323,7 +330,21 @@ def with_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
 
     with quiet_peft():
-        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST)
+        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST, config=adapter_config(folder))
+
+
+def adapter_config(folder: Path, *, is_trainable: bool = False) -> Any:
+    """Load the config of a LoRA adapter for peft, with exact names for patterns. Raises ValueError."""
+    from peft import PeftConfig
+
+    from kcard.cards.models.batched import lora
+
+    exact = lora.exact_config(folder)
+    config: Any = PeftConfig.from_pretrained(folder)
+    for key, value in exact.items():
+        setattr(config, key, value)
+    config.inference_mode = not is_trainable
+    return config
 
 
 @contextmanager

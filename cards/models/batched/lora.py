@@ -24,6 +24,7 @@ from kcard.cards.models.batched.decoder import (
     joined,
     map_linears,
 )
+from kcard.cards.models.batched.patterns import PatternMatcher
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +33,8 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
 ROWS = re.compile(r"base_model\.model\.(?P<module>.+)\.token_adapter\.trainable_tokens_delta")
 TOKENS = "trainable_token_indices"
+DOWN = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?:A\.weight|embedding_A)")
+MAX_EXCEPTIONS = 500  # modules with a rank or alpha of their own, which peft compares with each other
 # Names of the token embeddings by family.
 TABLES = ("embed_tokens", "embed_in")
 # Bytes of a token id.
@@ -86,6 +89,7 @@ def check(folder: Path) -> None:
         raise UnsupportedModel(f"its {TOKENS} name {' and '.join(indices)}")
     # The names of the tensors.
     targets, rows = config.get("target_modules") or (), 0
+    matcher = PatternMatcher()
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             if (table := ROWS.fullmatch(name)) and _is_token_table(table["module"]) and _own_tokens(config):
@@ -96,7 +100,7 @@ def check(folder: Path) -> None:
             # Check that peft would apply the adapter to the module: by name, by suffix, or by pattern.
             module = match["module"]
             if isinstance(targets, str):
-                is_target = targets == "all-linear" or re.fullmatch(targets, module) is not None
+                is_target = targets == "all-linear" or matcher.matches(targets, module)
             else:
                 is_target = any(module == name or module.endswith(f".{name}") for name in targets)
             if not is_target:
@@ -135,10 +139,10 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
             match = NAME.fullmatch(name)
             assert match is not None, "see check"
             halves.setdefault(match["module"], {})[match["half"]] = file.get_tensor(name)
-    modules = {}
+    modules, matcher = {}, PatternMatcher()
     for module, pair in halves.items():
         rank = pair["A"].shape[0]
-        alpha = match_pattern(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
+        alpha = matcher.find(config.get("alpha_pattern") or {}, module, config.get("lora_alpha", 8))
         scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
         modules[module] = (pair["A"].to(dtype), (pair["B"].float() * scale).to(dtype))
     return LoraAdapter(modules, table, rows)
@@ -149,12 +153,44 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def match_pattern(patterns: Mapping[str, Any], module: str, otherwise: Any) -> Any:
-    """Return the value of the first pattern that peft applies to the module, `otherwise` if none."""
-    for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            return value
-    return otherwise
+def exact_config(folder: Path) -> dict[str, Any]:
+    """Return the keys of the config that choose modules by patterns, with the modules that the adapter has instead.
+
+    peft matches patterns itself, without a limit of time, and makes matrices of the rank that the config says. Raises
+    ValueError for anything but LoRA, for a rank that is not that of the tensors, and for patterns that are slow or more
+    than MAX_EXCEPTIONS.
+    """
+    from safetensors import safe_open
+
+    config = _config(folder)
+    if config.get("peft_type") != "LORA":
+        raise ValueError(f"it is a {str(config.get('peft_type'))[:40]} adapter, and kcard loads LoRA")
+    # The modules that it has, with their ranks.
+    ranks: dict[str, int] = {}
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (not a mapping)
+            if match := DOWN.fullmatch(name):
+                ranks[match["module"]] = file.get_slice(name).get_shape()[0]
+    rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
+    own_ranks, own_alphas = {}, {}
+    matcher = PatternMatcher()
+    for module, actual in ranks.items():
+        declared = matcher.find(config.get("rank_pattern") or {}, module, rank)
+        if declared != actual:
+            raise ValueError(f"{module} has rank {actual}, but its {CONFIG} declares {str(declared)[:40]}")
+        if declared != rank:
+            own_ranks[re.escape(module)] = declared
+        own_alpha = matcher.find(config.get("alpha_pattern") or {}, module, alpha)
+        if own_alpha != alpha:
+            own_alphas[re.escape(module)] = own_alpha
+    if max(len(own_ranks), len(own_alphas)) > MAX_EXCEPTIONS:
+        raise ValueError(f"its {CONFIG} has patterns for more than {MAX_EXCEPTIONS} modules")
+    exact: dict[str, Any] = {"rank_pattern": own_ranks, "alpha_pattern": own_alphas}
+    exact["r"] = rank if rank in ranks.values() else max(ranks.values(), default=1)
+    by_pattern = ("exclude_modules", "layers_to_transform", "layers_pattern")
+    if isinstance(config.get("target_modules"), str) or any(config.get(key) for key in by_pattern):
+        exact |= {"target_modules": {*ranks}, **dict.fromkeys(by_pattern)}
+    return exact
 
 
 def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,6 @@ import glob
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -16,13 +15,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from kcard.errors import DamagedCard, DiskFull, HubError, UsageError
-
-if sys.platform != "win32":  # without such locks, the age of a folder decides
-    import fcntl
-
+from kcard.io import STALE_SECONDS, lock_alone
 
 BUFFER = 1 << 20
-STALE_SECONDS = 24 * 3600
 
 
 class Readable(Protocol):
@@ -79,7 +74,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            lock = _lock(folder)
+            lock = lock_alone(folder)
         except (FileNotFoundError, BlockingIOError):  # swept before it was locked
             discard(folder)
             continue
@@ -98,7 +93,7 @@ def partial_folder(parent: Path, prefix: str = "") -> Iterator[Path]:
 def try_lock(folder: Path) -> Iterator[bool]:
     """Lock a folder until the end of the block; yield False if it is missing or another process or thread has it."""
     try:
-        lock = _lock(folder)
+        lock = lock_alone(folder)
     except (FileNotFoundError, BlockingIOError):
         yield False
         return
@@ -121,22 +116,6 @@ def partial_sibling(target: Path) -> Iterator[Path]:
         yield folder
 
 
-def _lock(folder: Path) -> int | None:
-    """Lock a folder; None if the system can't. Raises BlockingIOError if another process has the lock."""
-    if sys.platform == "win32":
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise
-    except OSError:  # a network file system
-        os.close(handle)
-        return None
-    return handle
-
-
 def discard(folder: Path) -> None:
     """Delete a folder tree, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -149,7 +128,7 @@ def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
     """
     for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
         try:
-            lock = _lock(entry)
+            lock = lock_alone(entry)
             if lock is None and entry.stat().st_mtime > time.time() - STALE_SECONDS:
                 continue
         except (FileNotFoundError, NotADirectoryError, BlockingIOError):  # finished, or in progress

@@ -3,7 +3,6 @@
 A crash at any moment leaves either the old card or the new one.
 """
 
-import os
 import re
 import shlex
 import shutil
@@ -24,7 +23,7 @@ from kcard.cards.passages import passages as read_passages
 from kcard.config import settings
 from kcard.errors import CardError, UsageError
 from kcard.events import OnEvent
-from kcard.io import locked
+from kcard.io import locked, partial_beside
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
 from kcard.text import small_words
@@ -281,30 +280,28 @@ def replacing_output(output: Path, *, keep: bool = False) -> Iterator[Path]:
 
     keep  the card that is replaced becomes earlier_draft(output), in place of an earlier one
     """
-    partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        with locked(output.parent):
-            # Swap the folders; after Ctrl-C or an error in between, the old one is restored.
-            _mend(output)
-            try:
-                if output.exists():
-                    output.rename(_aside(output))
-                partial.rename(output)
-                if keep and (_aside(output) / MANIFEST).exists():
-                    shutil.rmtree(earlier_draft(output), ignore_errors=True)
-                    _aside(output).rename(earlier_draft(output))
-            finally:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with partial_beside(output, Path.mkdir) as partial:
+            yield partial
+            with locked(output.parent):
+                # Swap the folders; after Ctrl-C or an error in between, the old one is restored.
                 _mend(output)
+                try:
+                    if output.exists():
+                        output.rename(_aside(output))
+                    partial.rename(output)
+                    if keep and (_aside(output) / MANIFEST).exists():
+                        shutil.rmtree(earlier_draft(output), ignore_errors=True)
+                        _aside(output).rename(earlier_draft(output))
+                finally:
+                    _mend(output)
     # What safetensors, if in use, raises in place of OSError.
     except (OSError, getattr(sys.modules.get("safetensors"), "SafetensorError", OSError)) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CardError(
             f"the card can't be written to {output}: {reason}; its previous contents are unchanged"
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def earlier_draft(output: Path) -> Path:

@@ -385,9 +385,11 @@ def serve(
 def _prepare_hub(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
     """Migrate the hub; return the first administrator's token if there was no account."""
     from kcard.hub.publications import LocalCards
+    from kcard.hub.storage import sweep
 
     hub = open_hub(location, options)
     try:
+        sweep(hub.blobs.partial)  # uploads to a server that was killed
         if namespace is not None:
             LocalCards(hub.database, hub.blobs).rename(namespace)
         account = hub.accounts.create_first()

@@ -6,10 +6,12 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
+import time
 import types
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache
@@ -64,6 +66,95 @@ def shown_size(count: int) -> str:
 
 
 # Atomic writes.
+#
+# A write in progress has a name beside its target, .NAME.0.partial, and a lock on it, by which it can be told from what
+# a killed process left behind. The next write to the same target deletes that.
+
+STALE_SECONDS = 24 * 3600  # after which a partial file is abandoned on systems without locks
+
+
+def lock_alone(path: Path) -> int | None:
+    """Lock a file or folder and return the handle to close; None if the system can't.
+
+    Raises BlockingIOError if another process has the lock.
+    """
+    if sys.platform == "win32":
+        return None
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a network file system
+        os.close(handle)
+        return None
+    return handle
+
+
+@contextmanager
+def partial_beside(target: Path, create: Callable[[Path], object]) -> Iterator[Path]:
+    """Yield a new file or folder beside `target`, from which to rename into place; deleted at the end if still there.
+
+    `create` makes it, and raises FileExistsError if it exists.
+    """
+    number = 0
+    while True:
+        partial = target.with_name(f".{target.name}.{number}.partial")
+        try:
+            create(partial)
+        except FileExistsError:
+            number += not _delete_abandoned(partial)
+            continue
+        try:
+            lock = lock_alone(partial)
+        except (FileNotFoundError, BlockingIOError):  # taken for abandoned before it was locked
+            continue
+        if lock is None or _is_at(lock, partial):
+            break
+        os.close(lock)
+    try:
+        yield partial
+    finally:
+        _delete(partial)
+        if lock is not None:
+            os.close(lock)
+
+
+def _delete_abandoned(partial: Path) -> bool:
+    """Delete what a killed process left; return whether its name is free."""
+    try:
+        lock = lock_alone(partial)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    try:
+        if lock is None and partial.stat().st_mtime > time.time() - STALE_SECONDS:
+            return False
+        if lock is None or _is_at(lock, partial):
+            _delete(partial)
+    except FileNotFoundError:
+        return True
+    finally:
+        if lock is not None:
+            os.close(lock)
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Return whether an open file is the one that has this path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -73,18 +164,18 @@ def replacing(path: Path, *, parents: bool = False, mode: int = 0o666) -> Iterat
     parents  whether to create a missing folder
     mode     permissions of the new file, less the umask
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     if parents:
         path.parent.mkdir(parents=True, exist_ok=True)
-    partial.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+
+    def create(new: Path) -> None:
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+
+    with partial_beside(path, create) as partial:
+        with partial.open("wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, parents: bool = False) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.io import replacing, write_text
+from kcard.io import partial_beside, replacing, write_text
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -61,3 +61,27 @@ def test_a_file_may_be_for_its_owner_only(tmp_path: Path) -> None:
     with replacing(tmp_path / "token", mode=0o600) as stream:
         stream.write(b"secret")
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks: there a day decides")
+def test_what_a_killed_process_left_is_deleted_at_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    (tmp_path / ".notes.txt.0.partial").write_text("half", encoding="utf-8")
+    write_text(path, "new")
+    assert list(tmp_path.iterdir()) == [path]
+    left = tmp_path / ".card.0.partial" / "deep"
+    left.mkdir(parents=True)
+    with partial_beside(tmp_path / "card", Path.mkdir) as folder:
+        assert list(folder.iterdir()) == []
+        folder.rename(tmp_path / "card")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "card", path]
+
+
+def test_what_is_being_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    with replacing(path) as first:
+        first.write(b"first")
+        write_text(path, "second")
+        assert path.read_text(encoding="utf-8") == "second"
+    assert path.read_text(encoding="utf-8") == "first"
+    assert list(tmp_path.iterdir()) == [path]

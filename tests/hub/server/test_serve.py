@@ -146,8 +146,11 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
     assert any("died" in line["message"] for line in lines)
     assert "Traceback" not in log
 
+    left = home / "hub" / "partial" / "upload"  # as an upload to a server that was killed
+    left.mkdir(parents=True)
     with served(home, "--workers", "1") as again:
         assert again.token is None  # shown once
+        assert not left.exists()
         assert len(again.workers()) == 1
         [worker] = again.workers()
         again.process.kill()  # not even the time to tell the workers

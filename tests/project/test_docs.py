@@ -41,3 +41,44 @@ def test_the_readme_shows_a_result_within_its_first_40_lines() -> None:
     head = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40])
     assert "kcard ask" in head
     assert "<- moons (retrieval) <-" in head
+
+
+SECURITY = ROOT / "docs" / "server-security.md"
+# In the last cell of a row: the letter of a file, or a name of a file or of a test.
+TEST_NAMES = re.compile(r"(?<![\w`])([A-Z])(?=[ ;]|$)|`([^`]+)`")
+
+
+def letters(section: str) -> dict[str, Path]:
+    """The test files that single letters stand for in a section; names without a folder are in tests/hub/server/."""
+    files: dict[str, Path] = {}
+    for sentence in re.findall(r"((?:[A-Z](?:, | and | ))+(?:stand )?for\s[^;|]+?\.py`[.;])", section):
+        names, _, paths = sentence.partition("for")
+        found = re.findall(r"`([^`]+)`", paths)
+        for letter, path in zip(re.findall(r"\b[A-Z]\b", names), found, strict=True):
+            files[letter] = file_of(path)
+    return files
+
+
+def file_of(path: str) -> Path:
+    return ROOT / path if "/" in path else ROOT / "tests" / "hub" / "server" / path
+
+
+def test_the_security_page_names_only_tests_that_exist() -> None:
+    missing = []
+    for section in SECURITY.read_text(encoding="utf-8").split("\n## "):
+        files = letters(section)
+        for row in re.findall(r"^\|.*\|$", section, re.MULTILINE):
+            file: Path | None = None
+            for letter, name in TEST_NAMES.findall(row.removesuffix(" |").rpartition("| ")[2]):
+                if letter or name.endswith(".py"):
+                    file = files.get(letter) if letter else file_of(name)
+                    if file is None or not file.is_file():
+                        missing.append(letter or name)
+                    continue
+                assert file is not None, row
+                pattern = re.escape(name).replace("…", ".*")
+                if not re.search(
+                    rf"^(?:async )?def test_{pattern}\(", file.read_text(encoding="utf-8"), re.MULTILINE
+                ):
+                    missing.append(f"{file.name}: {name}")
+    assert missing == []

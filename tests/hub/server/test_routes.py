@@ -20,7 +20,7 @@ from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, chec
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
-from tests.hub.server.attacks import commit, inline
+from tests.hub.server.attacks import commit, inline, raw
 from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import recorded_statements
 
@@ -243,6 +243,20 @@ def test_a_nul_in_an_address_is_a_400(strict: Shared, path: str) -> None:
         assert answer.status_code == 400 or (answer.status_code == 405 and path.startswith("/lfs")), path
         if answer.status_code == 400:
             assert "NUL" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["[::1", "[1:2]", "a b", "a/b", "user@host", "host:port", "\xff"])
+def test_a_host_that_is_none_is_a_400(shared: Shared, host: str) -> None:
+    request = b"GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host.encode("latin-1")
+    assert raw(shared, request).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize(
+    "address", [b"/api/models?search=\xff", b"/?q=\x80", b"/\xff/card", b"/docs?\xc3\xa9=\xff"]
+)
+def test_bytes_beyond_ascii_in_an_address_are_no_server_error(shared: Shared, address: bytes) -> None:
+    request = b"GET %s HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n" % address
+    assert raw(shared, request)[:10] in {b"HTTP/1.1 2", b"HTTP/1.1 4"}
 
 
 ODD = ["a\0b", "a\ud800b"]

@@ -340,7 +340,7 @@ def adapter_config(folder: Path, *, is_trainable: bool = False) -> Any:
     from kcard.cards.models.batched import lora
 
     exact = lora.exact_config(folder)
-    config: Any = PeftConfig.from_pretrained(folder)
+    config: Any = PeftConfig.from_pretrained(str(folder))
     for key, value in exact.items():
         setattr(config, key, value)
     config.inference_mode = not is_trainable

@@ -26,7 +26,7 @@ from kcard.hub.accounts import Identity
 from kcard.hub.server.app import PAGES, ROUTERS, create_app
 from kcard.hub.server.dependencies import COOKIE, ServerOptions, form_token
 from kcard.hub.server.routes.lfs import PARTS, WHOLE
-from kcard.hub.server.upload_checks import sign_ticket
+from kcard.hub.server.upload_checks import Claims, sign_ticket
 from kcard.hub.services import HubServices
 from tests.hub.postgres import BOTH
 
@@ -128,7 +128,7 @@ class Target:
             _do(lambda name=name: hub.accounts.add_user(name, admin=name == "ada"))
             _do(lambda name=name: hub.accounts.update(name, disabled=False, admin=name == "ada"))
             for scope in ("read", "write", "admin"):
-                token = hub.tokens.create(name, name=f"{scope}-{number}", scope=scope)  # type: ignore[arg-type]
+                token = hub.tokens.create(name, name=f"{scope}-{number}", scope=scope)
                 self.tokens.append(token)
                 self.sessions.append(hub.sessions.open(name, token))
         _do(lambda: hub.accounts.add_organisation("lab", owner="bob"))
@@ -136,7 +136,7 @@ class Target:
         assert ada is not None
         oids = [self._add(name, ada) for name in ("bob/card", "bob/gated", "bob/secret", "lab/card")]
         commits = [found.head for found in hub.listing.page(_all_models(), ada)[0] if found.head]
-        claims = {"token": ada.token, "repository": 1, "oid": "ab" * 32, "size": 2, "count": 1}
+        claims: Claims = {"token": ada.token, "repository": 1, "oid": "ab" * 32, "size": 2, "count": 1}
         self.real = {
             "types": ["models", "datasets"],
             "namespace": ["bob", "bob", "bob", "lab", "BOB"],
@@ -208,7 +208,7 @@ class Fuzzer:
     def request(self) -> Request:
         draw = self.random
         route = draw.choice(ROUTES)
-        methods = sorted(route.methods) if draw.random() < 0.95 else METHODS
+        methods = sorted(route.methods or ()) if draw.random() < 0.95 else METHODS
         path = self._path(route)
         headers = {"host": "hub"}
         session = (
@@ -315,7 +315,7 @@ class Fuzzer:
             if "upload" in route.path:
                 return self._multipart(fields)
             return "application/x-www-form-urlencoded", urlencode(fields, errors="replace").encode()
-        if "commit" in route.path and "POST" in route.methods:
+        if "commit" in route.path and "POST" in (route.methods or ()):
             return "application/x-ndjson", b"\n".join(self._lines())
         if "paths-info" in route.path:
             return "application/x-www-form-urlencoded", urlencode({"paths": self._text("path", 0.7)}).encode()

@@ -381,7 +381,7 @@ def interrupted(shared: Shared, content: bytes, end: Callable[[], None]) -> Iter
     yield content[10:]
 
 
-ENDS = {end_token: 401, end_account: 401, end_role: 403}
+ENDS: dict[Callable[[Shared, str], None], int] = {end_token: 401, end_account: 401, end_role: 403}
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -44,8 +44,8 @@ def test_the_readme_shows_a_result_within_its_first_40_lines() -> None:
 
 
 SECURITY = ROOT / "docs" / "server-security.md"
-# In the last cell of a row: the letter of a file, or a name of a file or of a test.
-TEST_NAMES = re.compile(r"(?<![\w`])([A-Z])(?=[ ;]|$)|`([^`]+)`")
+# In the last cell of a row: the letter of a file, a name of a file or of a test, or the end of a list.
+TEST_NAMES = re.compile(r"(?<![\w`])([A-Z])(?=[ ,;]|$)|`([^`]+)`|(;)")
 
 
 def letters(section: str) -> dict[str, Path]:
@@ -66,19 +66,27 @@ def file_of(path: str) -> Path:
 def test_the_security_page_names_only_tests_that_exist() -> None:
     missing = []
     for section in SECURITY.read_text(encoding="utf-8").split("\n## "):
-        files = letters(section)
+        by_letter = letters(section)
         for row in re.findall(r"^\|.*\|$", section, re.MULTILINE):
-            file: Path | None = None
-            for letter, name in TEST_NAMES.findall(row.removesuffix(" |").rpartition("| ")[2]):
-                if letter or name.endswith(".py"):
-                    file = files.get(letter) if letter else file_of(name)
-                    if file is None or not file.is_file():
-                        missing.append(letter or name)
+            files: list[Path] = []
+            is_after_name = False
+            for letter, name, end in TEST_NAMES.findall(row.removesuffix(" |").rpartition("| ")[2]):
+                # One or several files, then the names of tests that each of them has.
+                if end:
+                    is_after_name = True
                     continue
-                assert file is not None, row
-                pattern = re.escape(name).replace("…", ".*")
-                if not re.search(
-                    rf"^(?:async )?def test_{pattern}\(", file.read_text(encoding="utf-8"), re.MULTILINE
-                ):
-                    missing.append(f"{file.name}: {name}")
+                if letter or name.endswith(".py"):
+                    files = [] if is_after_name else files
+                    files.append(by_letter.get(letter, ROOT / letter) if letter else file_of(name))
+                    missing += [path.name for path in files if not path.is_file()]
+                    is_after_name = False
+                    continue
+                assert files, row
+                is_after_name = True
+                test = re.compile(
+                    rf"^(?:async )?def test_{re.escape(name).replace('…', '.*')}\(", re.MULTILINE
+                )
+                for path in files:
+                    if path.is_file() and not test.search(path.read_text(encoding="utf-8")):
+                        missing.append(f"{path.name}: {name}")
     assert missing == []

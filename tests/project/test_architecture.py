@@ -156,7 +156,7 @@ def test_imports_run_downward_only() -> None:
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
 CARDS = {
-    **dict.fromkeys(("card", "passages", "model_card", "hugging_face", "pickle_process"), 1),
+    **dict.fromkeys(("card", "passages", "model_card", "hugging_face", "model_limits", "pickle_process"), 1),
     **dict.fromkeys(("adapters", "fingerprint", "models"), 2),
     **dict.fromkeys(("generators",), 3),
     **dict.fromkeys(("export", "gguf"), 4),

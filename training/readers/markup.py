@@ -28,7 +28,6 @@ TAG = re.compile(
     r"|style|sub|summary|sup|table|tbody|td|tfoot|th|thead|time|tr|tt|u|ul|var|video|wbr)(?=[\s/>])[^<>]{0,2000}>",
     re.IGNORECASE,
 )
-COMMENT = re.compile(r"<!--.{0,20000}?-->", re.DOTALL)
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"#{1,6}\s")
 CHECKBOX = re.compile(r"\[[ xX]\]\s+")
@@ -37,7 +36,7 @@ WORDS = 12  # of a title at most
 QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
 LONGEST = 30  # words of one
 BOLD = 6  # level of a title in bold
-TITLE = re.compile(r"^title:\s*[\"']?(.+?)[\"']?\s*$", re.MULTILINE)
+TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 
 
 def read_markdown(document: Document) -> Iterator[Block]:
@@ -116,14 +115,15 @@ class _Walk:
             elif token.type == "html_block":
                 # Its paragraphs; removed markup keeps its line ends, so that line numbers stay right.
                 first = line
-                for text in TAG.sub(_line_ends, COMMENT.sub(_line_ends, token.content)).split("\n\n"):
+                for text in TAG.sub(_line_ends, without_comments(token.content)).split("\n\n"):
                     begun = _line_starts(text, first)
                     yield from self.block(
                         "text", " ".join(text.split()), begun[0][1] if begun else first, begun
                     )
                     first += text.count("\n") + 2
-            elif token.type == "front_matter" and (title := TITLE.search(token.content)):
-                yield Block("heading", title[1], line, 1)
+            elif token.type == "front_matter" and (row := TITLE.search(token.content)):
+                if title := row[1].strip().strip("\"'"):
+                    yield Block("heading", title, line, 1)
 
     def close(self, kind: str, line: int) -> Iterator[Block]:
         if kind in ("ordered_list_close", "bullet_list_close"):
@@ -152,7 +152,7 @@ class _Walk:
             self._row.append(text)
         elif within.type == "dt_open":
             yield Block("term", text, line, self.depth - 1)
-        elif is_title(leading_bold(tokens), text):
+        elif is_title(title_words(leading_bold(tokens)), title_words(text)):
             yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
             # Where the lines of the tokens begin.
@@ -193,11 +193,25 @@ def _line_ends(markup: re.Match[str]) -> str:
     return " " + "\n" * markup[0].count("\n")
 
 
+def without_comments(text: str) -> str:
+    """Replace each comment of HTML by a blank and its line ends. One that is never closed is text."""
+    parts, at = [], 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        parts.append(text[at:start] + " " + "\n" * text.count("\n", start, end))
+        at = end + 3
+    return "".join(parts) + text[at:]
+
+
+def title_words(text: str) -> str:
+    """Return a text as titles are compared: with single blanks and without a colon at its end."""
+    return " ".join(text.split()).rstrip(" :")
+
+
 def is_title(bold: str, paragraph: str) -> bool:
-    """Return whether a paragraph that is all bold is the title of what follows: a question, or a few words."""
-    text = " ".join(bold.split()).rstrip(" :")
-    whole = " ".join(paragraph.split()).rstrip(" :")
-    if text != whole or not any(map(str.isalpha, text)):
+    """Return whether a paragraph that is all bold is the title of what follows: a question, or a few words. Both are
+    `title_words`."""
+    text = bold
+    if text != paragraph or not any(map(str.isalpha, text)):
         return False
     if QUESTION.fullmatch(text):
         return text.count(" ") < LONGEST
@@ -224,7 +238,7 @@ def plain(tokens: "Sequence[Token]") -> str:
             part = token.content
         elif token.type in ("softbreak", "hardbreak"):
             part = " "
-        elif token.type == "html_inline" and not COMMENT.fullmatch(token.content):
+        elif token.type == "html_inline" and not token.content.startswith("<!--"):
             part = TAG.sub(" ", token.content)
         if (is_image or is_after_image) and text[-1:].isalnum() and part[:1].isalnum():
             text += " "
@@ -252,7 +266,10 @@ AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-
 MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
 LISTS = ["ul", "ol", "dl", "table", "p", "div"]
 LINKS, SHARE = 3, 0.8  # minimum number of links, and their share of the text, in a list of links
-HIDDEN = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+# A comment or script that is never closed lasts until the end, so that the rest is not searched for each of many.
+HIDDEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*+>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE
+)
 SIGNS = re.compile(r"[\W_]+")
 ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
 BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
@@ -268,14 +285,11 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
-        tree = BeautifulSoup(page, "lxml")
+        tree = BeautifulSoup(page, "lxml", element_classes=_element_classes())
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
     drop_navigation(tree, skips)
-    try:
-        text = to_markdown(tree)
-    except RecursionError:
-        raise CorpusError(f"{path} can't be read: its elements are nested too deeply") from None
+    text = to_markdown(tree)
     places = _Places(
         page if isinstance(page, str) else page.decode(tree.original_encoding or "utf-8", "replace")
     )
@@ -284,6 +298,28 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
         yield Block("heading", title, 1, 1)
     for block in markdown_blocks(enumerate(text.splitlines(), 1)):
         yield places.place(block)
+
+
+@cache
+def _element_classes() -> Any:
+    """Return a class of elements that search a child near the last one, for Beautiful Soup: its own search begins at
+    the first child, so that replacing each of many children would take quadratic time."""
+    from bs4 import Tag
+
+    class Element(Tag):
+        _last = 0
+
+        def index(self, element: Any) -> int:
+            before, after = self._last, self._last + 1
+            while before >= 0 or after < len(self.contents):
+                for place in (before, after):
+                    if 0 <= place < len(self.contents) and self.contents[place] is element:
+                        self._last = place
+                        return place
+                before, after = before - 1, after + 1
+            raise ValueError("not a child of this element")
+
+    return {Tag: Element}
 
 
 class _Places:
@@ -338,40 +374,91 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     words = len(tree.get_text(" ").split())
     for element in tree.find_all(is_navigation):
         element.decompose()
+    counts = count_links(tree)
     for element in tree.find_all(LISTS):
         if element.decomposed:
             continue
         # Links and hardly anything else, such as a menu or a table of contents.
-        links = element.find_all("a", href=True)
-        if len(links) >= LINKS:
-            linked = sum(len(BETWEEN.sub("", link.get_text())) for link in links)
-            if linked >= SHARE * len(BETWEEN.sub("", element.get_text())):
-                element.decompose()
+        letters, links, linked = counts[id(element)]
+        if links >= LINKS and linked >= SHARE * letters:
+            element.decompose()
     if lost := words - len(tree.get_text(" ").split()):
         skips.dropped["words of menus and lists of links in web pages"] += lost
 
 
+def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
+    """Return for each element, by its id: the letters of its text, the number of its links, the letters of these.
+
+    Letters are those that are not BETWEEN links. Elements come after what contains them, so in the reverse order each
+    is whole before it is added to its parent.
+    """
+    from bs4 import CData, NavigableString, Tag
+
+    counts: dict[int, tuple[int, int, int]] = {}
+    for node in reversed([*tree.descendants]):
+        letters, links, linked = counts.setdefault(id(node), (0, 0, 0))
+        if isinstance(node, Tag):
+            if node.name == "a" and "href" in node.attrs:
+                links, linked = links + 1, linked + letters
+        elif type(node) in (NavigableString, CData):
+            letters = len(BETWEEN.sub("", node))
+        before = counts.get(id(node.parent), (0, 0, 0))
+        counts[id(node.parent)] = before[0] + letters, before[1] + links, before[2] + linked
+    return counts
+
+
 def part_words(tree: "BeautifulSoup") -> None:
     """Replace images by their descriptions, and put a blank where an image or icon stands between two words."""
-    for element in tree.find_all(is_icon):
-        element.clear()
-        description = str(element.get("alt") or "") if element.name == "img" else ""
-        before, after = element.find_previous(string=True), element.find_next(string=True)
-        left, right = str(before or "")[-1:], str(after or "")[:1]
+    from bs4 import NavigableString, Tag
+
+    icons = find_icons(tree)
+    nodes = [node for node in tree.descendants if isinstance(node, NavigableString) or id(node) in icons]
+    # The first letter of the text after each icon.
+    following: list[str] = []
+    letter = ""
+    for node in reversed(nodes):
+        following.append(letter)
+        if isinstance(node, NavigableString):
+            letter = node[:1]
+    left = ""
+    for node, right in zip(nodes, reversed(following), strict=True):
+        if not isinstance(node, Tag):
+            left = node[-1:]
+            continue
+        description = str(node.get("alt") or "") if node.name == "img" else ""
         words = description
         if left.isalnum() and (description or right)[:1].isalnum():
             words = f" {words}"
         if description[-1:].isalnum() and right.isalnum():
             words += " "
-        element.replace_with(words)
+        node.replace_with(words)
+        left = words[-1:]
     tree.smooth()  # adjacent texts become one, in which blanks count
 
 
-def is_icon(element: "Tag") -> bool:
-    """Return whether the element is an image: also an empty one with a class, as icons of fonts are."""
-    if element.name in ("img", "svg"):
-        return True
-    return element.name in ("i", "span") and bool(_classes(element)) and not element.get_text(strip=True)
+def find_icons(tree: "BeautifulSoup") -> set[int]:
+    """Return the ids of images and of empty elements with a class, as icons of fonts are, and empty the images. An
+    element is not empty if it contains an image."""
+    from bs4 import CData, NavigableString, Tag
+
+    for image in tree.find_all(["img", "svg"]):
+        image.clear()
+    icons: set[int] = set()
+    filled: set[int] = set()
+    for node in reversed([*tree.descendants]):  # an element after all that it contains
+        if not isinstance(node, Tag):
+            is_filled = type(node) in (NavigableString, CData) and bool(node.strip())
+        elif node.name in ("img", "svg"):
+            icons.add(id(node))
+            is_filled = True
+        else:
+            is_filled = id(node) in filled
+            if node.name in ("i", "span") and not is_filled and _classes(node):
+                node.clear()
+                icons.add(id(node))
+        if is_filled:
+            filled.add(id(node.parent))
+    return icons
 
 
 def is_hidden(element: "Tag") -> bool:
@@ -399,9 +486,14 @@ def _classes(element: "Tag") -> Sequence[str]:
 def to_markdown(tree: "BeautifulSoup") -> str:
     from markdownify import MarkdownConverter
 
+    wholes: dict[int, str] = {}  # the words of paragraphs, each of which may have many bold parts
     for bold in tree.find_all(["b", "strong"]):
         paragraph = bold.parent
-        if paragraph and paragraph.name == "p" and is_title(bold.get_text(), paragraph.get_text()):
+        if not paragraph or paragraph.name != "p":
+            continue
+        if id(paragraph) not in wholes:
+            wholes[id(paragraph)] = title_words(paragraph.get_text())
+        if is_title(title_words(bold.get_text()), wholes[id(paragraph)]):
             paragraph.name = "h6"
             paragraph.string = paragraph.get_text().rstrip(" :\n")
     for element in tree.find_all(MARKUP):

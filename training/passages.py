@@ -8,7 +8,7 @@ data) are passages of their own.
 import re
 import unicodedata
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
@@ -31,6 +31,7 @@ DENSE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-
 UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
 END = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
 PAUSES = (", ", "; ", ": ", " – ", " — ", "，", "、", "；", "،", "؛")
+DEEPEST = 50  # indentations within one another that are told apart
 UNBROKEN = 480  # characters without a blank, in which no sentences are searched
 JOINER = "\u200d"
 MARKS = ("Mn", "Mc", "Me")
@@ -84,8 +85,14 @@ def sentences(text: str, size: Size) -> Iterator[str]:
                 yield from [sentence] if size.holds(sentence) else _split_sentence(sentence, size)
 
 
-def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
-    """Yield lines with the deeper indented lines below them; where these don't fit, they are divided recursively."""
+def _entries(lines: Sequence[str], size: Size, depth: int = 0) -> Iterator[str]:
+    """Yield lines with the deeper indented lines below them; where these don't fit, they are divided recursively.
+
+    Below DEEPEST indentations each line is alone.
+    """
+    if depth == DEEPEST:
+        yield from lines
+        return
     indents = [len(line) - len(line.lstrip(" ")) for line in lines]
     least = min(indents)
     starts = [at for at, indent in enumerate(indents) if indent == least or at == 0]
@@ -94,7 +101,7 @@ def _entries(lines: Sequence[str], size: Size) -> Iterator[str]:
         if end - start == 1 or size.holds(entry):
             yield entry
         else:
-            first, *deeper = _entries(lines[start + 1 : end], size)
+            first, *deeper = _entries(lines[start + 1 : end], size, depth + 1)
             lead = f"{lines[start]}\n{first}"
             yield from [lead, *deeper] if size.holds(lead) else [lines[start], first, *deeper]
 
@@ -143,8 +150,9 @@ def _clean(text: str) -> str:
 
 def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
     """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
-    rest = sentence
-    while not size.holds(rest):
+    sentence = sentence.strip()
+    start = 0
+    while not size.holds(rest := sentence[start : start + size.characters + 1]):
         # The longest beginning that fits; one character does in any case.
         lengths = range(2, min(len(rest), size.characters) + 1)
         head = rest[: 1 + bisect_left(lengths, True, key=lambda length: not size.holds(rest[:length]))]
@@ -164,7 +172,9 @@ def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
                 len(head),
             )
         yield rest[:at].strip()
-        rest = rest[at:].strip()
+        start += at
+        while sentence[start : start + 1].isspace():
+            start += 1
     if rest:
         yield rest
 
@@ -176,11 +186,13 @@ NUMBER = re.compile(r"^[\W_]*(?:\d+(?:\.\d+)*[.)]?(?![^\W\d_])|[A-Z]\.(?=\s))?")
 PAGE = re.compile(
     r"(?:\s+\|[^\s|]+\||(?:[.…·]\s?){3,}\s*\w+|\s{2,}\d+)\s*$"
 )  # "Title |tag|", "Title .... 12"
+PAGE_CHARACTERS = 200  # at the end of a line, in which its page number is searched
 SIGNS = re.compile(r"[\W_]+")
 HEADING, INNERMOST = (
     12,
     30,
 )  # words of a heading over others, and of the innermost one, which may be a question
+WORD_CHARACTERS = 40  # that a word of a heading may have on average
 TELLING = 4  # minimum words of an empty section's heading, for it to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
 
@@ -213,7 +225,7 @@ def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
 
 def _titles(line: str) -> tuple[str, ...]:
     """Return the letters and digits of a title, with its number and without it; its page number is left out."""
-    title = PAGE.sub("", line)
+    title = line[:-PAGE_CHARACTERS] + PAGE.sub("", line[-PAGE_CHARACTERS:])
     with_number, without = (SIGNS.sub("", text).casefold() for text in (title, NUMBER.sub("", title)))
     return tuple(text for text in (with_number, without) if text)
 
@@ -355,11 +367,12 @@ class _Grouping:
 def _cut_blocks(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
     """Cut adjacent blocks into passages, each with the line numbers of its words."""
     lines, before = _line_places(blocks), 0
+    starts = [words for words, _ in lines]
     for text in cut("\n".join(block.text for block in blocks), PASSAGE):
-        line = next(line for words, line in reversed(lines) if words <= before)
         after = before + len(text.split())
-        inside = tuple((words - before, line) for words, line in lines if before < words < after)
-        yield Source(text, file, line, section=section, lines=inside)
+        first, end = bisect_right(starts, before), bisect_left(starts, after)
+        inside = tuple((words - before, line) for words, line in lines[first:end])
+        yield Source(text, file, lines[first - 1][1], section=section, lines=inside)
         before = after
 
 
@@ -376,8 +389,10 @@ def _line_places(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
 
 
 def _shorten(heading: str, most: int) -> str:
-    words = heading.split()
-    return " ".join(words[:most]) + ("…" if len(words) > most else "")
+    words = heading.split(maxsplit=most)
+    text = " ".join(words[:most])
+    characters = most * WORD_CHARACTERS
+    return text[:characters] + ("…" if len(words) > most or len(text) > characters else "")
 
 
 # Whole documents, for causal language modelling (Knowledge Card, section 2.1): a file of prose, or a row of a table.

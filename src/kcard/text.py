@@ -244,15 +244,17 @@ def pieces(text: str) -> list[str]:
     """Split the text into consecutive pieces of at most about 1000 characters, at ends of lines or sentences."""
     parts = []
     for line in text.splitlines():
-        rest = line.strip()
+        line = line.strip()
+        start = 0
         # Cut after words that end in a full stop, else after a word.
-        while len(rest) > SENTENCE_PIECE:
-            cuts = [match.end() for match in BOUNDARY.finditer(rest, 0, SENTENCE_PIECE)]
-            cut = cuts[-1] if cuts else rest.rfind(" ", 0, SENTENCE_PIECE) + 1 or SENTENCE_PIECE
-            parts.append(rest[:cut])
-            rest = rest[cut:]
-        if rest:
-            parts.append(rest)
+        while len(line) - start > SENTENCE_PIECE:
+            end = start + SENTENCE_PIECE
+            cuts = [match.end() for match in BOUNDARY.finditer(line, start, end)]
+            cut = cuts[-1] if cuts else line.rfind(" ", start, end) + 1 or end
+            parts.append(line[start:cut])
+            start = cut
+        if start < len(line):
+            parts.append(line[start:])
     return parts
 
 

@@ -18,7 +18,7 @@ RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
 COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
-TAGS = re.compile(r"(?:^|\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
+TAGS = re.compile(r"(?:^|(?<!\s)\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
 COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and its meaning, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
 GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
@@ -211,14 +211,18 @@ def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Bloc
     """Join lines into one text. A word divided at a line's end loses its hyphen in justified text, which has runs of
     blanks; elsewhere the hyphen stays."""
     justified = any("  " in line.text for line in lines)
-    text, begun = "", []
+    words: list[str] = []
+    begun = []
     for line in lines:
-        begun.append((len(text.split()), line.number))
-        if text.endswith("-") and text[-2:-1].isalpha() and line.text[:1].islower():
-            text = (text[:-1] if justified else text) + line.text
+        begun.append((len(words), line.number))
+        first, *rest = line.text.split()
+        last = words[-1] if words else ""
+        if last.endswith("-") and last[-2:-1].isalpha() and first[0].islower():
+            words[-1] = (last[:-1] if justified else last) + first
         else:
-            text = f"{text} {line.text}"
-    return Block(kind, " ".join(text.split()), lines[0].number, lines=tuple(begun[1:]))
+            words.append(first)
+        words += rest
+    return Block(kind, " ".join(words), lines[0].number, lines=tuple(begun[1:]))
 
 
 def _code(lines: Sequence[IndentedLine]) -> Block:

@@ -25,7 +25,7 @@ LARGER = 1.15  # times the size of the text
 LONGEST = 15  # words of a heading
 NUMBER = re.compile(r"^(?:(?:Chapter|Appendix|Part)\s+)?(?:\d+|[A-Z])(?:\.\d+)*\.?\s+")
 NUMBERED = re.compile(r"\d+(?:\.\d+)+(?=\s)")
-LEADERS = re.compile(r"(?:\.\s?){5,}\s*(?:\d+|[ivxlc]+)$")
+LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,9 @@ def join_lines(lines: Sequence[str]) -> str:
     """Join lines into one text, and words, paths and addresses divided at a line's end."""
     text = ""
     for line in lines:
-        if HYPHEN.search(text) and line[:1].islower():
+        end = text[-2:]
+        if HYPHEN.search(end) and line[:1].islower():
             text = text[:-1] + line
         else:
-            text += line if SLASH.search(text) and line[:1].isalnum() else f" {line}"
+            text += line if SLASH.search(end) and line[:1].isalnum() else f" {line}"
     return text.strip()

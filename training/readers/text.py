@@ -88,7 +88,6 @@ def _iconv(encoding: str) -> str:
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
 HELP = re.compile(r"\*\S+\.txt\*\s")
 TAG = re.compile(r"\*([^\s*|]+)\*")
-TAGS = re.compile(r"(?:(?:^|\s+)\*[^\s*|]+\*)+$")
 EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
 LOOKED_AT = 400  # lines
 FEW = 0.1
@@ -125,7 +124,7 @@ def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterat
             continue
         line = ENDED.sub(" ", line)
         line = line.removesuffix(" ~") if line[:1] in (" ", "\t") else line  # shown, no heading
-        words = TAGS.sub("", line).strip()
+        words = without_tags(line)
         if EXAMPLE.search(line):
             code = True
             yield number, EXAMPLE.sub("", line)
@@ -141,6 +140,17 @@ def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterat
         else:
             yield number, line
         ruled = bool(layout.RULE.fullmatch(line))
+
+
+def without_tags(line: str) -> str:
+    """Return the words of a line of Vim's help without the tags at its end."""
+    end = len(line)
+    if not line[-1:].isspace():
+        for word in reversed([*re.finditer(r"\S+", line)]):
+            if not TAG.fullmatch(word[0]):
+                break
+            end = word.start()
+    return line[:end].strip()
 
 
 def is_laid_out(sample: Sequence[str]) -> bool:
@@ -171,8 +181,8 @@ VERSIONS = {
 }
 VERSION = re.compile(r"v?\d")
 OPTION = re.compile(r"\s+:[\w-]+:(\s|$)")
-ROLE = re.compile(r":[\w:+-]+:`~?!?([^`<]+?)(?:\s*<[^`>]*>)?`")
-RST_LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
+ROLE = re.compile(r":[\w:+-]{1,60}:`~?!?([^`<]+)(<[^`>]*>)?`")
+RST_LINK = re.compile(r"`([^`<]+)(<[^`>]*>)`__?")
 LITERAL = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*\s][^*]*)\*\*|(?<!\w)\*([^*\s][^*]*)\*(?!\w)")
 
 
@@ -227,8 +237,9 @@ def plain_lines(numbered: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]
 
 
 def _inner_words(mark: re.Match[str]) -> str:
-    """Return the first group, with as many line ends as the whole match has."""
-    return mark[1] + "\n" * (mark[0].count("\n") - mark[1].count("\n"))
+    """Return the first group, with as many line ends as the whole match has. Group 2 is the target of a link."""
+    words = mark[1].rstrip() if mark[2] else mark[1]
+    return words + "\n" * (mark[0].count("\n") - words.count("\n"))
 
 
 # Info files, GNU's manuals: nodes of laid-out text, without menus and indices.
@@ -237,7 +248,7 @@ NODE = re.compile(r"File: .*?,\s+Node: (.*?),")
 MENU = re.compile(r"\* Menu:\s*$")
 ENTRY = re.compile(r"\* [^:]+:[:.]?|\s{10,}\S|\s*$")
 TABLES = ("Tag Table:", "Indirect:", "Local Variables:", "END-INFO-DIR-ENTRY", "START-INFO-DIR-ENTRY")
-REFERENCE = re.compile(r"\*[Nn]ote\s+([^:]+?)(?:::|:\s+[^.,]+(?=[.,]))")
+REFERENCE = re.compile(r"\*[Nn]ote\s++([^:]{1,300}+)(?:::|:\s++[^.,]{1,300}+(?=[.,]))")
 
 
 def read_info(document: Document) -> Iterator[Block]:

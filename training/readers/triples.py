@@ -41,7 +41,7 @@ VERB = re.compile(
 PARTICIPLE = re.compile(
     r"(?:\w+(?:ed|en|wn|ght)|made|born|set|held|led|found|run|sung|spoken) (?:by|in|at|on|from|to|for|with|near)"
 )
-LITERAL = re.compile(r'"(.*)"(?:@[\w-]+|\^\^\S+)?', re.DOTALL)
+LITERAL = re.compile(r'"(.*)"(?:@[\w-]+|\^\^[^\s"]+)?', re.DOTALL)
 MIDNIGHT = re.compile(r"\+?(\d{4}-\d\d-\d\d)T00:00:00Z")
 WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\s]+")
 

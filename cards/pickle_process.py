@@ -7,7 +7,6 @@ process has limits on memory, time and file size, an empty environment, and an a
 tries to start a program or open a connection. Exits with 0, or with one line on stderr.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.errors import CardError
+from kcard.system import limit_process
 
 FORBIDDEN = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system")
 LIBRARIES = "ctypes."
@@ -87,19 +87,9 @@ def tensors(path: Path) -> dict[str, Any]:
 
 def _limit_resources(size: int) -> None:
     """Limit address space, CPU seconds and file size in proportion to `size` bytes of weights."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    limits = {
-        resource.RLIMIT_AS: (8 << 30) + 6 * size,
-        resource.RLIMIT_CPU: 600 + 60 * (size >> 30),
-        resource.RLIMIT_FSIZE: (64 << 20) + 2 * size,
-        resource.RLIMIT_CORE: 0,
-    }
-    for limit, most in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # stricter already, or unknown to this system
-            resource.setrlimit(limit, (most, most))
+    limit_process(
+        memory=(8 << 30) + 6 * size, seconds=600 + 60 * (size >> 30), file_size=(64 << 20) + 2 * size
+    )
 
 
 def guard(*, libraries: bool = False) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from kcard.errors import CorpusError
 from kcard.training.passages import passages
 from kcard.training.readers.files import Document, format_of, plain_file
+from kcard.training.readers.process import read_blocks
 from kcard.types import Source
 
 
@@ -69,6 +70,6 @@ def read(manual: Manual, packages: Path) -> Iterator[Source]:
             name = file.relative_to(root).as_posix()
             try:
                 with plain_file(file) as plain:
-                    yield from passages(kind.read(Document(plain, name)), name)
+                    yield from passages(read_blocks(Document(plain, name), kind), name)
             except CorpusError as error:
                 print(f"{name} is left out: {error}")

@@ -20,7 +20,7 @@ from kcard.config import settings
 from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
-from kcard.training.duplicates import Fingerprints, could_be_repeated, fingerprint, why_boilerplate
+from kcard.training.duplicates import DigestedBlock, Fingerprints, digest_blocks, fingerprint
 from kcard.training.epochs import Lazy, Spool, parallel_map, spool_of
 from kcard.training.passages import Documents, NamedBlock, Size, count_words, passages, sentences
 from kcard.training.readers import tables
@@ -34,6 +34,7 @@ from kcard.training.readers.files import (
     format_of,
     plain_file,
 )
+from kcard.training.readers.process import end_idle_processes, read_blocks, read_digested
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -41,30 +42,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kcard.selectors.local_corpus import LocalCorpus
-
-# The blocks of a document, with a fingerprint to detect repetitions.
-
-LONGEST = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole
-WRITTEN = ("text", "item", "statement")
-
-
-@dataclass(frozen=True)
-class DigestedBlock:
-    """A block of a document with its fingerprint.
-
-    begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
-    alone   whether it is independent of the file's earlier blocks, so that work may be divided before it
-    line    whether it could be a header or footer that other files repeat
-    text    whether it is not blank
-    """
-
-    block: Block
-    printed: bytes
-    begins: bool
-    alone: bool
-    line: bool
-    text: bool
-
 
 @dataclass(frozen=True)
 class FileRead:
@@ -78,32 +55,6 @@ class FileRead:
     error: CorpusError | None = None
 
 
-def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[DigestedBlock]:
-    """Yield the blocks without boilerplate, which is counted in the document's skip report."""
-    row: tuple[str | None, int] | None = None
-    size, structured, begins = 0, False, False
-    for block in blocks:
-        # Blocks of one document have these in common.
-        last, row = row, (block.file, 0 if prose or block.file else block.line)
-        if row != last or size > LONGEST:
-            begins, size = True, 0
-        size += len(block.text)
-        written = block.text if block.kind in WRITTEN else ""
-        if reason := why_boilerplate(written) if written else None:
-            document.skips.dropped[reason] += 1
-            continue
-        structured = structured or block.kind in ("heading", "term")
-        yield DigestedBlock(
-            block,
-            fingerprint(block.text),
-            begins,
-            block.kind == "statement" and not structured,
-            prose and block.kind in WRITTEN and could_be_repeated(block.text),
-            bool(block.text.strip()),
-        )
-        begins = False
-
-
 def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     """Read files whole, each given as (file, its name within the corpus, the column that was chosen)."""
     contents = []
@@ -113,8 +64,7 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
         skips, blocks, failure = SkipReport(), list[DigestedBlock](), None
         try:
             with plain_file(file) as plain:
-                document = Document(plain, name, column, skips)
-                blocks += digest_blocks(document, kind.read(document), prose=kind.prose)
+                blocks += read_digested(Document(plain, name, column, skips), kind)
         except CorpusError as error:
             blocks, failure = [], error
         contents.append(FileRead(file, name, kind.prose, blocks, skips, failure))
@@ -394,7 +344,7 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
         if small:
             rows = ((file, name, draft.column) for file, name in group)
             batches = batched_by_size(rows, lambda row: row[0].stat().st_size, HANDFUL)
-            for batch in parallel_map(read_files, batches, draft.readers):
+            for batch in parallel_map(read_files, batches, draft.readers, threads=True):
                 for read in batch:
                     if read.error is not None:
                         draft.skipped.append((read.name, _reason(read.error, read.file, read.name)))
@@ -415,7 +365,7 @@ def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:
     assert kind is not None
     with plain_file(file) as plain:
         document = Document(plain, name, draft.column)
-        draft.take(document, digest_blocks(document, kind.read(document), prose=kind.prose), prose=kind.prose)
+        draft.take(document, read_digested(document, kind), prose=kind.prose)
 
 
 def _reason(error: CorpusError, file: Path, name: str) -> str:
@@ -453,7 +403,7 @@ class CorpusFiles:
         """See Files; names of columns are found as in training."""
         if kind := format_of(file, named=file == self.root):
             with plain_file(file) as plain:
-                yield from passages(kind.read(Document(plain, name)), name)
+                yield from passages(read_blocks(Document(plain, name), kind), name)
 
 
 def open_corpus(path: str) -> "LocalCorpus":

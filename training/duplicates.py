@@ -7,9 +7,11 @@ writes a letter. "C" and "C++", "5" and "-5", "\\b" and "\\B" are not equal.
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kcard.training.epochs import Scratch
+from kcard.training.readers.files import Block, Document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,11 +92,63 @@ def could_be_repeated(text: str) -> bool:
     return len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
 
 
+# The blocks of a document, with a fingerprint to detect repetitions.
+
+DOCUMENT_CHARACTERS = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole
+WRITTEN = ("text", "item", "statement")
+
+
+@dataclass(frozen=True)
+class DigestedBlock:
+    """A block of a document with its fingerprint.
+
+    begins  whether a document begins with it: a file of prose is one document, and so is each row of a table
+    alone   whether it is independent of the file's earlier blocks, so that work may be divided before it
+    line    whether it could be a header or footer that other files repeat
+    text    whether it is not blank
+    """
+
+    block: Block
+    printed: bytes
+    begins: bool
+    alone: bool
+    line: bool
+    text: bool
+
+
+def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -> Iterator[DigestedBlock]:
+    """Yield the blocks without boilerplate, which is counted in the document's skip report."""
+    row: tuple[str | None, int] | None = None
+    size, structured, begins = 0, False, False
+    for block in blocks:
+        # Blocks of one document have these in common.
+        last, row = row, (block.file, 0 if prose or block.file else block.line)
+        if row != last or size > DOCUMENT_CHARACTERS:
+            begins, size = True, 0
+        size += len(block.text)
+        written = block.text if block.kind in WRITTEN else ""
+        if reason := why_boilerplate(written) if written else None:
+            document.skips.dropped[reason] += 1
+            continue
+        structured = structured or block.kind in ("heading", "term")
+        yield DigestedBlock(
+            block,
+            fingerprint(block.text),
+            begins,
+            block.kind == "statement" and not structured,
+            prose and block.kind in WRITTEN and could_be_repeated(block.text),
+            bool(block.text.strip()),
+        )
+        begins = False
+
+
 class Fingerprints:
     """Rows of passages: fingerprint, number of the file, and whether it could be a header or footer."""
 
     def __init__(self) -> None:
         import numpy as np
+
+        from kcard.training.epochs import Scratch
 
         self._kind = np.dtype([("high", "<u8"), ("low", "<u8"), ("file", "<u4"), ("line", "<u4")])
         self._rows = Scratch()

@@ -61,10 +61,13 @@ AHEAD = 8  # pieces of work per process that are handed out at a time
 R = TypeVar("R")
 
 
-def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) -> Iterator[R]:
+def parallel_map(
+    function: Callable[[T], R], work: Iterable[T], readers: int, *, threads: bool = False
+) -> Iterator[R]:
     """Map `function` over pieces of work in worker processes, in order; with one reader or piece, in this process.
 
-    Pieces and results must be picklable. Raises CorpusError if a process is killed.
+    Pieces and results must be picklable. Raises CorpusError if a process is killed. `threads`: in threads instead, for
+    a function that leaves the work to processes of its own.
     """
     if readers == 1:
         yield from map(function, work)
@@ -78,7 +81,8 @@ def parallel_map(function: Callable[[T], R], work: Iterable[T], readers: int) ->
         from joblib.externals.loky.process_executor import BrokenProcessPool
 
         try:
-            results: list[R] = Parallel(n_jobs=readers)(delayed(function)(piece) for piece in pieces)
+            parallel = Parallel(n_jobs=readers, prefer="threads" if threads else "processes")
+            results: list[R] = parallel(delayed(function)(piece) for piece in pieces)
         except BrokenProcessPool as error:
             raise CorpusError(
                 f"one of {readers} reading processes was killed: if memory is short, use readers 1 (--readers 1)"

@@ -60,6 +60,36 @@ def memory() -> MemorySize:
     return MemorySize(total, free)
 
 
+def limit_process(
+    *,
+    memory: int | None = None,
+    seconds: int | None = None,
+    file_size: int | None = None,
+    adjustable: bool = False,
+) -> None:
+    """Limit this process and those that it starts, as far as the system can (not on Windows). No core is dumped.
+
+    memory      address space, in bytes; None: unlimited, as for the others
+    seconds     of processor time since the process began
+    file_size   bytes of a file that it writes
+    adjustable  whether it may change these limits later
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_FSIZE: file_size,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, most in limits.items():
+        if most is not None:
+            with suppress(ValueError, OSError):  # stricter already, or unknown to this system
+                resource.setrlimit(limit, (most, resource.getrlimit(limit)[1] if adjustable else most))
+
+
 def features() -> tuple[str, ...]:
     """Return the processor features that speed up small matrices: vectors, bfloat16, matrix tiles (Linux only)."""
     for line in _lines("/proc/cpuinfo"):

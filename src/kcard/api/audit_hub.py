@@ -23,6 +23,7 @@ from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, UsageError, one_line
 from kcard.events import Event, OnEvent, ignore
 from kcard.io import parse_size
+from kcard.system import limit_process
 
 if TYPE_CHECKING:
     from kcard.hub.audits import AuditFinding
@@ -62,20 +63,9 @@ def limit(memory: int, seconds: int | None = None) -> None:
     """Limit this process: address space in bytes, processor time (None: unlimited), the size of files, priority."""
     if sys.platform == "win32":
         return
-    import resource
-
     with suppress(OSError):  # a sandbox may forbid it
         os.nice(NICE)
-    limits = {
-        resource.RLIMIT_AS: memory,
-        resource.RLIMIT_FSIZE: MOST_WRITTEN,
-        resource.RLIMIT_CORE: 0,
-    }
-    if seconds is not None:
-        limits[resource.RLIMIT_CPU] = seconds
-    for each, most in limits.items():
-        with suppress(ValueError, OSError):  # stricter already, or unknown to this system
-            resource.setrlimit(each, (most, most))
+    limit_process(memory=memory, seconds=seconds, file_size=MOST_WRITTEN)
 
 
 @dataclass(frozen=True)

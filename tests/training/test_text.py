@@ -32,7 +32,7 @@ sender.
 None.
 """
 rendered = pytest.mark.skipif(
-    not any(shutil.which(name) for name, _ in text.RENDERERS), reason="neither mandoc nor groff is installed"
+    not any(map(shutil.which, text.RENDERERS)), reason="neither mandoc nor groff is installed"
 )
 
 

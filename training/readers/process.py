@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -124,12 +124,15 @@ _idle: list["ReadingProcess"] = []
 def _borrowed_process() -> Iterator["ReadingProcess"]:
     """Yield an idle process or a new one. It becomes idle again, unless it has ended or did not read to the end."""
     process = None
+    environment = _environment()
     while _idle and process is None:
         process = _idle.pop()
-        if process.owner != os.getpid():  # of the process from which this one was forked
+        # One of the process from which this one was forked, or with another PATH, is of no use.
+        if process.owner != os.getpid() or process.environment != environment:
+            process.kill()
             process = None
     if process is None:
-        process = ReadingProcess()
+        process = ReadingProcess(environment)
     try:
         yield process
     finally:
@@ -142,9 +145,7 @@ def _borrowed_process() -> Iterator["ReadingProcess"]:
 def end_idle_processes(keep: int = 0) -> None:
     """End the processes that read nothing now, all but `keep` of them."""
     while len(_idle) > keep:
-        process = _idle.pop()
-        if process.owner == os.getpid():
-            process.kill()
+        _idle.pop().kill()
 
 
 CHILD = "from kcard.training.readers.process import serve; serve()"
@@ -154,17 +155,23 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA
 MAX_ERROR_BYTES = 2000
 
 
+def _environment() -> dict[str, str]:
+    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return environment | ONE_THREAD
+
+
 class ReadingProcess:
     """A child process that reads files.
 
-    owner     the id of the process that started it
-    is_ready  whether it waits for a file
+    owner        the id of the process that started it
+    environment  its variables
+    is_ready     whether it waits for a file
     """
 
-    def __init__(self) -> None:
-        environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self.owner = os.getpid()
+        self.environment = environment
         self.is_ready = True
         self._is_late = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is killed
@@ -173,7 +180,7 @@ class ReadingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=environment | ONE_THREAD,
+            env=environment,
             start_new_session=True,  # Ctrl-C does not reach it
         )
         atexit.register(self.kill)

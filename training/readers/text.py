@@ -1,10 +1,15 @@
 """Plain text, reStructuredText, Info and man pages."""
 
 import codecs
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, groupby, islice, pairwise
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -288,12 +293,25 @@ def node_lines(numbered: Iterable[tuple[int, str]], document: Document) -> Itera
 
 
 # Man pages: rendered by mandoc or groff, whichever is installed, and parsed by their layout.
+#
+# A page is a program that can read files of this machine and run for ever. The renderer gets it on stdin, in an empty
+# folder, with an empty environment. groff loads its macros before the page and then forgets its requests for files, so
+# that neither the page nor a macro can use them under any name. (mandoc has only .so, and only for files of its folder.)
 
-RENDERERS = (
-    ("mandoc", ["-T", "utf8", "-O", "width=1000"]),
-    ("groff", ["-K", "utf8", "-mandoc", "-T", "utf8", "-rLL=1000n", "-P-cbou", "-P-h"]),
+RENDERERS = {
+    "mandoc": ["-T", "utf8", "-O", "width=1000"],
+    "groff": ["-S", "-K", "utf8", "-T", "utf8", "-rLL=1000n", "-P-cbou", "-P-h"],
+}
+MAN_MACROS = b".do mso an-old.tmac\n.if !d TH .do mso an.tmac\n"
+MDOC_MACROS = b".do mso doc.tmac\n"
+FORGET = (
+    b".rm so soquiet mso msoquiet cf trf nx rd psbb hpf hpfa hpfcode open opena opennoclose write writec writem pso pi "
+    b"sy device\n"
 )
-SECONDS = 60
+INCLUDES = re.compile(rb"^[.'][ \t]*(?:do[ \t]+)?(so|soquiet|cf|trf|nx|psbb|pso)[ \t]+\S", re.MULTILINE)
+MDOC = re.compile(rb"^[.'][ \t]*Dd\b", re.MULTILINE)
+RENDER_SECONDS = 20.0
+MAX_MESSAGE_BYTES = 200
 GAP = re.compile(r" {3,}")  # between the parts of the header and the footer
 MACROS = re.compile(rb"^[.'](?:TH|Dd|SH|Sh|so) ", re.MULTILINE)
 MAN_LINK = re.compile(rb"\s*\.so \S+\s*")
@@ -307,30 +325,62 @@ def read_man(document: Document) -> Iterator[Block]:
     if not MACROS.search(source):  # plain text that ends in a version number, such as LICENSE-2.1
         yield from read_plain(document)
         return
-    text = render(document)
+    if include := INCLUDES.search(source):
+        raise CorpusError(
+            f"{document.path} reads another file (.{include[1].decode()}), which kcard does not: put its text into "
+            "the page"
+        )
+    text = render(document, source)
     yield Block("heading", PurePath(document.name.removesuffix(".gz")).stem, 1, 1)
     lines = text.rstrip().splitlines()
     footer = len(lines) - bool(GAP.search(lines[-1]))
     yield from layout.blocks(islice(enumerate(lines, 1), 1, footer))
 
 
-def render(document: Document) -> str:
-    """Render a man page as text. Raises CorpusError if no program is installed or it fails."""
-    programs = [(name, program, options) for name, options in RENDERERS if (program := shutil.which(name))]
+def render(document: Document, source: bytes) -> str:
+    """Render a man page as text. Raises CorpusError if no program is installed, or it fails or takes too long."""
+    programs = [(name, program) for name in RENDERERS if (program := shutil.which(name))]
     if not programs:
         raise CorpusError(f"{document.path} is a man page: install mandoc or groff to render it")
-    name, program, options = programs[0]
-    try:
-        done = subprocess.run(
-            [program, *options, str(document.path.absolute())],
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CorpusError(f"{document.path} can't be rendered by {name} ({error})") from error
-    text = done.stdout.decode("utf-8", "replace")
+    name, program = programs[0]
+    command = [program, *RENDERERS[name]]
+    if name == "groff":
+        source = (MDOC_MACROS if MDOC.search(source) else MAN_MACROS) + FORGET + source
+    with (
+        tempfile.TemporaryDirectory(prefix="kcard-") as folder,
+        tempfile.TemporaryFile() as page,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as errors,
+    ):
+        page.write(source)
+        page.seek(0)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=page,
+                stdout=output,
+                stderr=errors,
+                cwd=folder,
+                env={"PATH": os.pathsep.join([os.path.dirname(program), os.defpath])},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CorpusError(f"{document.path} can't be rendered by {name} ({error})") from error
+        try:
+            process.wait(RENDER_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise CorpusError(
+                f"{document.path} can't be rendered by {name}: it takes more than {RENDER_SECONDS:.0f} s"
+            ) from None
+        finally:
+            # The programs that it started end with it.
+            with suppress(OSError):
+                process.kill() if sys.platform == "win32" else os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        errors.seek(0)
+        text = output.read().decode("utf-8", "replace")
+        message = errors.readline(MAX_MESSAGE_BYTES).decode("utf-8", "replace").strip()
     if not text.strip():
-        message = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
         raise CorpusError(f"{document.path} can't be rendered by {name}{f' ({message})' if message else ''}")
     return text

@@ -357,6 +357,7 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
                 _read_one(file, name, draft)
             except CorpusError as error:
                 draft.skipped.append((name, _reason(error, file, name)))
+    end_idle_processes(keep=1)
 
 
 def _read_one(file: Path, name: str, draft: _CorpusBuilder) -> None:

@@ -54,7 +54,10 @@ def plain_file(path: Path) -> Iterator[Path]:
                 f"{path} can't be decompressed ({error.strerror or error}; {room // 10**6} MB are free in "
                 f"{plain.parent})"
             ) from error
-        yield plain
+        try:
+            yield plain
+        except CorpusError as error:
+            raise CorpusError(str(error).replace(str(plain), str(path))) from error
 
 
 # The input and output of a reader: a document, its blocks, and what was skipped.
@@ -217,7 +220,8 @@ Skipped = list[tuple[str, str]]
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     """List the files to read, (file, its name within the corpus) sorted by name, and those to skip, (name, reason).
 
-    Hidden files and folders are ignored without mention; links to folders are not followed. Raises CorpusError if
+    Hidden files and folders are ignored without mention; links to folders, and to files elsewhere, are not followed, so
+    that a corpus from elsewhere names no files of this machine. Raises CorpusError if
     `path` is missing, is neither a file nor a folder, or has an unsupported format.
     """
     with reading(path):
@@ -238,6 +242,7 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     """List the files below a folder, see files_of."""
     files: list[Path] = []
     skipped: Skipped = []
+    inside = root.resolve()
 
     def note_error(error: OSError) -> None:
         skipped.append((_name(Path(error.filename), root), f"can't be read ({error.strerror})"))
@@ -251,7 +256,7 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
             if (here / name).is_symlink()
         ]
         for name in sorted(name for name in names if not name.startswith(".")):
-            reason = _reason_to_skip(here / name)
+            reason = _reason_to_skip(here / name, inside)
             if reason is None:
                 files.append(here / name)
             elif reason:
@@ -259,10 +264,12 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     return [(file, _name(file, root)) for file in sorted(files)], sorted(skipped)
 
 
-def _reason_to_skip(file: Path) -> str | None:
+def _reason_to_skip(file: Path, folder: Path) -> str | None:
     """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
     if file.is_symlink() and not file.exists():
         return "a broken link"
+    if leads_out(file, folder):
+        return "a link that leads out of the corpus, not followed; copy the file to read it"
     if not file.is_file():
         return "not a regular file"
     if file.name == TEMPLATE_FILE:
@@ -272,6 +279,11 @@ def _reason_to_skip(file: Path) -> str | None:
     if CHANGES.fullmatch(file.name):
         return "a change log; name it to read it"
     return None if format_of(file) else f"not one of {known_formats()}"
+
+
+def leads_out(file: Path, folder: Path) -> bool:
+    """Return whether a file is a link that leads out of a folder, which has no links in its path."""
+    return file.is_symlink() and not file.resolve().is_relative_to(folder)
 
 
 def _name(file: Path, root: Path) -> str:

@@ -10,7 +10,8 @@ from functools import cache
 from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
+from xml.parsers.expat import ExpatError
+from zipfile import BadZipFile, ZipFile
 
 from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document, SkipReport
@@ -308,6 +309,7 @@ def _element_classes() -> Any:
 
     class Element(Tag):
         _last = 0
+        _decomposed = False  # else it would be searched as the name of an element within
 
         def index(self, element: Any) -> int:
             before, after = self._last, self._last + 1
@@ -519,19 +521,33 @@ p[style-name='table of figures'] => !
 """
 
 
+XML_PARTS = (".xml", ".rels")
+MAX_XML_BYTES = 100_000_000
+
+
 def read_word(document: Document) -> Iterator[Block]:
     """Read paragraphs, headings, list items and table rows, numbered from 1, without tables of contents."""
     import mammoth
 
+    # Images are represented by their descriptions.
+    without_image = mammoth.images.img_element(lambda image: {})
     try:
         with document.path.open("rb") as stream:
-            page = mammoth.convert_to_html(stream, style_map=STYLES).value
+            with ZipFile(stream) as packed:
+                size = sum(part.file_size for part in packed.infolist() if part.filename.endswith(XML_PARTS))
+            if size > MAX_XML_BYTES:
+                raise CorpusError(
+                    f"{document.path} unpacks to {size // 10**6} MB of text and styles: split it or leave it out"
+                )
+            page = mammoth.convert_to_html(stream, style_map=STYLES, convert_image=without_image).value
     except PermissionError as error:
         raise CorpusError(
             f"{document.path} can't be read ({error.strerror}): check its permissions"
         ) from error
     # mammoth does not catch what zipfile and its XML parser raise.
-    except (BadZipFile, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError) as error:
+    except (
+        BadZipFile, ExpatError, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError
+    ) as error:  # fmt: skip
         raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
         blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)

@@ -35,6 +35,7 @@ CHARACTERS, CHARACTERS_PER_BYTE = 200_000_000, 20
 MAX_WRITTEN = 256 << 20  # bytes of a file that a reader, or a program that it starts, writes
 MAX_IDLE_MEMORY = 512 << 20  # bytes: a child that needed more ends after the file
 BATCH_BLOCKS, BATCH_CHARACTERS = 500, 1 << 18  # that a child sends at a time
+MAX_REASON_CHARACTERS = 1000  # why a file can't be read
 GRACE = 5  # seconds of processor time, after which a child ends that its parent did not kill
 
 
@@ -123,15 +124,14 @@ _idle: list["ReadingProcess"] = []
 @contextmanager
 def _borrowed_process() -> Iterator["ReadingProcess"]:
     """Yield an idle process or a new one. It becomes idle again, unless it has ended or did not read to the end."""
-    process = None
     environment = _environment()
-    while _idle and process is None:
+    try:
         process = _idle.pop()
-        # One of the process from which this one was forked, or with another PATH, is of no use.
-        if process.owner != os.getpid() or process.environment != environment:
-            process.kill()
-            process = None
-    if process is None:
+    except IndexError:
+        process = ReadingProcess(environment)
+    # One of the process from which this one was forked, or with another PATH, is of no use.
+    if process.owner != os.getpid() or process.environment != environment:
+        process.kill()
         process = ReadingProcess(environment)
     try:
         yield process
@@ -337,7 +337,7 @@ def _explain(error: Exception, request: Request) -> str:
     if _is_memory_full(error):
         return f"{request.path} takes more than {request.limits.memory >> 20} MB of memory: split it or leave it out"
     if isinstance(error, CorpusError):
-        return str(error)
+        return one_line(error, MAX_REASON_CHARACTERS)
     if isinstance(error, RecursionError):
         return f"{request.path} can't be read: its elements are nested too deeply"
     reason = missing_package(error)

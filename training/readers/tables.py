@@ -22,6 +22,7 @@ NAMES = (
     "text", "passage", "content", "fact", "sentence", "statement", "body", "abstract", "paragraph", "document",
 )  # fmt: skip
 HEADINGS = ("section", "title")
+LISTED_COLUMNS, LISTED_CHARACTERS = 30, 60  # in a message
 LOOKED_AT = 200
 SENTENCE = 5  # minimum mean number of words of a column, for it to be chosen among several
 
@@ -54,7 +55,7 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
         template = Template(document.column)
         for column in template.columns:
             if column not in columns:
-                raise CorpusError(f"{document.name} has no column {column!r}: it has {', '.join(columns)}")
+                raise CorpusError(f"{document.name} has no column {column!r}: it has {listed(columns)}")
     else:
         template = Template(find_text_column(columns, [row for _, row in first], document))
     for number, row in chain(first, rows):
@@ -83,17 +84,23 @@ def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Docu
         best = max(words, key=words.__getitem__)
         if len(words) == 1 or words[best] >= SENTENCE:
             if len(columns) > 1:
-                document.skips.notes.append(f"{document.name}: the text is taken from its column {best!r}")
+                document.skips.notes.append(
+                    f"{document.name}: the text is taken from its column {listed([best])!r}"
+                )
             return best
     several = len(columns) > 1
-    sentence = (
-        f", or a sentence of them, such as --field '{{{columns[0]}}} ... {{{columns[-1]}}}.'"
-        if several
-        else ""
-    )
+    first, last = listed(columns[:1]), listed(columns[-1:])
+    sentence = f", or a sentence of them, such as --field '{{{first}}} ... {{{last}}}.'" if several else ""
     raise CorpusError(
-        f"{document.name} has no text column; it has {', '.join(columns)}: name one with --field{sentence}"
+        f"{document.name} has no text column; it has {listed(columns)}: name one with --field{sentence}"
     )
+
+
+def listed(columns: Sequence[str]) -> str:
+    """List the names of columns for a message: the first ones, and of a long name the beginning."""
+    names = [f"{name[:LISTED_CHARACTERS]}…" if len(name) > LISTED_CHARACTERS else name for name in columns]
+    more = [f"{len(names) - LISTED_COLUMNS} more"] if len(names) > LISTED_COLUMNS else []
+    return ", ".join([*names[:LISTED_COLUMNS], *more])
 
 
 def _mean_words(cells: Iterable[Any]) -> float:
@@ -211,7 +218,7 @@ def text_of(row: dict[str, Any], template: Template | None, where: str) -> str:
     if template is not None:
         missing = [column for column in template.columns if column not in row]
         if missing:
-            raise CorpusError(f"{where} has no {missing[0]!r}: its keys are {', '.join(row) or 'none'}")
+            raise CorpusError(f"{where} has no {missing[0]!r}: its keys are {listed([*row]) or 'none'}")
         return template.fill(row) or ""
     for key in NAMES:
         if isinstance(row.get(key), str):
@@ -224,6 +231,7 @@ def text_of(row: dict[str, Any], template: Template | None, where: str) -> str:
 # Parquet: columns of a table, a few thousand rows at a time.
 
 PARQUET_ROWS = 1024
+PARQUET_MIN_ROWS, PARQUET_ROWS_PER_BYTE = 100_000, 100  # more rows than this are no texts
 
 
 def read_parquet(document: Document) -> Iterator[Block]:
@@ -237,6 +245,9 @@ def parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
     number = 0
     try:
         with ParquetFile(document.path) as file:
+            rows, size = file.metadata.num_rows, document.path.stat().st_size
+            if rows > PARQUET_MIN_ROWS + PARQUET_ROWS_PER_BYTE * size:
+                raise CorpusError(f"{document.path} holds {rows:,} rows in {size:,} bytes: these can't be texts")
             columns = [field.name for field in file.schema_arrow if not _is_opaque(field.type)]
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
                 for row in batch.to_pylist():

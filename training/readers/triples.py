@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from kcard.errors import CorpusError
 from kcard.training.readers import tables
-from kcard.training.readers.files import TEMPLATE_FILE, Block, Document
+from kcard.training.readers.files import TEMPLATE_FILE, Block, Document, leads_out
 from kcard.training.readers.text import lines
 
 # Common relations: a template for each, aliases, and Wikidata's property numbers.
@@ -52,7 +52,10 @@ def read(document: Document) -> Iterator[Block]:
     if not _is_graph(document):
         yield from tables.read_delimited(document)
         return
-    templates = {**TEMPLATES, **read_templates(document.path.with_name(TEMPLATE_FILE))}
+    beside = document.path.with_name(TEMPLATE_FILE)
+    if leads_out(beside, beside.parent.resolve()):
+        raise CorpusError(f"{beside} is a link that leads out of its folder: put the templates there")
+    templates = {**TEMPLATES, **read_templates(beside)}
     for number, cells in _rows(document):
         yield document.statement(to_sentence(*cells, templates=templates), number)
 

@@ -27,7 +27,6 @@ from kcard.training.readers import tables
 from kcard.training.readers.files import (
     FORMATS,
     TEMPLATE_FILE,
-    Block,
     Document,
     SkipReport,
     files_of,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kcard.selectors.local_corpus import LocalCorpus
+
 
 @dataclass(frozen=True)
 class FileRead:

@@ -94,7 +94,9 @@ def could_be_repeated(text: str) -> bool:
 
 # The blocks of a document, with a fingerprint to detect repetitions.
 
-DOCUMENT_CHARACTERS = 100_000  # characters of a document; a longer one is split, so that none need be in memory whole
+DOCUMENT_CHARACTERS = (
+    100_000  # characters of a document; a longer one is split, so that none need be in memory whole
+)
 WRITTEN = ("text", "item", "statement")
 
 

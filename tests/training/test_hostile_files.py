@@ -245,7 +245,10 @@ REPEATED = {
     "images.html": "<p>Letters are sorted.</p>" + "<img>" * 20_000,
     "icons.html": "<p>Letters are sorted." + '<i class="icon"></i>' * 10_000,
     "bold.html": "<p>Letters are sorted. " + "<b>x</b> " * 10_000,
-    "nested.html": "<p>Letters</p>" + "<div>" * 200 + "<a href=x>x</a> are sorted<p>" * 2_000 + "</div>" * 200,
+    "nested.html": "<p>Letters</p>"
+    + "<div>" * 200
+    + "<a href=x>x</a> are sorted<p>" * 2_000
+    + "</div>" * 200,
     "tags.txt": "*depot.txt* letters\n\nLetters are sorted.\n" + " *a*" * 60_000 + " x\n",
     "blanks.txt": "Letters are sorted\nby sender.\n\n" + (" " * 200_000 + "x\n") * 2,
     "blanks.rst": "Letters are sorted.\n\n" + ("a" + " " * 200_000 + "b\n") * 2,
@@ -342,7 +345,9 @@ def test_texts_that_are_stored_once_and_repeated_are_limited(
 
 def test_entities_and_nested_tables_are_reasons_to_skip(tmp_path: Path) -> None:
     entities = b'<!DOCTYPE a [<!ENTITY x "' + b"y" * 1000 + b'">'
-    entities += b"".join(b'<!ENTITY x%d "%s">' % (n, b"&x;" * 100) for n in range(5)) + b"]><a>&x4;&nothing;</a>"
+    entities += (
+        b"".join(b'<!ENTITY x%d "%s">' % (n, b"&x;" * 100) for n in range(5)) + b"]><a>&x4;&nothing;</a>"
+    )
     (tmp_path / "entities.docx").write_bytes(word("", **{"word/document.xml": entities}))
     table = "<w:tbl><w:tr><w:tc>" * 2000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 2000
     (tmp_path / "tables.docx").write_bytes(word(table))

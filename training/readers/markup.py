@@ -37,7 +37,7 @@ WORDS = 12  # of a title at most
 QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
 LONGEST = 30  # words of one
 BOLD = 6  # level of a title in bold
-TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
+TITLE = re.compile(r"^title:(.*[^\s\"'].*)$", re.MULTILINE)
 
 
 def read_markdown(document: Document) -> Iterator[Block]:
@@ -122,9 +122,8 @@ class _Walk:
                         "text", " ".join(text.split()), begun[0][1] if begun else first, begun
                     )
                     first += text.count("\n") + 2
-            elif token.type == "front_matter" and (row := TITLE.search(token.content)):
-                if title := row[1].strip().strip("\"'"):
-                    yield Block("heading", title, line, 1)
+            elif token.type == "front_matter" and (title := TITLE.search(token.content)):
+                yield Block("heading", title[1].strip().strip("\"'"), line, 1)
 
     def close(self, kind: str, line: int) -> Iterator[Block]:
         if kind in ("ordered_list_close", "bullet_list_close"):
@@ -394,7 +393,8 @@ def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
     Letters are those that are not BETWEEN links. Elements come after what contains them, so in the reverse order each
     is whole before it is added to its parent.
     """
-    from bs4 import CData, NavigableString, Tag
+    from bs4 import Tag
+    from bs4.element import CData, NavigableString
 
     counts: dict[int, tuple[int, int, int]] = {}
     for node in reversed([*tree.descendants]):
@@ -403,7 +403,7 @@ def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
             if node.name == "a" and "href" in node.attrs:
                 links, linked = links + 1, linked + letters
         elif type(node) in (NavigableString, CData):
-            letters = len(BETWEEN.sub("", node))
+            letters = len(BETWEEN.sub("", str(node)))
         before = counts.get(id(node.parent), (0, 0, 0))
         counts[id(node.parent)] = before[0] + letters, before[1] + links, before[2] + linked
     return counts
@@ -411,7 +411,8 @@ def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
 
 def part_words(tree: "BeautifulSoup") -> None:
     """Replace images by their descriptions, and put a blank where an image or icon stands between two words."""
-    from bs4 import NavigableString, Tag
+    from bs4 import Tag
+    from bs4.element import NavigableString
 
     icons = find_icons(tree)
     nodes = [node for node in tree.descendants if isinstance(node, NavigableString) or id(node) in icons]
@@ -421,11 +422,11 @@ def part_words(tree: "BeautifulSoup") -> None:
     for node in reversed(nodes):
         following.append(letter)
         if isinstance(node, NavigableString):
-            letter = node[:1]
+            letter = str(node)[:1]
     left = ""
     for node, right in zip(nodes, reversed(following), strict=True):
         if not isinstance(node, Tag):
-            left = node[-1:]
+            left = str(node)[-1:]
             continue
         description = str(node.get("alt") or "") if node.name == "img" else ""
         words = description
@@ -441,7 +442,8 @@ def part_words(tree: "BeautifulSoup") -> None:
 def find_icons(tree: "BeautifulSoup") -> set[int]:
     """Return the ids of images and of empty elements with a class, as icons of fonts are, and empty the images. An
     element is not empty if it contains an image."""
-    from bs4 import CData, NavigableString, Tag
+    from bs4 import Tag
+    from bs4.element import CData, NavigableString
 
     for image in tree.find_all(["img", "svg"]):
         image.clear()
@@ -449,7 +451,7 @@ def find_icons(tree: "BeautifulSoup") -> set[int]:
     filled: set[int] = set()
     for node in reversed([*tree.descendants]):  # an element after all that it contains
         if not isinstance(node, Tag):
-            is_filled = type(node) in (NavigableString, CData) and bool(node.strip())
+            is_filled = type(node) in (NavigableString, CData) and bool(str(node).strip())
         elif node.name in ("img", "svg"):
             icons.add(id(node))
             is_filled = True
@@ -530,7 +532,7 @@ def read_word(document: Document) -> Iterator[Block]:
     import mammoth
 
     # Images are represented by their descriptions.
-    without_image = mammoth.images.img_element(lambda image: {})
+    without_image = mammoth.images.img_element(lambda _: {})
     try:
         with document.path.open("rb") as stream:
             with ZipFile(stream) as packed:

@@ -299,7 +299,7 @@ def answer(request: Request, send: Callable[[Reply], None]) -> bool:
             if len(batch) == BATCH_BLOCKS or characters > BATCH_CHARACTERS:
                 send(Reply(batch))
                 batch, characters = [], 0
-    except Exception as failure:  # libraries raise anything for files that they did not expect
+    except Exception as failure:  # noqa: BLE001 - libraries raise anything for files that they did not expect
         batch = []
         is_memory_full = _is_memory_full(failure)
         error = _explain(failure, request)

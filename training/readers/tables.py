@@ -247,7 +247,9 @@ def parquet_rows(document: Document) -> Iterator[tuple[int, Row]]:
         with ParquetFile(document.path) as file:
             rows, size = file.metadata.num_rows, document.path.stat().st_size
             if rows > PARQUET_MIN_ROWS + PARQUET_ROWS_PER_BYTE * size:
-                raise CorpusError(f"{document.path} holds {rows:,} rows in {size:,} bytes: these can't be texts")
+                raise CorpusError(
+                    f"{document.path} holds {rows:,} rows in {size:,} bytes: these can't be texts"
+                )
             columns = [field.name for field in file.schema_arrow if not _is_opaque(field.type)]
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
                 for row in batch.to_pylist():

@@ -296,7 +296,7 @@ def node_lines(numbered: Iterable[tuple[int, str]], document: Document) -> Itera
 #
 # A page is a program that can read files of this machine and run for ever. The renderer gets it on stdin, in an empty
 # folder, with an empty environment. groff loads its macros before the page and then forgets its requests for files, so
-# that neither the page nor a macro can use them under any name. (mandoc has only .so, and only for files of its folder.)
+# that neither the page nor a macro can use them under any name. (mandoc has only .so, for files of its folder alone.)
 
 RENDERERS = {
     "mandoc": ["-T", "utf8", "-O", "width=1000"],
@@ -361,7 +361,7 @@ def render(document: Document, source: bytes) -> str:
                 stdout=output,
                 stderr=errors,
                 cwd=folder,
-                env={"PATH": os.pathsep.join([os.path.dirname(program), os.defpath])},
+                env={"PATH": os.pathsep.join([str(Path(program).parent), os.defpath])},
                 start_new_session=True,
             )
         except OSError as error:

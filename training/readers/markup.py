@@ -371,10 +371,12 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     """Remove hidden elements, navigation and lists of links; the words lost with the latter two are counted."""
     part_words(tree)
     for element in tree.find_all(is_hidden):
-        element.decompose()
+        if not element.decomposed:
+            element.decompose()
     words = len(tree.get_text(" ").split())
     for element in tree.find_all(is_navigation):
-        element.decompose()
+        if not element.decomposed:
+            element.decompose()
     counts = count_links(tree)
     for element in tree.find_all(LISTS):
         if element.decomposed:
@@ -445,8 +447,11 @@ def find_icons(tree: "BeautifulSoup") -> set[int]:
     from bs4 import Tag
     from bs4.element import CData, NavigableString
 
+    inside: set[int] = set()
     for image in tree.find_all(["img", "svg"]):
-        image.clear()
+        if id(image) not in inside:
+            inside.update(map(id, image.descendants))
+            image.clear()
     icons: set[int] = set()
     filled: set[int] = set()
     for node in reversed([*tree.descendants]):  # an element after all that it contains

@@ -1,14 +1,13 @@
 """Files that are made to harm their reader: they are skipped with a reason, or read in linear time."""
 
-import io
 import os
 import shutil
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.hostile_files import word
 
 from kcard.errors import CorpusError
 from kcard.training.corpus import CorpusFiles, read_corpus
@@ -279,29 +278,8 @@ def test_repeated_patterns_take_linear_time(
 # Bombs and lies.
 
 
-def word(body: str, **parts: bytes) -> bytes:
-    """Return a Word document with this body, and parts that replace its own."""
-    stream = io.BytesIO()
-    kind = "http://schemas.openxmlformats.org"
-    content = {
-        "[Content_Types].xml": f'<Types xmlns="{kind}/package/2006/content-types"/>'.encode(),
-        "_rels/.rels": (
-            f'<Relationships xmlns="{kind}/package/2006/relationships"><Relationship Id="r1" Type="{kind}/'
-            'officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>'
-        ).encode(),
-        "word/document.xml": (
-            f'<w:document xmlns:w="{kind}/wordprocessingml/2006/main"><w:body>{body}</w:body></w:document>'
-        ).encode(),
-        **parts,
-    }
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in content.items():
-            packed.writestr(name, data)
-    return stream.getvalue()
-
-
 def test_a_word_document_that_declares_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
-    (tmp_path / "bomb.docx").write_bytes(word("", **{"word/styles.xml": b" " * 101_000_000}))
+    (tmp_path / "bomb.docx").write_bytes(word("", {"word/styles.xml": b" " * 101_000_000}))
     assert "unpacks to 101 MB of text and styles" in reasons(tmp_path)["bomb.docx"]
 
 
@@ -319,7 +297,7 @@ def test_the_images_of_a_word_document_are_not_fetched(tmp_path: Path) -> None:
         'Type="image" TargetMode="External" Target="file:///nowhere/secret"/></Relationships>'
     )
     parts = {"word/_rels/document.xml.rels": relations.encode()}
-    (tmp_path / "image.docx").write_bytes(word(image, **parts))
+    (tmp_path / "image.docx").write_bytes(word(image, parts))
     corpus = read_corpus(tmp_path / "image.docx")
     assert [passage.text for passage in corpus.passages] == ["Letters are sorted.A stamp."]
 
@@ -348,7 +326,7 @@ def test_entities_and_nested_tables_are_reasons_to_skip(tmp_path: Path) -> None:
     entities += (
         b"".join(b'<!ENTITY x%d "%s">' % (n, b"&x;" * 100) for n in range(5)) + b"]><a>&x4;&nothing;</a>"
     )
-    (tmp_path / "entities.docx").write_bytes(word("", **{"word/document.xml": entities}))
+    (tmp_path / "entities.docx").write_bytes(word("", {"word/document.xml": entities}))
     table = "<w:tbl><w:tr><w:tc>" * 2000 + "<w:p/>" + "</w:tc></w:tr></w:tbl>" * 2000
     (tmp_path / "tables.docx").write_bytes(word(table))
     written(tmp_path, "tables.html", "<table><tr><td>" * 2000 + "x")

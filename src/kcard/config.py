@@ -48,6 +48,8 @@ def engine_url(spec: str) -> str:
 PREFIX = "KCARD_"
 CONFIG = "KCARD_CONFIG"
 DEBUG = "KCARD_DEBUG"
+# What a child process that reads untrusted files may see of the environment.
+HARMLESS = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8")
 CACHE_MB = 256
 OFFLINE_LLMS = {"embedded", "hf"}
 ENDPOINTS = {"openai", "openai-completions"}
@@ -229,6 +231,13 @@ def for_other_machines() -> dict[str, str]:
         "HF_HUB_OFFLINE": "1" if ours.offline else None,
     }
     return {name: value for name, value in variables.items() if value and concealed(value) == value}
+
+
+def without_secrets() -> dict[str, str]:
+    """Return the environment of a child process that reads what is not trusted: where packages, programs and temporary
+    files are, and how names are encoded."""
+    environment = {name: os.environ[name] for name in HARMLESS if name in os.environ}
+    return environment | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def without_usage_statistics() -> None:

@@ -13,6 +13,7 @@ from kcard.cards.card import Card
 from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
+from kcard.training.duplicates import DOCUMENT_CHARACTERS
 from kcard.training.epochs import (
     Lazy,
     ReplayMix,
@@ -202,13 +203,12 @@ def test_equal_documents_are_kept_once_and_files_without_text_are_none(tmp_path:
     assert documents(tmp_path) == ["Ann won.", "Bob lost."]
 
 
-def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path, monkeypatch: Any) -> None:
-    from kcard.training import corpus
-
-    monkeypatch.setattr(corpus, "LONGEST", 30)
+def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path) -> None:
     path = tmp_path / "facts.txt"
-    path.write_text("".join(f"Fact {n} is told.\n" for n in range(6)), encoding="utf-8")
-    assert [text.count("\n") + 1 for text in documents(path)] == [3, 3]
+    fact = f"Fact {{:4}} is {'told and ' * 100}told again.\n"
+    path.write_text("".join(fact.format(n) for n in range(200)), encoding="utf-8")
+    size = DOCUMENT_CHARACTERS // len(fact.format(0).strip()) + 1
+    assert [text.count("\n") + 1 for text in documents(path)] == [size, 200 - size]
 
 
 def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_path: Path) -> None:

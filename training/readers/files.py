@@ -268,10 +268,10 @@ def _reason_to_skip(file: Path, folder: Path) -> str | None:
     """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
     if file.is_symlink() and not file.exists():
         return "a broken link"
-    if leads_out(file, folder):
-        return "a link that leads out of the corpus, not followed; copy the file to read it"
     if not file.is_file():
         return "not a regular file"
+    if leads_out(file, folder):
+        return "a link that leads out of the corpus, not followed; copy the file to read it"
     if file.name == TEMPLATE_FILE:
         return ""
     if LEGAL.fullmatch(file.name):

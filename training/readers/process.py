@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kcard.config import without_secrets
 from kcard.errors import CorpusError, one_line
 from kcard.system import limit_process, memory, missing_package
 from kcard.training.duplicates import DigestedBlock, digest_blocks
@@ -33,14 +34,14 @@ MEMORY, MEMORY_PER_BYTE = 2 << 30, 50  # bytes of address space
 MEMORY_SHARE = 0.75  # of the machine's memory at most
 CHARACTERS, CHARACTERS_PER_BYTE = 200_000_000, 20
 MAX_WRITTEN = 256 << 20  # bytes of a file that a reader, or a program that it starts, writes
-MAX_IDLE_MEMORY = 512 << 20  # bytes: a child that needed more ends after the file
-BATCH_BLOCKS, BATCH_CHARACTERS = 500, 1 << 18  # that a child sends at a time
+MAX_IDLE_MEMORY = 512 << 20  # bytes: a child that holds more ends after the file
+BATCH_BLOCKS, BATCH_CHARACTERS = 100, 1 << 18  # that a child sends at a time
 MAX_REASON_CHARACTERS = 1000  # why a file can't be read
 GRACE = 5  # seconds of processor time, after which a child ends that its parent did not kill
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReadingLimits:
     """The limits of reading a file: seconds, bytes of memory, characters of its text."""
 
     seconds: float
@@ -48,7 +49,7 @@ class Limits:
     characters: int
 
     @classmethod
-    def of(cls, size: int) -> "Limits":
+    def of(cls, size: int) -> "ReadingLimits":
         """Return the limits for a file of `size` bytes."""
         return cls(
             SECONDS + SECONDS_PER_MB * size / 1e6,
@@ -64,7 +65,7 @@ def _most_memory() -> int:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReadingRequest:
     """A file to read; `digests`: whether its blocks are digested, without boilerplate."""
 
     path: Path
@@ -72,11 +73,11 @@ class Request:
     column: str | None
     kind: Format
     digests: bool
-    limits: Limits
+    limits: ReadingLimits
 
 
 @dataclass(frozen=True)
-class Reply:
+class ReadingReply:
     """Blocks of a file and, in the last reply, `skips`.
 
     error  why the file can't be read
@@ -108,7 +109,7 @@ def _read(document: Document, kind: Format, *, digests: bool) -> Iterator[Any]:
         size = path.stat().st_size
     except OSError as error:
         raise CorpusError(f"{document.path} can't be read ({error.strerror})") from error
-    request = Request(path, document.name, document.column, kind, digests, Limits.of(size))
+    request = ReadingRequest(path, document.name, document.column, kind, digests, ReadingLimits.of(size))
     with _borrowed_process() as process:
         for reply in process.read(request):
             yield from reply.blocks
@@ -124,7 +125,7 @@ _idle: list["ReadingProcess"] = []
 @contextmanager
 def _borrowed_process() -> Iterator["ReadingProcess"]:
     """Yield an idle process or a new one. It becomes idle again, unless it has ended or did not read to the end."""
-    environment = _environment()
+    environment = without_secrets() | ONE_THREAD
     try:
         process = _idle.pop()
     except IndexError:
@@ -149,16 +150,8 @@ def end_idle_processes(keep: int = 0) -> None:
 
 
 CHILD = "from kcard.training.readers.process import serve; serve()"
-# What a child may know of the environment: where programs and temporary files are, and how names are encoded.
-VARIABLES = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 MAX_ERROR_BYTES = 2000
-
-
-def _environment() -> dict[str, str]:
-    environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    return environment | ONE_THREAD
 
 
 class ReadingProcess:
@@ -185,7 +178,7 @@ class ReadingProcess:
         )
         atexit.register(self.kill)
 
-    def read(self, request: Request) -> Iterator[Reply]:
+    def read(self, request: ReadingRequest) -> Iterator[ReadingReply]:
         """Yield the replies for a file. Raises CorpusError if the process ends, or is killed for taking too long."""
         self.is_ready = False
         assert self._process.stdin is not None
@@ -204,14 +197,14 @@ class ReadingProcess:
             self.is_ready = is_last and not reply.ends
             yield reply
 
-    def _receive(self, seconds: float) -> Reply | None:
+    def _receive(self, seconds: float) -> ReadingReply | None:
         """Return the next reply; None if the process ends, or is killed after `seconds`."""
         assert self._process.stdout is not None
         timer = threading.Timer(seconds, self._end_late)
         timer.daemon = True
         timer.start()
         try:
-            reply: Reply = pickle.load(self._process.stdout)
+            reply: ReadingReply = pickle.load(self._process.stdout)
         except (EOFError, pickle.UnpicklingError):
             return None
         finally:
@@ -222,7 +215,7 @@ class ReadingProcess:
         self._is_late = True
         self._signal()
 
-    def _explain_end(self, request: Request) -> str:
+    def _explain_end(self, request: ReadingRequest) -> str:
         code = self._process.wait()
         limits = request.limits
         if self._is_late or (sys.platform != "win32" and code == -signal.SIGXCPU):
@@ -266,24 +259,25 @@ def serve() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not reach the parent
 
-    def send(reply: Reply) -> None:
+    def send(reply: ReadingReply) -> None:
         pickle.dump(reply, replies)
         replies.flush()
 
     ends = False
     while not ends:
         try:
-            request: Request = pickle.load(sys.stdin.buffer)
+            request: ReadingRequest = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         ends = answer(request, send)
 
 
-def answer(request: Request, send: Callable[[Reply], None]) -> bool:
+def answer(request: ReadingRequest, send: Callable[[ReadingReply], None]) -> bool:
     """Read a file, send its blocks and then the outcome. Return whether this process should end."""
     limits = request.limits
+    address_space, _ = _memory()
     limit_process(
-        memory=_address_space() + limits.memory,
+        memory=address_space + limits.memory,
         seconds=int(time.process_time() + limits.seconds) + GRACE,
         file_size=MAX_WRITTEN,
         adjustable=True,
@@ -297,18 +291,19 @@ def answer(request: Request, send: Callable[[Reply], None]) -> bool:
             batch.append(block)
             characters += text
             if len(batch) == BATCH_BLOCKS or characters > BATCH_CHARACTERS:
-                send(Reply(batch))
+                send(ReadingReply(batch))
                 batch, characters = [], 0
     except Exception as failure:  # noqa: BLE001 - libraries raise anything for files that they did not expect
         batch = []
         is_memory_full = _is_memory_full(failure)
         error = _explain(failure, request)
-    ends = is_memory_full or _peak_memory() > MAX_IDLE_MEMORY
-    send(Reply(batch, document.skips, error, ends))
+    _, resident = _memory()
+    ends = is_memory_full or resident > MAX_IDLE_MEMORY
+    send(ReadingReply(batch, document.skips, error, ends))
     return ends
 
 
-def _blocks(request: Request, document: Document) -> Iterator[tuple[Any, int]]:
+def _blocks(request: ReadingRequest, document: Document) -> Iterator[tuple[Any, int]]:
     """Yield the blocks, digested or not, with the number of their characters."""
     blocks = _limit_text(request.kind.read(document), request)
     if not request.digests:
@@ -319,7 +314,7 @@ def _blocks(request: Request, document: Document) -> Iterator[tuple[Any, int]]:
         yield digested, len(digested.block.text)
 
 
-def _limit_text(blocks: Iterable[Block], request: Request) -> Iterator[Block]:
+def _limit_text(blocks: Iterable[Block], request: ReadingRequest) -> Iterator[Block]:
     """Yield blocks. Raises CorpusError if their texts are too long, as those of a bomb are."""
     left = request.limits.characters
     for block in blocks:
@@ -332,7 +327,7 @@ def _limit_text(blocks: Iterable[Block], request: Request) -> Iterator[Block]:
         yield block
 
 
-def _explain(error: Exception, request: Request) -> str:
+def _explain(error: Exception, request: ReadingRequest) -> str:
     """Return in one line why a file can't be read."""
     if _is_memory_full(error):
         return f"{request.path} takes more than {request.limits.memory >> 20} MB of memory: split it or leave it out"
@@ -355,20 +350,11 @@ def _is_memory_full(error: BaseException | None) -> bool:
     return False
 
 
-def _address_space() -> int:
-    """Return the bytes of address space that this process has; 0 if unknown."""
+def _memory() -> tuple[int, int]:
+    """Return the bytes of address space and of memory that this process has; 0 if unknown, as outside Linux."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _peak_memory() -> int:
-    """Return the most bytes of memory that this process has had; 0 if unknown."""
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        return 0, 0
+    size = os.sysconf("SC_PAGE_SIZE")
+    return int(pages[0]) * size, int(pages[1]) * size

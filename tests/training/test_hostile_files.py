@@ -86,7 +86,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     (modules / "faulty_readers.py").write_text(READERS)
     monkeypatch.syspath_prepend(modules)
     for name in (*FAULTS, "chatter"):
-        monkeypatch.setitem(files.FORMATS, f".{name}", Format(f"faulty_readers:{name}"))  # type: ignore[arg-type]
+        monkeypatch.setitem(files.FORMATS, f".{name}", Format(f"faulty_readers:{name}"))
     yield
     process.end_idle_processes()
 
@@ -127,6 +127,16 @@ def test_one_process_reads_many_files_and_knows_no_secrets(
     assert SECRET not in first.environment.values()
     read_corpus(written(tmp_path, "two.txt", LETTERS))
     assert process._idle == [first]
+
+
+@pytest.mark.usefixtures("faulty")
+def test_a_process_with_limits_of_its_own_starts_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_is_child", True)
+    monkeypatch.setattr(process, "ReadingProcess", None)
+    written(tmp_path, "bad.fail", "x")
+    assert "ZeroDivisionError" in reasons(tmp_path)["bad.fail"]
 
 
 def test_a_read_that_is_given_up_ends_its_process(tmp_path: Path) -> None:
@@ -235,7 +245,8 @@ def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
         assert [passage.text for passage in read_corpus(tmp_path / path).passages] == [LETTERS.strip()]
 
 
-# Patterns that made regular expressions and loops take quadratic time. Each took more than a minute at this size.
+# Patterns that made regular expressions and loops take quadratic time.
+# Each took many seconds at these sizes, most took minutes.
 
 REPEATED = {
     "comments.html": "<p>Letters are sorted.</p>" + "<!-- " * 50_000,

@@ -291,9 +291,11 @@ def main() -> None:
     from kcard.api.exam import audit, exam
     from kcard.cards.pickle_process import guard
     from kcard.selectors.evidence import LOCAL, names
+    from kcard.training.readers.process import read_in_this_process
 
     torch.set_num_threads(1)
     limit(request["memory"], request["seconds"])
+    read_in_this_process()
     if not any(spec.partition(":")[0] in {*names()} - {LOCAL} for spec in request["evidence"]):
         guard(libraries=True)
     card, sample = Path(request["card"]), {"limit": request["questions"], "seed": request["seed"]}

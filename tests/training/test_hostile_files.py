@@ -10,7 +10,7 @@ import pytest
 from benchmarks.hostile_files import word
 
 from kcard.errors import CorpusError
-from kcard.training.corpus import CorpusFiles, read_corpus
+from kcard.training.corpus import read_corpus
 from kcard.training.readers import files, process, text
 from kcard.training.readers.files import Format
 from tests.training.documents import written

@@ -23,10 +23,10 @@ from kcard.integrators.assembly import (
     make_pool,
     make_selectors,
 )
-from kcard.integrators.citations import line_of, without_headings
+from kcard.integrators.citations import without_headings
 from kcard.integrators.disagreements import correct_by_corpus, resolve_conflicts
 from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
-from kcard.integrators.replies import CheckedReply, check_reply
+from kcard.integrators.replies import CheckedReply, check_reply, nearest_source
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
@@ -37,12 +37,9 @@ from kcard.types import (
     Answer,
     Choice,
     Context,
-    Passage,
     Question,
-    Quote,
     Reply,
     Request,
-    Source,
 )
 
 if TYPE_CHECKING:
@@ -329,7 +326,7 @@ class Pipeline(Answerer):
             notes=notes,
             citations=checked.citations,
             confidence=checked.confidence,
-            nearest=None if checked.known else _nearest_source(checked.quote, passages),
+            nearest=None if checked.known else nearest_source(checked.quote, passages),
             choice=reply.choice,
             known=checked.known,
             usage=trace.usage,
@@ -403,14 +400,3 @@ def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
         cards = f"the card {next(iter(languages))} is" if len(languages) == 1 else "the cards are"
         notes.append(f"the question is in {own}, {cards} in {theirs}: ask in {theirs}")
     return notes
-
-
-def _nearest_source(quote: Quote | None, passages: Sequence[Passage]) -> Source | None:
-    """Return the quote that comes nearest to an answer that is not known, and its place."""
-    shown = [p for p in passages if p.kept]
-    if quote is None or quote.passage >= len(shown):
-        return None
-    passage = shown[quote.passage]
-    place = passage.source or passage.evidence or Source("")
-    text = without_headings(quote.text, passages)
-    return replace(place, text=text, line=line_of(text, place), lines=())

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kcard.integrators.citations import cite, cite_quote
+from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.integrators.verification import verify
 from kcard.interfaces import Checker
 from kcard.llms.parsing import admits_ignorance
 from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
-from kcard.types import Citation, Passage, Quote, Reply, Request
+from kcard.types import Citation, Passage, Quote, Reply, Request, Source
 
 SURE = 0.5  # confidence of the embedded reader from which its answer takes the place of an LLM's
 IN_PLACE = "the answer is in the cards' own words, found by the embedded reader"
@@ -65,14 +65,14 @@ def check_reply(
     if not may_withhold:
         return checked
     if checked.known and verification.is_withheld(strict):
-        said = " ".join(checked.text.split())
+        withheld = " ".join(checked.text.split())
         checked = replace(
             checked,
             text=UNKNOWN_ANSWER,
             known=False,
             citations=(),
             confidence=None if checked.confidence is None else 1 - checked.confidence,
-            notes=(*checked.notes, f"withheld, because the cards don't support it: {said}"),
+            notes=(*checked.notes, f"withheld, because the cards don't support it: {withheld}"),
         )
     # The reader reads English, as the verification does that has found a nearest sentence.
     if checked.known or strict or verification.nearest is None:
@@ -95,3 +95,14 @@ def cited(reply: Reply, passages: Sequence[Passage], checker: Checker) -> tuple[
     if reply.quote is not None and line != reply.quote.text and line in reply.quote.text:
         return cite_quote(reply.text, reply.quote, passages)
     return cite(reply.text, passages, checker)
+
+
+def nearest_source(quote: Quote | None, passages: Sequence[Passage]) -> Source | None:
+    """Return the quote that comes nearest to an answer that is not known, and its place."""
+    shown = [p for p in passages if p.kept]
+    if quote is None or quote.passage >= len(shown):
+        return None
+    passage = shown[quote.passage]
+    place = passage.source or passage.evidence or Source("")
+    text = without_headings(quote.text, passages)
+    return replace(place, text=text, line=line_of(text, place), lines=())

@@ -279,7 +279,8 @@ class Pipelines:
 
     @property
     def temperature(self) -> float | None:
-        return None if self._direct.llm.is_deterministic else self._options.temperature
+        """The temperature at which the LLM answers; None if it has none, as the embedded one."""
+        return getattr(self._direct.llm, "temperature", None)
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
         """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
@@ -367,7 +368,7 @@ class Service:
 
     @property
     def temperature(self) -> float | None:
-        """The temperature at which the LLM answers; None if no temperature changes its answers."""
+        """The temperature at which the LLM answers; None if it has none."""
         return self._pipelines.temperature
 
     async def models(self) -> list[str]:

@@ -333,7 +333,7 @@ class RequestForwarder:
         A chunk without choices, the usage, is passed on only if the client asked for it.
         """
         texts: defaultdict[int, str] = defaultdict(str)
-        usage, held, counted, has_sent = None, None, None, False  # held: the last chunk that has a choice
+        usage, choice_chunk, usage_chunk = None, None, None
         payload = self._request.payload(self._contexts) | {"stream_options": {"include_usage": True}}
         try:
             async with aclosing(self._upstream.stream(payload, self._request.path)) as chunks:
@@ -342,23 +342,21 @@ class RequestForwarder:
                     for at, choice in _numbered_choices(chunk):
                         texts[at] += self._request.text(choice)
                     if not chunk.get("choices"):
-                        counted = chunk
+                        usage_chunk = chunk
                         continue
-                    if held is not None:
-                        yield sse(held)
-                        has_sent = True
-                    held = {**chunk, "model": self._model}
+                    if choice_chunk is not None:
+                        yield sse(choice_chunk)
+                    choice_chunk = {**chunk, "model": self._model}
             trace = await self._trace(texts, usage)
-            if held is not None:
-                yield sse({**held, **trace})
-            if counted is not None and self._request.body.include_usage:
-                yield sse({**counted, "model": self._model})
+            if choice_chunk is not None:
+                yield sse({**choice_chunk, **trace})
+            if usage_chunk is not None and self._request.body.include_usage:
+                yield sse({**usage_chunk, "model": self._model})
             yield sse(None)
         except ApiError as error:
-            if held is not None:
-                yield sse(held)
-            elif not has_sent:
+            if choice_chunk is None:
                 raise
+            yield sse(choice_chunk)
             yield sse(error_body(error))
 
     async def _trace(self, texts: Mapping[int, str], usage: Any) -> dict[str, Any]:

@@ -81,9 +81,9 @@ lint: dev-all
 wheel: dev-all
 	$(BIN)/python tests/wheel/check.py dist
 
-# Every command in a plain installation and with each extra: nothing fails for want of a package. With each of their
-# options, which takes a quarter of an hour: make extras BRIEF=
-BRIEF := --brief
+# Every command and option in a plain installation, and with each extra the commands and the options that it serves:
+# nothing fails for want of a package. Without the options, in half of the time: make extras BRIEF=--brief
+BRIEF :=
 extras: dev-all
 	$(BIN)/python tests/wheel/extras.py $(BRIEF)
 

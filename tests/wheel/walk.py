@@ -138,6 +138,8 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--alias": ("stable",),
     "--base": ("embedded", "folder"),
     "--blobs-url": ("s3://bucket/folder", "file:///nowhere"),
+    "--allowed-hosts": ("ask.example.org",),
+    "--allowed-origins": ("https://a.example",),
     "--card": ("notes",),
     "--cards": ("notes",),
     "--chat": ("http://127.0.0.1:9",),

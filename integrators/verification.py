@@ -231,7 +231,8 @@ def verify(
     ]
     best = max(alone)
     has_support = any(citation.verdict == "supported" for citation in citations)
-    if has_support:
+    if has_support and reading.form in SENTENCES:
+        # What the passages say about how or why answers the question; a name or time may be true and answer another.
         best = max(best, fitted.withheld)
     elif reading.form == "yes/no" and reading.stems - content_stems(" ".join(texts)):
         # A yes repeats the question, so that its own words speak for it; but one of them is in no passage.

@@ -299,6 +299,12 @@ def test_no_checker_can_make_up_for_a_number_that_is_not_there() -> None:
     assert verdicts(verification) != ["supported"]
 
 
+def test_what_a_passage_says_and_the_question_does_not_ask_is_withheld() -> None:
+    beside = "The week on call pays 300 euros."
+    assert check("Who started Tarnwell?", beside, TOOL, beside).is_withheld(strict=False)
+    assert not check("Who started Tarnwell?", "Ida Vale started it.", TOOL, beside).is_withheld(strict=False)
+
+
 # From the question to what is shown.
 
 SUPPORTED = "Fathers take 14 weeks of paternity leave [1]."

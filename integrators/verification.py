@@ -86,10 +86,10 @@ class Verification:
         `strict`, not every sentence is supported."""
         if not words(self.text):
             return self.is_checked
-        if not self.citations:
-            return False
         if strict and not self.is_supported:
             return True
+        if not self.citations:
+            return False
         return self.best is not None and self.best < calibration().withheld
 
 

@@ -390,6 +390,13 @@ def test_without_cards_nothing_is_checked(hub: Hub) -> None:
     assert (answer.answer, answer.citations, answer.confidence) == ("Ida [1].", (), None)
 
 
+def test_strict_answers_nothing_where_no_card_fits(hub: Hub) -> None:
+    question, reply = "Which planet has the most moons?", "Saturn has the most moons."
+    assert kcard.ask(question, hub=hub, llm=lambda _: reply, min_relevance=0.9).known
+    strict = kcard.ask(question, hub=hub, llm=lambda _: reply, min_relevance=0.9, strict=True)
+    assert (strict.answer, strict.known) == ("I don't know.", False)
+
+
 def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
     pipeline = kcard.Pipeline(hub=hub, llm=lambda _: INVENTED, cards="firm")
     *pieces, answer = pipeline.stream("How do I go on call?")

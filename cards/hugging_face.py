@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import file_digest, weights_digest
-from kcard.system import quiet_loading
+from kcard.system import network_errors, quiet_loading
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -266,7 +266,7 @@ def _request_info(name: str, revision: str | None) -> "ModelInfo":
             f"{name}: its current commit must be looked up on the Hugging Face Hub, but HF_HUB_OFFLINE is set: "
             "unset it once"
         ) from None
-    except _network_errors() as error:
+    except network_errors() as error:
         raise ModelUnavailable(
             f"{name} can't be looked up on the Hugging Face Hub: {first_line(error)}"
         ) from error
@@ -306,7 +306,7 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 
         try:
             folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(files)))
-        except _network_errors() as error:
+        except network_errors() as error:
             raise ModelUnavailable(
                 f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
             ) from error
@@ -317,13 +317,6 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
                 "try again"
             )
     return folder
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    # The errors of whichever HTTP library this version of huggingface_hub uses.
-    return (*HfHubHTTPError.__bases__, OSError)
 
 
 # Pickled weights are converted to safetensors in a child process; this process never opens a pickle.

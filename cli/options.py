@@ -43,6 +43,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "home": (Path, None),
     "llm": (str, "embedded"),
     "llm_url": (str, None),
+    "llm_threads": (int, None),
     "engine": (list[str], None),
     "trust": (list[Path], None),
     "cache_mb": (int, CACHE_MB),
@@ -55,6 +56,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
 TOP_LEVEL = {
     "llm",
     "llm_url",
+    "llm_threads",
     "engine",
 }  # not in [ask]: they apply to every command that uses an LLM or cards
 ONCE = {"json", "config", "input", "output", "resume", "update"}  # they make sense for a single run only

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kcard import system
-from kcard.config import ENDPOINTS, OFFLINE_LLMS, settings
+from kcard.config import ENDPOINTS, GGUF_LLMS, OFFLINE_LLMS, settings, without_shortcut
 from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore
 from kcard.integrators.options import AskOptions
@@ -63,7 +63,8 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
 
         return spec if isinstance(spec, LLM) else FunctionLLM(spec)
     configured = settings()
-    backend, _, model = (spec or configured.llm).partition(":")
+    llm, own_url = without_shortcut(spec or configured.llm)
+    backend, _, model = llm.partition(":")
     make: Callable[..., LLM] = system.load("kcard.llms", backend)
     if backend == "embedded":
         if model:
@@ -71,12 +72,14 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
         return make()
     if not model:
         raise UsageError(f"--llm {backend} needs a model: {backend}:MODEL")
+    if backend in GGUF_LLMS:
+        return make(model, temperature=temperature, window=endpoint.window)
     if backend not in ENDPOINTS:
         return make(model, temperature=temperature)
     return make(
         model,
-        url=endpoint.url or configured.llm_url,
-        key=configured.llm_key,
+        url=own_url or endpoint.url or configured.llm_url,
+        key=None if own_url else configured.llm_key,
         temperature=temperature,
         window=endpoint.window,
         retries=endpoint.retries,

@@ -62,14 +62,15 @@ class AskOptions:
     llm: Annotated[
         "str | LLM | Callable[[str], str] | None",
         Option(
-            "The LLM that answers: embedded, openai:MODEL, openai-completions:MODEL (a base model), hf:MODEL.",
+            "The LLM that answers: embedded, local:NAME (kcard llm), gguf:PATH, ollama:MODEL, openai:MODEL, "
+            "openai-completions:MODEL (a base model), hf:MODEL.",
             default="as configured, else embedded",
             command_line=str | None,
         ),
     ] = None
     llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None
     llm_window: Annotated[
-        int | None, Option("Context window of the endpoint's model, in tokens.", least=1)
+        int | None, Option("Context window of the endpoint's model, or of a GGUF file, in tokens.", least=1)
     ] = None
     llm_timeout: Annotated[
         float, Option("Time-out of a request to the endpoint, in seconds; each retry has its own.", least=0.1)

@@ -22,7 +22,7 @@ from kcard.llms.parsing import (
     spoken_pieces,
     without_thoughts,
 )
-from kcard.llms.prompts import NEED, is_grounded, messages, render
+from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
 from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 
@@ -96,16 +96,20 @@ class Chat:
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
         return client.chat.completions.create(
-            model=model, messages=cast(Any, messages(request)), **parameters
+            model=model, messages=cast(Any, self.turns(request)), **parameters
         )
+
+    def turns(self, request: Request) -> list[Message]:
+        """Return the messages that are sent."""
+        return messages(request)
 
     def texts(self, request: Request) -> list[str]:
         """Return the texts that are sent, for counting tokens."""
-        return [message["content"] for message in messages(request)]
+        return [message["content"] for message in self.turns(request)]
 
     def prompt_text(self, request: Request) -> str:
         """Return the request as one text for people."""
-        return "\n\n".join(f"{message['role']}: {message['content']}" for message in messages(request))
+        return "\n\n".join(f"{message['role']}: {message['content']}" for message in self.turns(request))
 
     def logprob_parameters(self, top: int) -> dict[str, Any]:
         """Return the parameters that request the log-probabilities of the most likely tokens at each place."""
@@ -141,11 +145,11 @@ class Completions(Chat):
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
         return client.completions.create(
-            model=model, prompt=render(request), stop=list(self.STOP), **parameters
+            model=model, prompt=self.prompt_text(request), stop=list(self.STOP), **parameters
         )
 
     def texts(self, request: Request) -> list[str]:
-        return [render(request)]
+        return [self.prompt_text(request)]
 
     def prompt_text(self, request: Request) -> str:
         return render(request)
@@ -222,7 +226,8 @@ class OpenAIEndpoint(LLM):
             raise UsageError(f"retries is {retries}: it must be 0 or more")
         if window is not None and window < 64:
             raise UsageError(f"llm-window is {window}: it must be at least 64")
-        self.model, self.url, self.temperature, self.max_tokens = model, url, temperature, max_tokens
+        self.model, self.url, self.key, self.timeout = model, url, key, timeout
+        self.temperature, self.max_tokens = temperature, max_tokens
         self._where = url or "https://api.openai.com/v1"
         self.concurrency = CONCURRENCY
         self._form = form or Chat()
@@ -231,6 +236,11 @@ class OpenAIEndpoint(LLM):
         self._context = window  # tokens that the model reads and writes, as far as known
         self.window = None if window is None else self._room(window)
         self.announcement = f"LLM: {model} at {self._where}; questions and knowledge are sent there"
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether it takes conversations."""
+        return not isinstance(self._form, Completions)
 
     def count(self, request: Request) -> int:
         """Estimate the request's tokens from its bytes."""
@@ -327,9 +337,7 @@ class OpenAIEndpoint(LLM):
         exceeds the model's context, the request is repeated with half of the context."""
         import openai
 
-        sampling = {} if request.temperature is None else {"temperature": request.temperature}
-        sampling |= {"seed": request.sample} if request.sample else {}
-        extra = sampling | extra
+        extra = self._sampling(request) | extra
         while True:
             parameters = {"temperature": self.temperature, "max_tokens": self._shortened(tokens), **extra}
             if "max_tokens" in self._refused:
@@ -362,6 +370,11 @@ class OpenAIEndpoint(LLM):
                 self._refused.add(refused)
             except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
                 raise failure(self._where, self.model, error) from error
+
+    def _sampling(self, request: Request) -> dict[str, Any]:
+        """Return the parameters with which this request is sampled."""
+        sampling: dict[str, Any] = {} if request.temperature is None else {"temperature": request.temperature}
+        return sampling | ({"seed": request.sample} if request.sample else {})
 
     def _shortened(self, tokens: int) -> int:
         """Limit a reply to half of the context: the prompt has the other half (_room)."""

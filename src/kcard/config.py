@@ -45,14 +45,22 @@ def engine_url(spec: str) -> str:
     return url
 
 
+def without_shortcut(llm: str) -> tuple[str, str | None]:
+    """Return openai:MODEL and its URL on this machine for ollama:MODEL; any other LLM as it is, and None."""
+    backend, _, model = llm.partition(":")
+    return (f"openai:{model}", OLLAMA_URL) if backend == OLLAMA else (llm, None)
+
+
 PREFIX = "KCARD_"
 CONFIG = "KCARD_CONFIG"
 DEBUG = "KCARD_DEBUG"
 # What a child process that reads untrusted files may see of the environment.
 HARMLESS = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8")
 CACHE_MB = 256
-OFFLINE_LLMS = {"embedded", "hf"}
+GGUF_LLMS = {"gguf", "local"}  # in files on this machine
+OFFLINE_LLMS = {"embedded", "hf"} | GGUF_LLMS
 ENDPOINTS = {"openai", "openai-completions"}
+OLLAMA, OLLAMA_URL = "ollama", "http://127.0.0.1:11434/v1"
 TRUE = {word for word, is_true in WORDS.items() if is_true}
 
 
@@ -61,10 +69,11 @@ class Settings:
     """The user's settings. `found` holds the strongest setting of each key that is set anywhere.
 
     home      holds the hub and the drafts
-    llm       the answering LLM: embedded, openai:MODEL or hf:MODEL. A remote LLM is used only if the user chose
-              it: an API key in the environment is not a choice, and neither is a file that came with a
-              cloned project, unless the user trusts its folder
+    llm       the answering LLM, such as embedded, local:NAME or openai:MODEL. A remote LLM is used only if the
+              user chose it: an API key in the environment is not a choice, and neither is a file that came with
+              a cloned project, unless the user trusts its folder
     llm_url   URL of an OpenAI-compatible endpoint
+    llm_threads   threads of an LLM in a GGUF file; None: one for each physical core
     engine    servers that run cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.models.vllm_engines)
     hub_url   the default hub of `kcard publish` and `kcard pull`; None: the local one
     cache_mb  maximum size of the cache of embeddings and scores, in MB; 0: no cache
@@ -103,6 +112,17 @@ class Settings:
         return size
 
     @property
+    def llm_threads(self) -> int | None:
+        if "llm_threads" not in self.found:
+            return None
+        threads: int = typed(self.found["llm_threads"], int)
+        if threads < 1:
+            raise UsageError(
+                f"{self.found['llm_threads'].origin}: llm_threads is {threads}, but must be 1 or more"
+            )
+        return threads
+
+    @property
     def hub_url(self) -> str | None:
         return self._text("hub_url") or None
 
@@ -129,7 +149,7 @@ class Settings:
     @property
     def llm(self) -> str:
         llm = self._text("llm") or "embedded"
-        local = llm.partition(":")[0] in OFFLINE_LLMS or (
+        local = llm.partition(":")[0] in {OLLAMA, *OFFLINE_LLMS} or (
             llm.partition(":")[0] in ENDPOINTS and is_on_this_machine(self._text("llm_url") or self.base_url)
         )
         if not local:

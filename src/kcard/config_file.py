@@ -122,6 +122,7 @@ TOP = (
     "home",
     "llm",
     "llm_url",
+    "llm_threads",
     "engine",
     "trust",
     "cache_mb",

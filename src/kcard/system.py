@@ -45,6 +45,19 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def physical_cores() -> int | None:
+    """Return the number of physical cores that this process may use; None if unknown (outside Linux)."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    shared = set()
+    for core in os.sched_getaffinity(0):
+        siblings = _lines(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        if not siblings:
+            return None
+        shared.add(siblings[0])
+    return len(shared)
+
+
 def memory() -> MemorySize:
     """Return the memory of the machine, or of the container if that is less."""
     sizes = {}
@@ -161,6 +174,13 @@ def silence(url: str, seconds: float) -> str:
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", "") or error)
     return ""
+
+
+def network_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of the Hugging Face Hub, and of whichever HTTP library its client uses."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return (*HfHubHTTPError.__bases__, OSError)
 
 
 # Loading models without progress bars and reports on stderr.
@@ -296,6 +316,8 @@ def _normalized(name: str) -> str:
 NO_KEY = "none"
 CONNECT = 10.0  # seconds until a running server should have accepted a connection
 LONG_WAIT = 3.0  # seconds; longer waits are reported
+# What no proxy of the environment (HTTP_PROXY) gets to see.
+THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 
 def connected(
@@ -320,6 +342,7 @@ def connected(
         timeout=limits,
         headers=UNCOMPRESSED,
         event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait, limit_reply]},
+        mounts=dict.fromkeys(THIS_MACHINE),
     )
     client = OpenAI(
         base_url=url, api_key=key or NO_KEY, timeout=limits, max_retries=retries, http_client=connections

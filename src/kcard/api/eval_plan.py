@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from kcard import __version__, system
-from kcard.config import ENDPOINTS
+from kcard.config import ENDPOINTS, without_shortcut
 from kcard.config import settings as configured
 from kcard.errors import UsageError
 from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
@@ -360,7 +360,10 @@ def prepare(arguments: Mapping[str, Any], hub: "Hub") -> EvaluationPlan:
         llm = configured().llm
     elif not isinstance(llm, str):
         llm = type(llm).__name__  # an object, which no later run can make again
-    llm_url = options.llm_url or (configured().llm_url if llm.partition(":")[0] in ENDPOINTS else None)
+    llm, own_url = without_shortcut(llm)
+    llm_url = (
+        own_url or options.llm_url or (configured().llm_url if llm.partition(":")[0] in ENDPOINTS else None)
+    )
     stored = {
         **{key: _json_ready(key, value) for key, value in values.items() if key != "analysis"},
         "tasks": [name for name, _ in paths],

@@ -20,13 +20,16 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard import __version__
-from kcard.config import settings
+from kcard.config import GGUF_LLMS, settings, without_shortcut
 from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 from kcard.hub.server.limits import BodyLimit
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
 from kcard.io import parse_size
+from kcard.llms.gguf_file import read_gguf
+from kcard.llms.local_models import find_pulled
+from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.serve.answers import (
     EndpointMetrics,
     Handler,
@@ -308,8 +311,11 @@ def serve(
         raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
     parse_size(endpoint.largest)
     Keys(endpoint.keys)
-    if llm.partition(":")[0] in CHEAP:
+    backend, _, model = without_shortcut(llm)[0].partition(":")
+    if backend in CHEAP:
         make_llm(llm, asking.temperature, Endpoint(asking.llm_url))
+    elif backend in GGUF_LLMS:
+        read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
     for message in check_cards(asking.card_names):
         on_event(note(message))
     app = functools.partial(application, replace(asking, llm=llm), endpoint)
@@ -369,21 +375,16 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
     from kcard.serve.service import Pipelines
 
     follow_parent()
-    backend, _, model = str(asking.llm).partition(":")
-    configured = settings()
-    upstream = (
-        Upstream(
-            asking.llm_url or configured.llm_url or OPENAI, model, configured.llm_key, asking.llm_timeout
-        )
-        if backend == "openai"
-        else None
-    )
     try:
         keys = Keys(endpoint.keys)
         pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
     except KcardError as error:
         logger.error("%s", one_line(error))
         raise SystemExit(STARTUP_FAILURE) from None
+    # A chat model behind a server of its own takes whole conversations.
+    llm, upstream = pipelines.model, None
+    if isinstance(llm, OpenAIEndpoint) and llm.is_chat:
+        upstream = Upstream(llm.url or OPENAI, llm.model, llm.key, llm.timeout)
     service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
     own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     hosts = [own_name, *_listed(endpoint.allowed_hosts)]
@@ -396,6 +397,6 @@ def _listed(names: str) -> list[str]:
 
 
 def served_name(llm: str) -> str:
-    """Return the name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"."""
+    """Return the name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"; of a file, its own name."""
     backend, _, model = llm.partition(":")
-    return model or backend
+    return Path(model).stem if backend == "gguf" else model or backend

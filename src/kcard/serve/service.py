@@ -22,6 +22,7 @@ from kcard.errors import CardError, HubError, KcardError, MissingExtra, ModelUna
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline
+from kcard.interfaces import LLM
 from kcard.questions import checked
 from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
@@ -262,6 +263,11 @@ class Pipelines:
         self._read_at = -FRESH
         self._routes: dict[Route, Pipeline] = {}
         self._route_cards: Cards = ()  # the cards of these pipelines
+
+    @property
+    def model(self) -> LLM:
+        """The LLM."""
+        return self._direct.llm
 
     def cards(self) -> Sequence[str]:
         """Return the names of the cards that are served now; for any thread."""

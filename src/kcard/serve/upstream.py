@@ -26,6 +26,7 @@ from kcard.serve.schema import (
     text_of,
 )
 from kcard.serve.service import PendingQuestion, Route
+from kcard.system import THIS_MACHINE
 from kcard.types import Context, Reply
 
 # The client of the LLM's server, which takes whole conversations.
@@ -47,8 +48,12 @@ class Upstream:
         if key:
             headers["Authorization"] = f"Bearer {key}"
         self.model, self._url = model, url.rstrip("/")
-        hooks = {"response": [limit_reply_async]}
-        self._client = httpx.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=timeout,
+            event_hooks={"response": [limit_reply_async]},
+            mounts=dict.fromkeys(THIS_MACHINE),
+        )
 
     async def complete(self, request: dict[str, Any], path: ApiPath = "chat/completions") -> dict[str, Any]:
         """Return the whole response."""

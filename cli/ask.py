@@ -13,6 +13,7 @@ from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import console, echo, note, notice, print_json, progress, resumable, show_note
 from kcard.cluster import RayOptions
+from kcard.config import settings
 from kcard.display import (
     SCORES,
     SHOWN,
@@ -32,6 +33,7 @@ from kcard.types import Answer, Passage, Question
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
+    from kcard.interfaces import LLM
 
 # An answer as a person reads it.
 
@@ -198,9 +200,20 @@ def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
     pipeline = Pipeline(options, on_event=on_event)
-    if pipeline.llm.announcement:
-        notice(pipeline.llm.announcement)
+    announce(pipeline.llm, options)
     return pipeline
+
+
+def announce(llm: "LLM", options: AskOptions) -> None:
+    """Say which LLM answers and, where nobody chose one, how to get one that writes sentences."""
+    if not llm.announcement:
+        return
+    advice = ""
+    if options.llm is None and "llm" not in settings().found:
+        from kcard.llms.local_models import suggestion
+
+        advice = f"; {suggestion()}"
+    notice(f"{llm.announcement}{advice}")
 
 
 def print_stream(pipeline: Any, question: Question) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
-from kcard.cli.ask import print_stream, show
+from kcard.cli.ask import announce, print_stream, show
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import echo, note, notice, show_note
@@ -110,8 +110,7 @@ class Conversation:
 def talk(options: AskOptions) -> None:
     """Read questions from the terminal, with a history that outlives the session, until Ctrl-D."""
     conversation = Conversation(options)
-    if conversation.pipeline.llm.announcement:
-        notice(conversation.pipeline.llm.announcement)
+    announce(conversation.pipeline.llm, options)
     count = len(conversation.pipeline.cards)
     note(f"{count} card{'' if count == 1 else 's'}; ask a question, or /help")
     with _history():
@@ -158,6 +157,7 @@ def chat(values: dict[str, Any]) -> None:
         talk(options)
         return
     conversation = Conversation(options)
+    announce(conversation.pipeline.llm, options)
     for line in sys.stdin:
         if not conversation.answer(line):
             return

@@ -59,14 +59,18 @@ def set_(
     ] = False,
 ) -> None:
     """Change a setting in your config file; the rest of the file stays unchanged."""
-    from kcard.config_file import write_setting
-
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
         raise UsageError(f"{key} can't be set in a project file: leave out --project")
+    store(key, value, (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file())
+
+
+def store(key: str, value: str, path: Path) -> None:
+    """Change a setting in a config file, and say so; add a note where another source takes precedence."""
+    from kcard.config_file import write_setting
+
     setting = Setting(key, value, SettingOrigin("environment", "kcard config set", Path.cwd()))
     new = _plain(value_of(setting, option(key)))
-    path = (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file()
     write_setting(path, key, new)
     note(f"{key} = {_display(new)} in {path}")
     current = next(setting for setting in effective_settings(settings()) if setting.key == key)

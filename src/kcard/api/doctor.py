@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kcard import system
-from kcard.config import ENDPOINTS, Settings, settings, unknown_variables
+from kcard.config import (
+    ENDPOINTS,
+    GGUF_LLMS,
+    Settings,
+    settings,
+    unknown_variables,
+    without_shortcut,
+)
 from kcard.config_file import Setting
 from kcard.errors import KcardError, UsageError, one_line
 from kcard.integrators.options import GATE, AskOptions
 from kcard.io import shown_size
+from kcard.llms.gguf_file import read_gguf
+from kcard.llms.local_models import find_pulled, find_servers, suggestion
 from kcard.manifest import file_digest
 from kcard.options import declared, documented
 from kcard.selectors.registry import SelectorChoice
@@ -38,7 +47,7 @@ SECONDS = 2.0  # time-out of an endpoint
 
 def check_llm(configured: Settings) -> Finding:
     """Check the configured LLM; only endpoints are contacted over the network."""
-    llm = configured.llm
+    llm, own_url = without_shortcut(configured.llm)
     backend, _, model = llm.partition(":")
     backends = system.names("kcard.llms")
     if backend not in backends:
@@ -48,7 +57,7 @@ def check_llm(configured: Settings) -> Finding:
         import openai
 
         try:
-            url, key = configured.llm_url, configured.llm_key or "none"
+            url, key = own_url or configured.llm_url, "none" if own_url else configured.llm_key or "none"
             where = url or "https://api.openai.com/v1"
             with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
                 names = [each.id for each in client.models.list().data]
@@ -67,6 +76,18 @@ def check_llm(configured: Settings) -> Finding:
                 "llm", "warning", f"{where} does not list {model!r}", f"it lists {', '.join(names[:5])}"
             )
         return Finding("llm", "ok", f"{model} at {where}; questions and knowledge are sent there")
+    # A file must be here and readable.
+    if backend in GGUF_LLMS:
+        try:
+            file = read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
+        except KcardError as error:
+            return _llm_error(str(error), "kcard llm list")
+        return Finding("llm", "ok", f"{llm}: {file.name}, {shown_size(file.size)}, on this computer")
+    # Nobody chose one: what could be chosen.
+    if "llm" not in configured.found:
+        here = [server.command(server.models[0]) for server in find_servers()]
+        advice = f"for sentences: {here[0]}" if here else suggestion()
+        return Finding("llm", "ok", f"{llm}, which extracts and does not reason; {advice}")
     # A local model should be on this machine.
     if backend == "hf" and not Path(model).is_dir():
         from huggingface_hub import try_to_load_from_cache

@@ -32,7 +32,7 @@ def study(
     llm: Annotated[
         "str | LLM | Callable[[str], str] | None",
         Option(
-            "The LLM that generates it: openai:MODEL or hf:MODEL.",
+            "The LLM that generates it: local:NAME (kcard llm), openai:MODEL, hf:MODEL ...",
             default="as configured",
             command_line=str | None,
         ),

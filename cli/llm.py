@@ -1,0 +1,151 @@
+"""kcard llm: LLMs on this computer, and the one that answers."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from kcard.cli.config import store
+from kcard.cli.output import Json, console, echo, note, print_json, progress, table
+from kcard.config import settings, user_file
+from kcard.io import shown_size
+from kcard.llms.local_models import (
+    PulledModel,
+    catalogue,
+    chosen_spec,
+    find_pulled,
+    find_servers,
+    pull,
+    pulled,
+    remove,
+)
+
+Name = Annotated[str, typer.Argument(help="A pulled LLM; `kcard llm list` shows them.")]
+
+commands = typer.Typer(
+    no_args_is_help=True,
+    help="LLMs on this computer: list, pull, choose, remove.",
+    rich_markup_mode=None,
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="llm")
+
+
+@commands.command("list")
+def list_(json_: Json = False) -> None:
+    """List the LLMs that are here, servers on this computer's usual ports, and LLMs to be had."""
+    here, servers, chosen = pulled(), find_servers(), settings().llm
+    names = {model.name for model in here}
+    to_be_had = {name: entry for name, entry in catalogue().items() if name not in names}
+    if json_:
+        print_json(
+            {
+                "chosen": chosen,
+                "here": [_row(model) for model in here],
+                "servers": [asdict(server) for server in servers],
+                "to_be_had": [{"name": name} | asdict(entry) for name, entry in to_be_had.items()],
+            }
+        )
+        return
+    from rich.markup import escape
+
+    echo(f"chosen: {chosen}")
+    if here:
+        echo("\nhere (kcard llm use NAME):")
+        rows = table("name", "size", "from", right={"size"})
+        for model in here:
+            source = model.origin.source if model.origin else "unknown"
+            rows.add_row(*map(escape, (model.name, shown_size(model.size), source)))
+        console().print(rows)
+    if servers:
+        echo("\nservers on this computer:")
+        rows = table("program", "model", "to choose it")
+        for server in servers:
+            for name in server.models:
+                rows.add_row(*map(escape, (server.program, name, server.command(name))))
+        console().print(rows)
+    if to_be_had:
+        echo("\nto be had (kcard llm pull NAME):")
+        rows = table("name", "model", "licence", "download", "memory", "", right={"download", "memory"})
+        for name, entry in to_be_had.items():
+            sizes = (shown_size(entry.size), shown_size(entry.memory))
+            rows.add_row(*map(escape, (name, entry.model, entry.licence, *sizes, entry.about)))
+        console().print(rows)
+
+
+@commands.command("pull")
+def pull_(
+    name: Annotated[
+        str, typer.Argument(help="A name of `kcard llm list`, or hf:OWNER/REPOSITORY/FILE.gguf.")
+    ],
+    json_: Json = False,
+) -> None:
+    """Fetch an LLM, and verify it; a download that was interrupted is resumed."""
+    with progress() as on_event:
+        model = pull(name, on_event)
+    if json_:
+        print_json(_row(model))
+        return
+    echo(f"{model.name}  {shown_size(model.size)}  {model.path}")
+    note(f"to answer with it: kcard llm use {model.name}")
+
+
+@commands.command()
+def use(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A pulled LLM, a file PATH.gguf, or as for --llm: ollama:MODEL, openai:MODEL ..."
+        ),
+    ],
+    url: Annotated[str | None, typer.Option("--url", help="URL of the server of openai:MODEL.")] = None,
+) -> None:
+    """Make an LLM the one that answers, in ask, chat, serve and eval, unless --llm names another."""
+    spec = chosen_spec(name, url)
+    if url is not None:
+        store("llm_url", url, user_file())
+    store("llm", spec, user_file())
+
+
+@commands.command()
+def show(name: Name, json_: Json = False) -> None:
+    """Show a pulled LLM: its architecture, window, licence and origin."""
+    from kcard.llms.gguf_file import read_gguf
+
+    model = find_pulled(name)
+    file = read_gguf(model.path)
+    facts: dict[str, Any] = _row(model) | {
+        "model": file.name,
+        "architecture": file.architecture,
+        "parameters": file.parameters,
+        "window": file.window,
+        "chat": file.has_chat_template,
+        "licence": file.licence or (catalogue()[name].licence if name in catalogue() else ""),
+    }
+    if json_:
+        print_json(facts)
+        return
+    for key, value in facts.items():
+        echo(f"{key:<13} {'-' if value in (None, '') else value}")
+
+
+@commands.command()
+def rm(name: Name) -> None:
+    """Remove a pulled LLM from this computer."""
+    model = remove(name)
+    note(f"removed {model.name}: {shown_size(model.size)} are free again")
+    if settings().llm == f"local:{name}":
+        note("it was the LLM that answers: choose another with `kcard llm use`, such as embedded")
+
+
+def _row(model: PulledModel) -> dict[str, Any]:
+    origin = model.origin
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "size": model.size,
+        "source": origin.source if origin else None,
+        "sha256": origin.sha256 if origin else None,
+    }

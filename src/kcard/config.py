@@ -154,6 +154,8 @@ class Settings:
         )
         if not local:
             self._refuse_strangers("llm", llm)
+        if llm.partition(":")[0] == "gguf":
+            self._refuse_strangers("llm", llm, "would run a file that may have come with the project")
         return llm
 
     @property
@@ -177,7 +179,9 @@ class Settings:
         text: str = typed(self.found[key], str)
         return text
 
-    def _refuse_strangers(self, key: str, value: str) -> None:
+    def _refuse_strangers(
+        self, key: str, value: str, reason: str = "would send questions to a remote service"
+    ) -> None:
         if key not in self.found:
             return
         origin = self.found[key].origin
@@ -188,7 +192,7 @@ class Settings:
             return
         flag = f"--{key.replace('_', '-')}"
         raise UsageError(
-            f"{origin}: {key} {value!r} would send questions to a remote service, which a project file may not choose: "
+            f"{origin}: {key} {value!r} {reason}, which a project file may not choose: "
             f"pass {flag}, or set trust = ['{origin.folder}'] in {user_file()}"
         )
 

@@ -221,9 +221,10 @@ class TestWhereQuestionsGo:
             "llm = 'openai:gpt'\nllm_url = 'http://evil.example\\\\@localhost/v1'",
             "llm = 'openai:gpt'\nllm_url = 'http://localhost.evil.example/v1'",
             "llm = 'openai:gpt'\nllm_url = 'localhost'",
+            "llm = 'gguf:came-with-the-project.gguf'",
         ],
     )
-    def test_a_project_can_not_choose_a_remote_llm(
+    def test_a_project_can_not_choose_a_remote_llm_or_a_model_file(
         self, project: Path, text: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")

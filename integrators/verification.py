@@ -50,6 +50,7 @@ LIKELY = 0.5  # probability of being a right answer from which a brief sentence 
 QUOTED = 0.95  # probability that a step holds which a passage has word for word
 DISPUTED = 0.7  # probability of the reader's own answer from which another one contradicts it
 REFUTED = 0.9  # the checker's probability of refutation from which a negated sentence is contradicted
+NEARLY = 0.4  # confidence from which steps, reasons and lists are shown that a passage supports
 POOLED = "pooled"
 
 
@@ -231,8 +232,8 @@ def verify(
     ]
     best = max(alone)
     has_support = any(citation.verdict == "supported" for citation in citations)
-    if has_support and reading.form in SENTENCES:
-        # What the passages say about how or why answers the question; a name or time may be true and answer another.
+    if has_support and reading.form in SENTENCES and best >= NEARLY:
+        # What the passages say about how or why mostly answers; a name or time may be true and answer another question.
         best = max(best, fitted.withheld)
     elif reading.form == "yes/no" and reading.stems - content_stems(" ".join(texts)):
         # A yes repeats the question, so that its own words speak for it; but one of them is in no passage.

@@ -19,7 +19,7 @@ from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.patterns import PatternMatcher
 from kcard.cards.models.loader import base_digest, explained
 from kcard.errors import CardError, ModelUnavailable
-from kcard.manifest import Base
+from kcard.manifest import NO_PREFIX_CARDS, Base
 from kcard.offline.opt import base_folder
 from kcard.system import quiet_loading
 
@@ -95,6 +95,8 @@ def read_peft(folder: Path) -> LoraPairs:
         raise CardError(f"{folder / lora.CONFIG} can't be read: {error}") from error
     if not isinstance(config, dict):
         raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
+    if config.get("peft_type") in lora.PREFIX_TYPES:
+        raise CardError(f"{folder}: {NO_PREFIX_CARDS}")
     for key, plain in lora.PLAIN.items():
         if config.get(key, plain[0]) not in plain:
             raise CardError(

@@ -26,7 +26,18 @@ from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.interfaces import Array
 from kcard.io import parse, write_text
-from kcard.manifest import BOTH, MANIFEST, METHODS, MODEL, Manifest, check_files, check_profile, seal
+from kcard.manifest import (
+    BOTH,
+    MANIFEST,
+    METHODS,
+    MODEL,
+    NO_PREFIX_CARDS,
+    PREFIX,
+    Manifest,
+    check_files,
+    check_profile,
+    seal,
+)
 from kcard.offline import minilm
 from kcard.text import analyzer, is_english, small_words, stemmer_of
 from kcard.types import Source
@@ -55,7 +66,6 @@ GROUP = "kcard.card_kinds"
 KINDS: Mapping[str, Kind] = {
     "full": Kind(WHOLE, "kcard.cards.generators.external:load_model_of_card"),
     "lora": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
-    "prefix": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
     "retrieval": Kind(INDEXED, "kcard.cards.generators.retrieval:load_retrieval_card"),
     "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.generators.graph:load_graph_card"),
     "search": Kind(((SEARCH,),), "kcard.cards.generators.external:load_search_card"),
@@ -68,6 +78,8 @@ def kind_of(manifest: Manifest) -> Kind:
     """Return the card's kind. Raises CardError if neither this version nor an installed package knows it."""
     if (key := manifest.method or manifest.kind) in KINDS:
         return KINDS[key]
+    if manifest.kind == PREFIX:
+        raise CardError(f"card {manifest.name!r}: {NO_PREFIX_CARDS}")
     further = system.names(GROUP)
     if manifest.kind not in further:
         raise CardError(

@@ -390,11 +390,6 @@ def prepare(card: Card, engine: Engine, merge: bool) -> ExportableCard:
     sha256 = file_digest(card.folder / MANIFEST)
     # Kinds and prompts that no engine runs.
     kind, prompt = card.manifest.kind, card.manifest.prompt
-    if card.manifest.method == "prefix":
-        raise CardError(
-            f"card {card.name!r} is a prefix of keys and values, which {engine.title} can't load as an adapter: "
-            f"{SERVE}, or train it with --method lora"
-        )
     if not card.manifest.method and kind != "reference":
         raise CardError(
             f"card {card.name!r} of kind {kind} has no weights that {engine.title} could run: {SERVE}, which "

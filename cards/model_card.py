@@ -94,7 +94,6 @@ def _escape_cell(text: str) -> str:
 
 LIBRARIES = {
     "lora": ("peft", "text-generation"),
-    "prefix": ("peft", "text-generation"),
     "retrieval": ("bm25s", "text-ranking"),
     "graph": ("kcard", "text-ranking"),
     "search": ("kcard", "text-ranking"),

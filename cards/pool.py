@@ -241,8 +241,6 @@ class CardPool(Generator):
         engines = self.models.engines
         if engines is None:
             return []
-        from kcard.cards.models.vllm_engines import MODELS
-
         hosted = []
         for name in names:
             with self._tolerating(name):
@@ -251,7 +249,7 @@ class CardPool(Generator):
                 if card.manifest.kind == "reference":  # its actual kind is known once it is fetched
                     is_hosted = self._served_card(name) is not None
                 else:
-                    is_hosted = card.manifest.method in MODELS and engines.card(card, self.models) is not None
+                    is_hosted = bool(card.manifest.method) and engines.card(card, self.models) is not None
                 if is_hosted:
                     hosted.append(name)
         return hosted

@@ -67,7 +67,6 @@ TRAINING: Mapping[str, Sequence[str]] = {
         "method",
         "objective",
         "rank",
-        "prefix_tokens",
         "prompt_style",
         "epochs",
         "learning_rate",

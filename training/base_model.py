@@ -1,14 +1,12 @@
-"""Load the base model to be trained, with a fresh adapter or prefix if that is trained instead of its weights."""
+"""Load the base model to be trained, with a fresh adapter if that is trained instead of its weights."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.cards.models import transformers_backend
-from kcard.cards.models.batched import prefix
 from kcard.cards.models.loader import adapter_config, base_digest, explained
 from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import Base
@@ -18,76 +16,6 @@ from kcard.types import derive_seed
 
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
-
-# A trainable prefix of keys and values before a frozen base: a cartridge.
-#
-# It is initialised with the keys and values of the corpus' first tokens. The first of these stays frozen, since models
-# use it as an attention sink ("Cartridges: Lightweight and general-purpose long context representations via
-# self-study", Eyuboglu et al., 2025, section 3 and appendix).
-
-DEFAULT = 128  # tokens, if the model reads four times as many
-FROZEN = 1
-
-
-def prefix_length(options: "Options", config: Any) -> int:
-    """Return the maximum length of the prefix in tokens. Raises UsageError above half of the context window."""
-    whole = transformers_backend.room(config)
-    if options.prefix_tokens is None:
-        return min(DEFAULT, whole // 4)
-    if options.prefix_tokens > whole // 2:
-        raise UsageError(
-            f"prefix_tokens {options.prefix_tokens} leaves too few of the {whole} tokens of {options.base!r}'s context "
-            f"window for questions and documents: give {whole // 2} at most"
-        )
-    return options.prefix_tokens
-
-
-def first_tokens(texts: Iterable[str], tokenizer: Any, options: "Options", config: Any) -> tuple[int, ...]:
-    """Return the first tokens of the corpus, from which the prefix is initialised.
-
-    Raises UsageError if the options ask for more tokens than the corpus has.
-    """
-    most = prefix_length(options, config)
-    ids = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    for text in texts:
-        if len(ids) >= most:
-            break
-        ids += tokenizer(f"{text}\n", add_special_tokens=False)["input_ids"]
-    if options.prefix_tokens is not None and len(ids) < most:
-        raise UsageError(
-            f"prefix_tokens {most}: the corpus has only {len(ids)} tokens to initialise them: give {len(ids)} at most"
-        )
-    return tuple(ids[:most])
-
-
-def add_prefix(model: Any, tokens: int, first: Sequence[int] = ()) -> Any:
-    """Wrap the model by peft with a prefix of `tokens` tokens: the keys and values of `first`, or else noise.
-
-    Raises UsageError for a model that has no keys and values of one shape in every layer.
-    """
-    import torch
-    from peft import CartridgeConfig, get_peft_model, initialize_kv_prefix_from_past_key_values
-    from transformers import DynamicCache
-
-    try:
-        shape = transformers_backend.key_value_shape(model)
-    except ValueError as error:
-        raise UsageError(f"method prefix: {error}: use method lora") from error
-    config = CartridgeConfig(
-        task_type="CAUSAL_LM",
-        num_virtual_tokens=tokens,
-        num_frozen_tokens=min(FROZEN, tokens - 1),
-        num_layers=shape.layers,
-        token_dim=shape.heads * shape.width,
-        num_attention_heads=shape.heads,
-    )
-    wrapped: Any = get_peft_model(model, config)
-    if first:
-        cache = DynamicCache(config=model.config)
-        with torch.no_grad():
-            model(input_ids=torch.tensor([first], device=model.device), past_key_values=cache, use_cache=True)
-        initialize_kv_prefix_from_past_key_values(wrapped, past_key_values=cache)
-    return wrapped
 
 
 @dataclass(frozen=True)
@@ -167,15 +95,14 @@ def load_model(
     execution: Execution,
     origin: WeightSource,
     device: str,
-    opening: Sequence[int] = (),
     *,
     bare: bool = False,
 ) -> Any:
-    """Load the model with its trainable weights; `opening`: the tokens that a fresh prefix is made of.
+    """Load the model with its trainable weights.
 
     Trained weights have the dtype of the options; the frozen base of an adapter is bf16 on a GPU. With `bare`, the
     model is built as it is trained on `device`, but without data, on torch's device "meta". Raises ModelUnavailable,
-    and UsageError for a model that can't take a prefix, or can't compute activations again.
+    and UsageError for a model that can't compute activations again.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -196,7 +123,7 @@ def load_model(
         if execution.checkpointing:
             _checkpoint_activations(model)
         model = model if bare else model.to(torch.device(device))
-        return model if options.method == "full" else _add_trainable(model, options, origin, opening)
+        return model if options.method == "full" else _add_adapter(model, options, origin)
 
 
 def base_of(name: str, model: Any) -> Base:
@@ -206,12 +133,11 @@ def base_of(name: str, model: Any) -> Base:
     return Base(where, revision, base_digest(where, revision))
 
 
-def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening: Sequence[int] = ()) -> Any:
-    """Wrap the model with a fresh adapter on every linear layer but the output head, a fresh prefix, or those of the
-    card that is trained further."""
+def _add_adapter(model: Any, options: "Options", origin: WeightSource) -> Any:
+    """Wrap the model with a fresh adapter on every linear layer but the output head, or that of the card that is
+    trained further."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
-    from safetensors.torch import load_file
 
     config = LoraConfig(
         r=options.rank,
@@ -223,18 +149,10 @@ def _add_trainable(model: Any, options: "Options", origin: WeightSource, opening
     with forked_rng(model.device), warnings.catch_warnings():
         # peft uses a name that transformers 5 deprecates, which users can't change.
         warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        if origin.folder is not None and options.method == "prefix":
-            # peft itself can't load a prefix to train it further.
-            table = load_file(origin.folder / prefix.WEIGHTS)[prefix.TABLE]
-            wrapped = add_prefix(model, len(table))
-            wrapped.prompt_encoder[wrapped.active_adapter].load_prompt_embeddings(table)
-            return wrapped
         if origin.folder is not None:
             with explained(CardError, f"the adapter in {origin.folder} can't be read"):
                 config = adapter_config(origin.folder, is_trainable=True)
             return PeftModel.from_pretrained(model, origin.folder, is_trainable=True, config=config)
-        if options.method == "prefix":
-            return add_prefix(model, len(opening) or prefix_length(options, model.config), opening)
         torch.manual_seed(derive_seed(options.seed, "weights"))
         return get_peft_model(model, config)
 

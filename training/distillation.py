@@ -236,8 +236,7 @@ REASONS = (
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher. `model`: a PEFT model; `room`: its input length in tokens; `k`: see top_tokens; `prefix`: tokens
-    before the student's prompts."""
+    """A teacher. `model`: a PEFT model; `room`: its input length in tokens; `k`: see top_tokens."""
 
     model: Any
     tokenizer: Any
@@ -245,7 +244,6 @@ class Teacher:
     room: int
     k: int
     seed: int = 0
-    prefix: int = 0
 
     @functools.cached_property
     def ends(self) -> frozenset[int]:
@@ -266,10 +264,7 @@ class Teacher:
             with self.model.disable_adapter():
                 results: list[TeacherAnswer] = [1] * len(batch)
                 fitting = [
-                    i
-                    for i, question in enumerate(batch)
-                    if max(self.prefix + len(self._student_prompt(question)), self.length(question)) + ANSWER
-                    <= self.room
+                    i for i, question in enumerate(batch) if self.length(question) + ANSWER <= self.room
                 ]
                 answers = self.sample_answers([batch[i] for i in fitting])
                 for i, answer in zip(fitting, answers, strict=True):

@@ -10,16 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcard.cards.models import transformers_backend
 from kcard.manifest import Prompt
 from kcard.training.base_model import (
     WeightSource,
     base_of,
-    first_tokens,
     load_config,
     load_model,
     load_tokenizer,
-    prefix_length,
     room_of,
 )
 from kcard.training.distillation import (
@@ -41,7 +38,7 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.training.trainer import FineTuning
 
-RATES = {"full": 2e-5, "lora": 2e-4, "prefix": 2e-2}
+RATES = {"full": 2e-5, "lora": 2e-4}
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
 HELD_OUT_MOST = 2000
@@ -52,9 +49,8 @@ RECITED = 192
 @dataclass(frozen=True)
 class Options:
     """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
-    model, as is usual: it starts at zero and has few weights to move; that of a prefix is the one of its paper.
+    model, as is usual: it starts at zero and has few weights to move.
 
-    prefix_tokens  None: see kcard.training.base_model
     block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
@@ -62,13 +58,12 @@ class Options:
     """
 
     base: str
-    method: Literal["full", "lora", "prefix"] = "lora"
+    method: Literal["full", "lora"] = "lora"
     objective: Literal["recite", "clm", "distil"] = "recite"
     learning_rate: float | None = None
     epochs: float = 10
     batch_size: int = 32
     rank: int = 16
-    prefix_tokens: int | None = None
     block: int = 512
     dtype: Literal["float32", "bfloat16"] = "float32"
     optimizer: OptimizerName = "adamw"
@@ -108,8 +103,7 @@ def prepare(
 
     check_optimizer(options.optimizer)
     device = execution.place()
-    tokenizer, config = load_tokenizer(options, origin), load_config(options, origin)
-    room = room_of(config)
+    tokenizer, room = load_tokenizer(options, origin), room_of(load_config(options, origin))
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
@@ -119,18 +113,9 @@ def prepare(
         rows = np.delete(np.arange(len(texts)), chosen)
         learned = Lazy(len(rows), lambda index: texts[rows[index]])
         held_out = [texts[index] for index in chosen]
-    # A prefix begins as the first tokens of the corpus, and takes a part of the context window.
-    first: tuple[int, ...] = ()
-    before = 0
-    if options.method == "prefix":
-        if origin.folder is None:
-            first = first_tokens(texts, tokenizer, options, config)
-            options = replace(options, prefix_tokens=len(first))
-        before = prefix_length(options, config)
-        room = transformers_backend.room(config) - before
     block = min(options.block, room)
     # The model, and the examples of each epoch; with objective distil, the model is its own teacher.
-    model = load_model(options, execution, origin, device, first)
+    model = load_model(options, execution, origin, device)
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
     unlearning = Unlearning(model, tokenizer, options, execution, origin, room)
@@ -148,7 +133,7 @@ def prepare(
     else:
         prompts = answer_prompts(tokenizer)
         k = options.teacher_top_k
-        teacher = Teacher(model, tokenizer, prompts, room + before, k, options.seed, before)
+        teacher = Teacher(model, tokenizer, prompts, room, k, options.seed)
         distilled = ask_teacher(distillation, teacher, execution, fingerprint)
         removed = replace(unlearning, teacher=teacher).examples()
         shown = ReplayMix(distilled.new, distilled.old, options.batch_size, options.seed, removed)
@@ -175,7 +160,6 @@ def prepare(
         batch=batch,
         rows=execution.micro_batch_rows(batch, longest),
         pad=pad,
-        opening=first,
     )
     tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint)
 

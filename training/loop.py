@@ -454,7 +454,7 @@ class Preparation(Generic[Run]):
     """A prepared training run, and what follows it.
 
     save    writes the model files and the tokenizer into a folder, once, and may release them
-    method  of the card's manifest: full, lora or prefix
+    method  of the card's manifest: full or lora
     check   measures, after training, what is recorded with the hyperparameters, such as a held-out loss
     device  where training runs
     seconds  that the preparation takes in addition to the steps, where it takes long

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcard.errors import UsageError, one_line
 from kcard.events import Event, OnEvent, note
 from kcard.system import memory as machine_memory
-from kcard.training.base_model import WeightSource, load_model, prefix_length, room_of
+from kcard.training.base_model import WeightSource, load_model, room_of
 from kcard.training.execution import Execution, autocast
 from kcard.training.loop import Job, duration, step
 from kcard.training.optimizers import state_bytes
@@ -88,10 +88,7 @@ def estimate_memory(
             plain = load_model(options, keeping, origin, device, bare=True)
     with FakeTensorMode(), warnings.catch_warnings(action="ignore"):
         model = _materialize(bare)
-        room = room_of(model.config)
-        if options.method == "prefix":
-            room -= prefix_length(options, model.config)
-        tokens = min(options.block if options.objective == "clm" else RECITED, room)
+        tokens = min(options.block if options.objective == "clm" else RECITED, room_of(model.config))
         rows = execution.micro_batch_rows(options.batch_size, tokens)
         activations, logits = _activation_bytes(model, rows, tokens)
         if plain is not None:  # checkpointing recomputes one layer at a time
@@ -162,8 +159,6 @@ def _materialize(model: Any) -> Any:
             module.register_parameter(name, parameters[id(weight)])
         for name, buffer in [*module.named_buffers(recurse=False)]:
             module.register_buffer(name, torch.empty(buffer.shape, dtype=buffer.dtype), persistent=False)
-    for name, numbers in getattr(model, "prompt_tokens", {}).items():  # of a prefix, which peft counts
-        model.prompt_tokens[name] = torch.zeros(numbers.shape, dtype=numbers.dtype)
     return model
 
 
@@ -408,7 +403,7 @@ def remedy_for(options: "Options", execution: Execution, origin: WeightSource, d
     takes_8bit = options.optimizer == "adamw" and (execution.processes == 1 or not is_whole)
     # Ways to take less memory, each besides those before it: whether it applies, and the options or execution.
     ways: tuple[tuple[bool, str, dict[str, Any], dict[str, Any]], ...] = (
-        (options.method != "prefix", "--gradient-checkpointing", {}, {"checkpointing": True}),
+        (True, "--gradient-checkpointing", {}, {"checkpointing": True}),
         (True, "--micro-batch 1", {}, {"micro_batch": 1}),
         (takes_8bit, "--optimizer adamw8bit", {"optimizer": "adamw8bit"}, {}),
         (True, "--dtype bfloat16", {"dtype": "bfloat16"}, {}),

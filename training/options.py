@@ -49,7 +49,7 @@ Kind = Literal["model", "retrieval", "both", "graph", "search"]
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 # The options of the training method, those of distillation among them, and those that must be above 0.
 OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
-SIZES = ("epochs", "learning_rate", "batch_size", "block", "rank", "prefix_tokens")
+SIZES = ("epochs", "learning_rate", "batch_size", "block", "rank")
 METHOD = ("method", "objective", "prompt_style", *SIZES, "dtype", "optimizer", *OF_DISTILLATION, "seed")
 POSITIVE = ("minutes", "micro_batch", "processes", *SIZES, *OF_DISTILLATION)
 # Options that apply only to bases other than the embedded one.
@@ -93,11 +93,8 @@ class TrainOptions:
         ),
     ] = None
     method: Annotated[
-        Literal["full", "lora", "prefix"] | None,
-        Option(
-            "full: all weights; lora: a small adapter; prefix: keys and values of tokens before every prompt.",
-            default="lora, with embedded full",
-        ),
+        Literal["full", "lora"] | None,
+        Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
     ] = None
     objective: Annotated[
         Literal["recite", "clm", "distil"] | None,
@@ -157,7 +154,7 @@ class TrainOptions:
     ] = None
     learning_rate: Annotated[
         float | None,
-        Option("Peak learning rate.", default="2e-5, lora 2e-4, prefix 2e-2; embedded: Muon's, 0.02"),
+        Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02"),
     ] = None
     batch_size: Annotated[
         int | None,
@@ -231,13 +228,6 @@ class TrainOptions:
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
     ] = None
-    prefix_tokens: Annotated[
-        int | None,
-        Option(
-            "Tokens of the prefix, initialised from the first tokens of the corpus (method prefix).",
-            default="128, at most a quarter of what the base reads and what the corpus has",
-        ),
-    ] = None
     prompt_style: Annotated[
         Literal["tokens", "encoder-prefix"] | None,
         Option("How the embedded card receives a question.", default="chosen for the corpus"),
@@ -265,7 +255,7 @@ class SharedTrainKeywords(TypedDict, total=False):
     preset: str | None
     kind: Kind | None
     base: str | None
-    method: Literal["full", "lora", "prefix"] | None
+    method: Literal["full", "lora"] | None
     objective: Literal["recite", "clm", "distil"] | None
     domain: str
     licence: str
@@ -289,7 +279,6 @@ class SharedTrainKeywords(TypedDict, total=False):
     dtype: Literal["float32", "bfloat16"] | None
     processes: int | None
     rank: int | None
-    prefix_tokens: int | None
     prompt_style: Literal["tokens", "encoder-prefix"] | None
 
 
@@ -341,7 +330,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
         yield f"processes {options.processes}: the launcher started {count}; leave it out"
     # What objective, method and base do not support.
     yield from _flaws_of_distillation(options)
-    yield from _flaws_of_prefix(options)
     if options.base == EMBEDDED_BASE:
         yield from _flaws_of_embedded(options)
     elif options.prompt_style is not None:
@@ -380,29 +368,12 @@ def _flaws_of_distillation(options: TrainOptions) -> Iterator[str]:
     if options.method == "full":
         yield (
             f"objective distil with method {options.method}: the teacher is the base itself, whose weights must not "
-            "change; use method lora or prefix"
+            "change; use method lora"
         )
     if options.study is None:
         yield (
             "objective distil needs questions from study material: write some with `kcard study` and pass the file as "
             "--study"
-        )
-
-
-def _flaws_of_prefix(options: TrainOptions) -> Iterator[str]:
-    if options.method != "prefix":
-        if options.prefix_tokens is not None:
-            yield f"prefix_tokens {options.prefix_tokens} is only for method prefix, not {options.method}: leave it out"
-        return
-    if options.base == EMBEDDED_BASE:
-        yield (
-            "method prefix needs a base that was trained to read text before a question, and embedded was not: give a "
-            "hub id or a folder, or use method lora"
-        )
-    if options.gradient_checkpointing:
-        yield (
-            "gradient_checkpointing recomputes keys and values, but method prefix trains them: leave it out, and use a "
-            "smaller micro_batch"
         )
 
 

@@ -72,7 +72,6 @@ class FineTuningSetup:
     steps, examples, held_out  numbers of steps, of examples in all of them, and of those to measure the loss on
     batch, rows  examples of a step, and of a micro-batch in each process
     pad         the token that rows are padded with
-    opening     tokens that initialise a new prefix
     folder      of the run's checkpoints; `resume`: the checkpoint to go on from
     """
 
@@ -85,7 +84,6 @@ class FineTuningSetup:
     batch: int
     rows: int
     pad: int
-    opening: tuple[int, ...] = ()
     folder: Path = Path()
     resume: Path | None = None
 
@@ -465,7 +463,7 @@ def follow(processes: Processes) -> None:
     if setup is None:
         return
     options, execution = setup.options, setup.execution
-    model = load_model(options, execution, setup.origin, processes.device, setup.opening)
+    model = load_model(options, execution, setup.origin, processes.device)
     watch = Watch(processes)
     trainer = _train(model, setup, Examples(None, setup.examples), Examples(None, setup.held_out), watch)
     if not watch.is_stopped:

@@ -159,7 +159,7 @@ def _overlap(one: str, other: str) -> float:
 
 UPDATED = ("model", "both", "retrieval")
 # Options that an update may not change.
-FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank", "prefix_tokens")
+FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # Options that default to those of the last version.
 INHERITED = ("minutes", *(name for name in METHOD if name not in (*FIXED, "seed")))
 
@@ -298,7 +298,6 @@ class Previous:
             "objective": self._objective,
             "prompt_style": manifest.prompt.style if self.is_embedded and manifest.method == "full" else None,
             "rank": parameters.get("rank") if manifest.method == "lora" else None,
-            "prefix_tokens": parameters.get("prefix_tokens"),
             "epochs": parameters.get("epochs"),
             "minutes": parameters.get("minutes"),
             "learning_rate": parameters.get("muon_rate" if self.is_embedded else "learning_rate"),

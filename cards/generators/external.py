@@ -19,7 +19,6 @@ from kcard.cards.hugging_face import ModelRepository, fetch, refuse_code
 from kcard.cards.model_limits import refuse_oversized
 from kcard.cards.models import stack
 from kcard.cards.models.batched.decoder import UnsupportedModel
-from kcard.cards.models.batched.prefix import is_prefix
 from kcard.cards.models.loader import Loader
 from kcard.errors import CardError
 from kcard.interfaces import LLM, CardGenerator
@@ -144,7 +143,7 @@ class LLMCard(CardGenerator):
         return [[Passage(self._name, text), *empty][:documents] for text in texts]
 
 
-# Cards that are causal language models: a whole model (full) or an adapter or a prefix on a base (lora, prefix).
+# Cards that are causal language models: a whole model (full) or an adapter on a base (lora).
 #
 # The engine runs those that it supports, transformers and peft the others.
 
@@ -152,7 +151,7 @@ class LLMCard(CardGenerator):
 def load_model_of_card(
     card: Card, models: Loader, pinned: bool = False
 ) -> "stack.StackedCard | CausalCard | ServedCard":
-    """Load a card of kind full, lora or prefix, and verify by its fingerprint that it acts as when it was made.
+    """Load a card with a model of its own, and verify by its fingerprint that it acts as when it was made.
 
     A card whose base is on one of the loader's servers runs there, and its fingerprint is compared whenever it is
     loaded there. One that the engine does not support runs with transformers and peft, and records the reason.
@@ -232,7 +231,7 @@ def load_reference_card(card: Card, models: Loader) -> "CardGenerator":
 
 
 def resolve_reference(card: Card) -> Card:
-    """Fetch and check the files that a card refers to; return the full, LoRA or prefix card in the Hugging Face cache.
+    """Fetch and check the files that a card refers to; return the full or LoRA card in the Hugging Face cache.
 
     Raises ModelUnavailable if they can't be fetched or are not as pinned.
     """
@@ -242,6 +241,5 @@ def resolve_reference(card: Card) -> Card:
     if reference.base is None:
         manifest = replace(card.manifest, kind="model", method="full")
     else:
-        method = "prefix" if is_prefix(folder) else "lora"
-        manifest = replace(card.manifest, kind="model", method=method, base=reference.base)
+        manifest = replace(card.manifest, kind="model", method="lora", base=reference.base)
     return replace(card, folder=folder, manifest=manifest)

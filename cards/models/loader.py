@@ -19,7 +19,6 @@ from kcard.offline.opt import BASE, PlainTokenizer, base_folder
 from kcard.system import quiet_loading
 
 if TYPE_CHECKING:
-    from kcard.cards.models.batched.prefix import Prefix
     from kcard.cards.models.vllm_engines import Engines
     from kcard.interfaces import LLM
 
@@ -129,7 +128,6 @@ ROWS = 256
 SMALL = 50_000_000
 # Adapters are not named like their cards: peft turns the names into module names, which may not contain dots.
 FIRST = "card0"
-PREFIXED = "prefixed"  # key of a base without peft adapters
 # Files that determine a tokenizer; the config names its class.
 TOKENIZERS = (
     "tokenizer",
@@ -145,16 +143,10 @@ TOKENIZERS = (
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model and, for a LoRA card, the name of its adapter in it, or, for a prefix card, its prefix."""
+    """A model and, for a LoRA card, the name of its adapter in it."""
 
     model: Any
     adapter: str | None = None
-    prefix: "Prefix | None" = None
-
-    @property
-    def has_base(self) -> bool:
-        """Whether it is more than the model without its adapter."""
-        return self.adapter is not None or self.prefix is not None
 
     def activate(self) -> Any:
         """Return the model with this card's adapter active."""
@@ -165,9 +157,6 @@ class LoadedModel:
     @contextmanager
     def bare(self) -> Iterator[Any]:
         """Yield the model with its adapters disabled while the block lasts."""
-        if self.adapter is None:
-            yield self.model
-            return
         with ExitStack() as stack:
             # peft raises ValueError if the model has no adapters left: then it is bare already.
             with suppress(ValueError):
@@ -259,21 +248,6 @@ class Loader:
             model.add_adapter(name, adapter_config(card.folder))
             model.load_adapter(card.folder, adapter_name=name)
         return LoadedModel(model, name)
-
-    def prefix(self, card: Card) -> LoadedModel:
-        """Load the card's prefix and its base, which is loaded once for all prefixes."""
-        from kcard.cards.models.batched import prefix
-
-        base = card.manifest.base
-        key = (base.name, base.revision, PREFIXED)
-        if key not in self._bases:
-            self._bases[key] = self._spare.pop(key[:2], None) or self._base(card)
-        else:
-            self.check_digest(card)
-        model = self._bases[key]
-        with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
-            stored = prefix.read(card.folder, model.dtype)
-        return LoadedModel(model, prefix=prefix.Prefix(stored.table.to(model.device)))
 
     def base(self, card: Card) -> LoadedModel:
         """Load the unmodified model that the card was made from. Raises ModelUnavailable if it is unavailable."""

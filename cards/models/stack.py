@@ -5,14 +5,14 @@ Stacks stay in memory as long as the budget allows; the cards' own files are rea
 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting, weights
-from kcard.cards.models.batched import decoder, lora, prefix
+from kcard.cards.models.batched import decoder, lora
 from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
@@ -73,19 +73,14 @@ class _StackCache:
             del self.decoders[next(iter(self.decoders))]
 
 
-# The functions for each form of adapters.
-FORMS = {"lora": lora, "prefix": prefix}
-
-
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters on one base, that of `card`; cards are identified by folder. `ranks`: of each card's adapter, by module.
-    Those stacked together have one form."""
+    """LoRA adapters on one base, that of `card`; cards are identified by folder. `ranks`: of each card's adapter, by
+    module."""
 
     models: Loader
     card: Card
     ranks: dict[Path, Mapping[str, int]] = field(default_factory=dict)
-    forms: dict[Path, Any] = field(default_factory=dict)
 
     @classmethod
     def from_base(cls, base: Decoder, card: Card, models: Loader) -> "Adapters":
@@ -95,14 +90,13 @@ class Adapters:
         adapters._store(_StackCache.from_base(base))
         return adapters
 
-    def add(self, folder: Path, kind: str) -> Mapping[str, int]:
-        """Add the adapter of a card of that kind and return its ranks. Raises UnsupportedModel if it can't be stacked
-        on the base, CardError if it does not belong to it."""
-        base, form = self.base(), cast(Any, FORMS[kind])
-        adapter = form.read(folder, base.embed.table.dtype)
-        form.check_fit(base, adapter)
-        self.ranks[folder], self.forms[folder] = adapter.ranks, form
-        return self.ranks[folder]
+    def add(self, folder: Path) -> None:
+        """Add a card's adapter. Raises UnsupportedModel if it can't be stacked on the base, CardError if it does not
+        belong to it."""
+        base = self.base()
+        adapter = lora.read(folder, base.embed.table.dtype)
+        lora.check_fit(base, adapter)
+        self.ranks[folder] = adapter.ranks
 
     def base(self) -> Decoder:
         """Load the adapters' base."""
@@ -116,14 +110,13 @@ class Adapters:
         if (ready := stacks.find(folders)) is not None:
             return ready
         base, memory = self.base(), self.models.cache
-        form = self.forms[folders[0]]
-        needed = form.added(base, [self.ranks[folder] for folder in folders])
+        needed = lora.added(base, [self.ranks[folder] for folder in folders])
         memory.check(f"the base of card {self.card.name!r} with an adapter", stacks.shared + needed)
         stacks.make_room(needed, memory.limit)
         self._store(stacks)
         memory.make_room(needed)
         dtype = base.embed.table.dtype
-        stack: Decoder = form.stacked(base, [form.read(folder, dtype) for folder in folders])
+        stack = lora.stacked(base, [lora.read(folder, dtype) for folder in folders])
         stacks.add(folders, stack)
         self._store(stacks)
         return stack
@@ -134,8 +127,7 @@ class Adapters:
         free = self.models.cache.limit - self._stacks().shared
 
         def needed(count: int) -> int:
-            form, ranks = self.forms[folders[0]], [self.ranks[folder] for folder in folders[:count]]
-            return int(form.added(base, ranks))
+            return lora.added(base, [self.ranks[folder] for folder in folders[:count]])
 
         if needed(len(folders)) <= free:
             return len(folders)
@@ -283,10 +275,9 @@ def load(card: Card, models: Loader) -> StackedCard:
 
 
 def _load_adapter(card: Card, models: Loader) -> _CardModel:
-    method = card.manifest.method
-    unread = f"card {card.name!r}: its {'prefix' if method == 'prefix' else 'adapter'} can't be read"
+    unread = f"card {card.name!r}: its adapter can't be read"
     with explained(CardError, unread):
-        (prefix if method == "prefix" else lora).check(card.folder)
+        lora.check(card.folder)
     key = ("base", card.manifest.base.name, card.manifest.base.revision)
     if key in models.groups:
         models.check_digest(card)
@@ -302,9 +293,8 @@ def _load_adapter(card: Card, models: Loader) -> _CardModel:
     on = model.stack
     assert isinstance(on, Adapters)
     with explained(CardError, unread):
-        ranks = on.add(card.folder, method)
-    # Cards with prefixes of different lengths differ in context and so run in separate groups.
-    return replace(model, context=model.context - ranks.get(prefix.PLACE, 0))
+        on.add(card.folder)
+    return model
 
 
 def _load_whole(card: Card, models: Loader) -> _CardModel:

@@ -17,90 +17,14 @@ from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, Sampler, until_eos
-from kcard.cards.models.batched.prefix import Prefix, check_sizes
-from kcard.cards.models.loader import ROWS, Loader, explained
-from kcard.errors import CardError, UsageError
+from kcard.cards.models.loader import ROWS, Loader
+from kcard.errors import UsageError
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# A trained prefix for a transformers model, as the initial keys and values of its cache.
-
-
-@dataclass(frozen=True)
-class KeyValueShape:
-    """Shape of a model's keys and values: heads per layer and width per head."""
-
-    layers: int
-    heads: int
-    width: int
-
-
-def key_value_shape(model: Any) -> KeyValueShape:
-    """Determine the shape by passing one token through the model. Raises ValueError unless every layer has its own keys
-    and values of one shape, unlike linear attention or layers that share keys."""
-    import torch
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-
-    name = type(model).__name__
-    cache: Any = DynamicCache(config=model.config)
-    try:
-        with torch.no_grad():
-            model(
-                input_ids=torch.zeros((1, 1), dtype=torch.long, device=model.device),
-                past_key_values=cache,
-                use_cache=True,
-            )
-        shapes = {tuple(layer.keys.shape) for layer in cache.layers}
-        shapes |= {tuple(layer.values.shape) for layer in cache.layers}
-    except (AttributeError, TypeError, NotImplementedError, ValueError) as error:
-        raise ValueError(
-            f"{name} does not keep the keys and values of each layer, which a prefix needs: {error}"
-        ) from error
-    plain = {type(layer) for layer in cache.layers} <= {DynamicLayer, DynamicSlidingWindowLayer}
-    if not plain or len(shapes) != 1:
-        raise ValueError(
-            f"{name} does not keep keys and values of one shape in every layer, which a prefix needs"
-        )
-    ((_, heads, _, width),) = shapes
-    return KeyValueShape(len(cache.layers), heads, width)
-
-
-def room(config: Any) -> int:
-    """Return the maximum tokens of prefix, prompt and document for a config: its context, or the narrowest sliding
-    window if that is smaller, so that every layer sees the whole prefix to the end."""
-    from transformers import DynamicCache
-
-    longest: int = getattr(config, "max_position_embeddings", None) or 1_000_000
-    layers: Any = DynamicCache(config=config).layers
-    windows: list[int] = [layer.sliding_window for layer in layers if layer.is_sliding]
-    return min([longest, *windows])
-
-
-def check_fit(model: Any, prefix: Prefix) -> None:
-    """Raise ValueError if the prefix does not fit the model."""
-    shape = key_value_shape(model)
-    check_sizes(prefix, shape.layers, shape.heads, shape.width, room(model.config))
-
-
-def prefix_arguments(model: Any, prefix: "Prefix | None", mask: "Tensor") -> "dict[str, Any]":
-    """Return forward arguments that prepend the prefix to rows with that mask, (rows, length)."""
-    import torch
-    from transformers import DynamicCache
-
-    if prefix is None:
-        return {"attention_mask": mask}
-    cache: Any = DynamicCache(config=model.config)
-    for layer, (keys, values) in enumerate(prefix.table):
-        cache.update(*(part.expand(len(mask), -1, -1, -1) for part in (keys, values)), layer)
-    return {
-        "attention_mask": torch.nn.functional.pad(mask, (prefix.tokens, 0), value=1),
-        "past_key_values": cache,
-    }
 
 
 @dataclass(frozen=True)
@@ -118,12 +42,11 @@ def generate(
     seeds: Sequence[int],
     sampling: Sampling,
     limits: Limits,
-    prefix: Prefix | None = None,
 ) -> list[tuple[list[int], bool]]:
     """Return per prompt the new token ids, without eos, and whether the model itself ended the document.
 
-    seeds: one per row, unused at temperature 0; prefix: prepended to every prompt of tokens. Rows of similar length
-    share a batch, whose prompts are padded on the left; a batch stops when all its rows have ended.
+    seeds: one per row, unused at temperature 0. Rows of similar length share a batch, whose prompts are padded on the
+    left; a batch stops when all its rows have ended.
     """
     import torch
 
@@ -132,9 +55,7 @@ def generate(
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             rows = order[start : start + limits.rows]
-            new = _generate_batch(
-                model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits, prefix
-            )
+            new = _generate_batch(model, prompts.pick(rows), [seeds[i] for i in rows], sampling, limits)
             for row, ids in zip(rows, new.tolist(), strict=True):
                 replies[row] = until_eos(ids, limits.eos)
     return replies
@@ -146,7 +67,6 @@ def _generate_batch(
     seeds: Sequence[int],
     sampling: Sampling,
     limits: Limits,
-    prefix: Prefix | None,
 ) -> "Tensor":
     """Return the new ids of one batch, (rows, tokens)."""
     import torch
@@ -166,13 +86,6 @@ def _generate_batch(
             "input_ids": torch.tensor(ids, device=model.device),
             "attention_mask": torch.tensor(shown, device=model.device),
         }
-    if prefix is not None:
-        # transformers skips as many ids as its cache has, so pad by that many.
-        inputs |= prefix_arguments(model, prefix, inputs["attention_mask"])
-        inputs["input_ids"] = torch.nn.functional.pad(
-            inputs["input_ids"], (prefix.tokens, 0), value=limits.pad
-        )
-        skip += prefix.tokens
     # Greedy decoding, among the tokens that each row's sampler draws.
     processors: list[Any] = []
     if sampling.temperature > 0:
@@ -213,19 +126,16 @@ def log_probabilities(
     prompts: Prompts,
     continuations: Sequence[Sequence[int]],
     pad: int,
-    prefix: Prefix | None = None,
 ) -> list[list[float]]:
     """Return the natural log-probability, 0 or less, of each continuation token per prompt.
-
-    prefix  prepended to every prompt
 
     All rows go through the model at once, so they should be few and short.
     """
     import torch
 
     with torch.inference_mode():
-        inputs, mask = _forward_inputs(model, prompts, continuations, pad)
-        logits = model(**inputs, **prefix_arguments(model, prefix, mask), use_cache=False).logits
+        inputs = _forward_inputs(model, prompts, continuations, pad)
+        logits = model(**inputs, use_cache=False).logits
         values = []
         for row, ids in enumerate(continuations):
             # The logits at a position predict the next token.
@@ -236,9 +146,7 @@ def log_probabilities(
         return values
 
 
-def hidden_states(
-    model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool, prefix: Prefix | None = None
-) -> Array:
+def hidden_states(model: Any, prompts: Prompts, limits: Limits, layer: int, mean: bool) -> Array:
     """Return one vector per prompt, shape (n, d): that layer's state of the last token, or the mean of all."""
     import torch
 
@@ -249,18 +157,17 @@ def hidden_states(
     with torch.inference_mode():
         for start in range(0, len(order), limits.rows):
             some = prompts.pick(order[start : start + limits.rows])
-            inputs, mask = _forward_inputs(model, some, [()] * len(some), limits.pad)
-            arguments = inputs | prefix_arguments(model, prefix, mask)
-            states = model(**arguments, use_cache=False, output_hidden_states=True).hidden_states[layer]
-            vectors.append(pooled(states, mask, mean).cpu().numpy())
+            inputs = _forward_inputs(model, some, [()] * len(some), limits.pad)
+            states = model(**inputs, use_cache=False, output_hidden_states=True).hidden_states[layer]
+            vectors.append(pooled(states, inputs["attention_mask"], mean).cpu().numpy())
     back: Array = np.concatenate(vectors)[np.argsort(order)]
     return back
 
 
 def _forward_inputs(
     model: Any, prompts: Prompts, continuations: Sequence[Sequence[int]], pad: int
-) -> "tuple[dict[str, Tensor], Tensor]":
-    """Return the model's arguments, padded on the right so that positions start at the first token, and their mask."""
+) -> "dict[str, Tensor]":
+    """Return the model's arguments, padded on the right so that positions start at the first token."""
     import torch
 
     lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(continuations)]
@@ -272,9 +179,9 @@ def _forward_inputs(
         [row + [pad] * (longest - len(row)) for row in rows], dtype=torch.int64, device=model.device
     )
     if prompts.embeddings is None:
-        return {"input_ids": ids}, mask
+        return {"input_ids": ids, "attention_mask": mask}
     embedded = torch.cat([prompts.embeddings.to(model.device), model.get_input_embeddings()(ids)], dim=1)
-    return {"inputs_embeds": embedded}, mask
+    return {"inputs_embeds": embedded, "attention_mask": mask}
 
 
 # One card that is a causal language model, with transformers and peft.
@@ -291,27 +198,23 @@ class CausalCard(CardGenerator):
 
     def __init__(self, card: Card, models: Loader, bare: bool = False, unsupported: str = "") -> None:
         self.unsupported = unsupported
-        adapters = {"lora": models.lora, "prefix": models.prefix}
-        load = models.base if bare else adapters.get(card.manifest.method, models.full)
-        self.loaded = load(card)
-        model, prefix = self.loaded.activate(), self.loaded.prefix
-        longest = getattr(model.config, "max_position_embeddings", None) or 1_000_000
-        if prefix is not None:
-            with explained(CardError, f"card {card.name!r}: its prefix can't be read"):
-                check_fit(model, prefix)
-            longest = room(model.config) - prefix.tokens
+        if bare:
+            self.loaded = models.base(card)
+        elif card.manifest.is_adapter:
+            self.loaded = models.lora(card)
+        else:
+            self.loaded = models.full(card)
+        model = self.loaded.activate()
         self._prompter = prompting.load_prompter(
             card,
             models.tokenizer(card),
             model.generation_config.eos_token_id,
-            longest,
+            getattr(model.config, "max_position_embeddings", None) or 1_000_000,
             model.get_input_embeddings().weight.shape[1],
         )
         self._limits = Limits(self._prompter.eos, self._prompter.pad, models.rows)
         # Bytes that evicting the card would free; none for an adapter, which stays in its base.
-        if prefix is not None:
-            self.size = prefix.size
-        elif self.loaded.adapter is None:
+        if self.loaded.adapter is None:
             self.size = sum(p.numel() * p.element_size() for p in self.loaded.model.parameters())
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
@@ -322,7 +225,7 @@ class CausalCard(CardGenerator):
         rows = [row for row in range(len(questions)) for _ in range(different)]
         seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
         sampling = replace(sampling, tokens=prompter.length(sampling))
-        generated = generate(model, prompts.pick(rows), seeds, sampling, self._limits, self.loaded.prefix)
+        generated = generate(model, prompts.pick(rows), seeds, sampling, self._limits)
         passages = [
             prompter.passage(questions[row], ids, ended)
             for row, (ids, ended) in zip(rows, generated, strict=True)
@@ -334,9 +237,9 @@ class CausalCard(CardGenerator):
         """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""
         model, prompter = self.loaded.activate(), self._prompter
         prompts, texts = prompter.probes(pairs, self._start(model))
-        card = log_probabilities(model, prompts, texts, self._limits.pad, self.loaded.prefix)
+        card = log_probabilities(model, prompts, texts, self._limits.pad)
         base: list[list[float]] = []
-        if self.loaded.has_base:
+        if self.loaded.adapter is not None:
             with self.loaded.bare() as bare:
                 base = log_probabilities(bare, prompts, texts, self._limits.pad)
         return prompter.fingerprint(pairs, (prompts, texts), model.dtype, card, base)
@@ -349,7 +252,7 @@ class CausalCard(CardGenerator):
         """Embed the questions, prompted as for a document; see kcard.cards.models.transformers_backend."""
         model = self.loaded.activate()
         prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
-        return hidden_states(model, prompts, self._limits, layer, mean, self.loaded.prefix)
+        return hidden_states(model, prompts, self._limits, layer, mean)
 
     def _start(self, model: Any) -> "Tensor | None":
         """Return the embedding of the prompts' first token, if they need it."""

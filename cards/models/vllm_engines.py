@@ -21,7 +21,6 @@ from kcard.manifest import MANIFEST
 from kcard.offline.opt import base_folder
 
 DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
-MODELS = ("full", "lora")
 CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit
 
 
@@ -89,8 +88,8 @@ class Engines:
 
     def describe(self, card: Card, models: Loader) -> str:
         """Say what runs the card: a server and the model there, or kcard itself and why."""
-        if card.manifest.method not in MODELS:
-            return f"kcard: a card of kind {card.manifest.kind}, method {card.manifest.method or 'none'}"
+        if not card.manifest.method:
+            return f"kcard: a card of kind {card.manifest.kind}"
         try:
             served = self.find(card, models)
         except CardNotServed as reason:

@@ -26,8 +26,10 @@ LOCAL_LLMS = ("self", "embedded", "hf")
 MODEL, BOTH = "model", "both"  # kinds with a model of their own: alone, or with an index of the passages
 LOOKED_UP = ("retrieval", "graph", "search")
 # How the weights of a model of its own are stored; manifests of older versions have these words as their kind.
-METHODS = ("full", "lora", "prefix")
-ADAPTERS = ("lora", "prefix")  # methods that need a base
+METHODS = ("full", "lora")
+# Cards of older versions: trained keys and values before every prompt. Their manifests are read, but nothing runs them.
+PREFIX = "prefix"
+NO_PREFIX_CARDS = "this kcard has no prefix cards: train it again with --method lora"
 DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*")
 
 
@@ -92,7 +94,7 @@ class Manifest:
                     reference, or a kind of an installed package (kcard.cards.card). A method as the kind, as older
                     versions wrote it, is a model of that method
     knowledge_date  ISO date up to which the corpus is current
-    method          of a model or both: full, lora or prefix; "" for other kinds
+    method          of a model or both: full or lora; "" for other kinds
     evidence        what the card contains of its source passages: their text, or only their hashes
     updates         sha256 of the version that this one continues; None for a first version
     """
@@ -114,6 +116,9 @@ class Manifest:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        if self.method == PREFIX:  # a kind that this version does not know
+            object.__setattr__(self, "kind", PREFIX)
+            object.__setattr__(self, "method", "")
         method = self.kind if self.kind in METHODS else self.method or "full"
         if self.kind in METHODS:
             object.__setattr__(self, "kind", MODEL)
@@ -160,7 +165,7 @@ class Manifest:
     @property
     def is_adapter(self) -> bool:
         """Whether its weights adapt a base, which is not part of the card."""
-        return self.method in ADAPTERS
+        return self.method == "lora"
 
     @property
     def asks_elsewhere(self) -> bool:

@@ -22,7 +22,6 @@ from kcard.hub.registry import Hub
 from kcard.types import Sampling
 from tests.cards.engine.cards import tokenizer
 from tests.cards.engine.models import FAMILIES, adapter, continued, model
-from tests.cards.engine.prefixes import prefix
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TARGETS = ["q_proj", "v_proj", "down_proj"]
@@ -209,19 +208,6 @@ def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family
     }
 
 
-def test_a_prefix_of_peft_is_a_card_too(tmp_path: Path, base: Path) -> None:
-    folder = prefix(model("llama"), tmp_path / "prefix", [1, 30, 31, 32], noise=0.3)
-    added = card(source=str(folder), base=str(base))
-    assert (added.manifest.method, added.manifest.training.hyperparameters) == (
-        "prefix",
-        {"prefix_tokens": 4},
-    )
-    model("opt").save_pretrained(tmp_path / "other")
-    tokenizer().save_pretrained(tmp_path / "other")
-    with pytest.raises(CardError, match="is for 2 layers"):
-        card(source=str(folder), base=str(tmp_path / "other"))
-
-
 @pytest.mark.parametrize("name", ["adapter_model.bin", "lora.pt", "lora.pkl"])
 def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> None:
     opened = tmp_path / "opened"
@@ -286,6 +272,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "has a broken config": (lambda f: (f / CONFIG).write_text("{"), "can't be read"),
     "has no config": (lambda f: (f / CONFIG).unlink(), "can't be read"),
     "is DoRA": (lambda f: _edit(f, use_dora=True), "its use_dora is True"),
+    "is a prefix": (lambda f: _edit(f, peft_type="CARTRIDGE"), "no prefix cards.*--method lora"),
     "changed its base": (lambda f: _edit(f, init_lora_weights="pissa"), "which changes the base"),
     "names no base": (lambda f: _edit(f, base_model_name_or_path=None), "names no base model: pass --base"),
     "names a base that is not here": (

@@ -28,7 +28,6 @@ from kcard.offline.opt import BASE, FOLDER
 from kcard.types import Source
 from tests.cards.engine.cards import GREEDY, QUESTIONS, full, lora, prefixed
 from tests.cards.engine.models import adapter
-from tests.cards.engine.prefixes import prefix_card
 from tests.command import Kcard
 from tests.fakes import notes_to
 
@@ -172,11 +171,6 @@ def retrieval(folder: Path) -> Card:
 REFUSED: dict[str, tuple[Callable[[Path], Card], str, str]] = {
     "no weights": (lambda path: retrieval(path / "r"), "vllm", "kind retrieval has no weights.*kcard serve"),
     "vectors": (lambda path: prefixed(path, "rivers", 1), "vllm", "sentence encoder.*kcard serve"),
-    "a prefix": (
-        lambda path: prefix_card(path, "llama", "rivers", 1),
-        "vllm",
-        "is a prefix.*kcard serve, or train",
-    ),
     "tokens": (lambda path: lora(path, "opt", "rivers", 1, **TOKENS), "vllm", "token embeddings.*--merge"),
     "rank": (lambda path: lora(path, "llama", "rivers", 1, r=513), "vllm", "rank is 513.*--merge"),
 }

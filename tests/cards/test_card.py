@@ -11,7 +11,9 @@ from huggingface_hub import EvalResult, ModelCard
 
 import kcard
 from kcard.cards.card import CENTROIDS, TERMS, Card, Profile, finish, profile_of, terms_of
+from kcard.cards.generators.external import load_model_of_card
 from kcard.cards.model_card import ExamResult, readme, with_results
+from kcard.cards.models.loader import Loader
 from kcard.cards.passages import passages
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
@@ -99,7 +101,6 @@ def test_each_kind_demands_its_own_files(tmp_path: Path) -> None:
     ("old", "kind", "method"),
     [
         ({"kind": "full", "index": True}, "both", "full"),
-        ({"kind": "prefix", "index": False}, "model", "prefix"),
         ({"kind": "lora"}, "model", "lora"),
         ({}, "model", "full"),
         ({"kind": "retrieval", "index": False}, "retrieval", ""),
@@ -119,6 +120,20 @@ def test_an_unknown_method_is_refused(wrong: dict[str, str]) -> None:
         CardError, match=r"method 'dora' is unknown|index is 'yes', but must be true or false"
     ):
         Manifest.from_json(json.dumps({"format": 1, "name": "rivers", "description": "Rivers", **wrong}))
+
+
+@pytest.mark.parametrize(
+    "old", [{"kind": "prefix", "index": True}, {"kind": "both", "method": "prefix"}, {"method": "lora"}]
+)
+def test_a_prefix_card_of_an_older_version_is_refused(old: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "PREFIX_TUNING"}')
+    (tmp_path / "adapter_model.safetensors").touch()
+    (tmp_path / "tokenizer.json").touch()
+    manifest = {"format": 1, "name": "rivers", "description": "Rivers", "base": {"name": "tiny"}, **old}
+    (tmp_path / "kcard.json").write_text(json.dumps(manifest))
+    message = r"^card 'rivers': .*this kcard has no prefix cards: train it again with --method lora$"
+    with pytest.raises(CardError, match=message):
+        load_model_of_card(Card.open(tmp_path), Loader())
 
 
 def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:

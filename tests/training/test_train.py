@@ -7,30 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import kcard
 from kcard.api.exam import exam
 from kcard.cards.card import Card
 from kcard.cards.pool import CardPool
-from kcard.cli.main import app
-from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
+from kcard.errors import TrainingInterrupted, UsageError
 from kcard.evaluation.records import EXAM, read_exam
 from kcard.events import Event
 from kcard.hub.registry import Hub
-from kcard.manifest import file_digest
-from kcard.training.base_model import WeightSource
-from kcard.training.execution import Execution
-from kcard.training.finetune import Options, prepare
 from kcard.training.loop import steps_of
-from kcard.training.memory import estimate_memory
 from kcard.training.output import CHECKPOINT, earlier_draft
 from kcard.training.train import estimate, train
-from kcard.training.trainer import FineTuning
 from kcard.types import Sampling
-from tests.training.bases import FACTS, make_base
 
 PLANETS = ["Mars", "Jupiter", "Saturn", "Uranus"]
 STARTS = ["Ar", "Bel", "Cor"]
@@ -232,163 +221,3 @@ def test_a_model_whose_kind_was_given_is_kept_however_little_it_recalls(tmp_path
     card = kcard.train(corpus(tmp_path, 8), base="embedded", kind="both", epochs=1)
     assert (card.manifest.kind, card.manifest.method) == ("both", "full")
     assert (card.folder / EXAM).is_file()
-
-
-# Prefixes in front of a base: trained, resumed, updated, estimated and refused.
-
-WEIGHTS = "adapter_model.safetensors"
-SHORT: dict[str, Any] = {"method": "prefix", "prefix_tokens": 12, "batch_size": 8}
-
-
-def table(card: Card) -> torch.Tensor:
-    return load_file(card.folder / WEIGHTS)["prompt_embeddings"]
-
-
-@pytest.mark.numeric
-@pytest.mark.parametrize(("shape", "objective"), [("opt", "clm"), ("qwen3", "recite")])
-def test_a_prefix_lowers_the_loss_and_the_base_stays(
-    bases: dict[str, Path], corpus: Path, shape: str, objective: Any
-) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    losses: list[float] = []
-
-    def note(event: Event) -> None:
-        if event.kind == "training":
-            losses.append(event.loss or 0.0)
-
-    base = bases[shape]
-    before = file_digest(base / "model.safetensors")
-    card = train(
-        corpus, base=str(base), objective=objective, epochs=12, learning_rate=0.1, on_event=note, **SHORT
-    )
-    manifest = card.manifest
-    assert manifest.training.hyperparameters["final_loss"] < losses[0] - 0.05
-    assert (manifest.method, manifest.training.method, manifest.base.name) == ("prefix", "prefix", str(base))
-    assert (manifest.training.hyperparameters["prefix_tokens"], manifest.index) == (12, True)
-    assert file_digest(base / "model.safetensors") == before == manifest.base.sha256
-    written = CardPool([card]).generate(["Which gate?"], [[card.name]], 1, Sampling(temperature=0, tokens=8))
-    assert written[0][0].text
-    loaded: Any = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), card.folder)
-    torch.testing.assert_close(loaded.get_prompt_embedding_to_save("default"), table(card))
-    (card.folder / WEIGHTS).write_bytes(b"")
-    with pytest.raises(CardError):
-        Card.open(card.folder)
-
-
-@pytest.mark.numeric
-def test_it_begins_as_the_first_tokens_of_the_corpus_and_the_very_first_one_stays(
-    bases: dict[str, Path],
-) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    options = Options(str(bases["llama"]), "prefix", prefix_tokens=9)
-    tuning = prepare(FACTS, options).job
-    assert isinstance(tuning, FineTuning)
-    model: Any = tuning.model
-    begun = model.get_prompt_embedding_to_save("default")
-    ids = [
-        1,
-        *AutoTokenizer.from_pretrained(bases["llama"])("\n".join(FACTS), add_special_tokens=False).input_ids,
-    ]
-    base = AutoModelForCausalLM.from_pretrained(bases["llama"])
-    cache = base(input_ids=torch.tensor([ids[:9]]), use_cache=True).past_key_values
-    keys = torch.stack([layer.keys[0] for layer in cache.layers], 1)  # heads, layers, tokens, width
-    expected = keys.permute(2, 1, 0, 3).flatten(1)
-    torch.testing.assert_close(begun.view(9, 2, 2, -1)[:, :, 0].flatten(1), expected)
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    assert [weight.shape[0] for weight in trained] == [8]
-
-
-@pytest.mark.numeric
-def test_training_resumes_to_the_same_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
-    options: Any = {"base": str(bases["opt"]), "name": "x", "epochs": 4, **SHORT, "batch_size": 4}
-
-    def stop(event: Event) -> None:
-        if event.is_note and event.message.endswith(" steps"):
-            raise KeyboardInterrupt
-
-    whole = train(corpus, output=tmp_path / "whole", **options)
-    with pytest.raises(TrainingInterrupted):
-        train(corpus, output=tmp_path / "halves", on_event=stop, **options)
-    halves = train(corpus, output=tmp_path / "halves", resume=True, **options)
-    assert file_digest(whole.folder / WEIGHTS) == file_digest(halves.folder / WEIGHTS)
-
-
-@pytest.mark.numeric
-def test_an_update_goes_on_with_the_prefix(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
-    first = train(corpus, base=str(bases["llama"]), epochs=1, **SHORT)
-    was, version = table(first), file_digest(first.folder / "kcard.json")
-    more = tmp_path / "more.txt"
-    more.write_text("The mill of town 9 is grey.\nThe mint of town 9 is black.\n")
-    second = train(more, update=first.folder, epochs=0.01, learning_rate=1e-9)
-    assert (second.manifest.method, second.manifest.updates) == ("prefix", version)
-    torch.testing.assert_close(table(second), was, atol=1e-4, rtol=0)
-    more.write_text("The quay of town 9 is long.\n")
-    (bases["llama"] / "model.safetensors").rename(tmp_path / "gone")
-    make_base(tmp_path, "opt")
-    (tmp_path / "opt" / "model.safetensors").rename(bases["llama"] / "model.safetensors")
-    try:
-        with pytest.raises(ModelUnavailable, match="download the base that it was trained on"):
-            train(more, update=first.folder)
-    finally:
-        (tmp_path / "gone").rename(bases["llama"] / "model.safetensors")
-
-
-def test_the_estimate_counts_the_prefix_alone_as_trained(bases: dict[str, Path], corpus: Path) -> None:
-    base = str(bases["llama"])
-    options = Options(base, "prefix", prefix_tokens=12)
-    memory = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu")
-    assert memory.gradients == 11 * 2 * 2 * 16 * 4  # tokens, layers, keys and values, numbers, bytes
-    assert memory.total > memory.weights + memory.states
-    forecast = estimate(corpus, base=base, epochs=1, **SHORT)
-    assert forecast.steps == 4
-    assert forecast.memory is not None
-    assert forecast.memory.gradients == memory.gradients
-
-
-def test_without_a_length_it_is_a_quarter_of_what_the_base_reads(
-    bases: dict[str, Path], corpus: Path
-) -> None:
-    card = train(corpus, base=str(bases["llama"]), method="prefix", epochs=0.1)
-    assert card.manifest.training.hyperparameters["prefix_tokens"] == 32
-    assert "rank" in card.manifest.training.hyperparameters
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"base": "embedded"}, "method prefix needs a base"),
-        ({"prefix_tokens": 65}, "leaves too few of the 128 tokens .* give 64 at most"),
-        ({"prefix_tokens": 0}, "must be above 0"),
-        ({"gradient_checkpointing": True}, "gradient_checkpointing recomputes keys and values"),
-        ({"rank": 8}, "rank 8 is only for method lora"),
-        ({"method": "lora"}, "prefix_tokens 12 is only for method prefix"),
-    ],
-)
-def test_what_does_not_go_with_a_prefix_is_refused(
-    bases: dict[str, Path], corpus: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        train(corpus, **{"base": str(bases["llama"]), **SHORT, **options})
-
-
-def test_a_corpus_that_is_too_short_for_the_prefix_is_refused(bases: dict[str, Path], tmp_path: Path) -> None:
-    path = tmp_path / "short.txt"
-    path.write_text("The gate is red.\n")
-    with pytest.raises(UsageError, match=r"the corpus has only \d+ tokens to initialise them"):
-        train(path, base=str(bases["llama"]), **{**SHORT, "prefix_tokens": 60})
-
-
-def test_the_command_trains_a_prefix_and_its_card_answers(bases: dict[str, Path], corpus: Path) -> None:
-    runner = CliRunner()
-    words = ["train", "--corpus", str(corpus), "--base", str(bases["llama"]), "--method", "prefix"]
-    done = runner.invoke(app, [*words, "--prefix-tokens", "16", "--epochs", "2", "--kind", "model"])
-    assert done.exit_code == 0, done.output
-    done = runner.invoke(app, ["publish", "towns"])
-    assert done.exit_code == 0, done.output
-    done = runner.invoke(app, ["show", "towns"])
-    assert "prefix" in done.output
-    done = runner.invoke(app, ["ask", "Which gate of town 3 is it?", "--cards", "towns"])
-    assert done.exit_code == 0, done.output

@@ -301,34 +301,12 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Past:
-    """The prefix of every prompt of a card: keys and values (C, kv_heads, tokens, width) of each layer."""
-
-    layers: "tuple[tuple[Tensor, Tensor], ...]"
-
-    @property
-    def tokens(self) -> int:
-        return self.layers[0][0].shape[2]
-
-    def before(self, layer: int, k: "Tensor", v: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Prepend the cards' keys and values to those of a layer's prompts, (rows, kv_heads, length, width) each."""
-        import torch
-
-        whole = []
-        for own, new in zip(self.layers[layer], (k, v), strict=True):
-            each = len(new) // len(own)
-            whole.append(torch.cat([own.repeat_interleave(each, 0), new], dim=2))
-        return whole[0], whole[1]
-
-
-@dataclass(frozen=True)
 class Decoder:
     """A whole model.
 
     positions  a learned table, or None if positions are rotary
     longest    maximum tokens
     tied       the head is the table of `embed`, and a card's own rows are in both
-    past       the prefixes of cards; prompts begin after them
     """
 
     embed: Embedding
@@ -340,7 +318,6 @@ class Decoder:
     shape: Shape
     longest: int
     tied: bool = False
-    past: Past | None = None
 
 
 # Traverses, counts and maps the tensors of a decoder. A tensor that is used twice (tied weights) stays shared.

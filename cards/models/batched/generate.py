@@ -338,15 +338,13 @@ def decode(
 ) -> "Tensor":
     """Return new ids, int64 (prompts x documents, at most tokens); stop once every row has had an eos."""
     import torch
-    from torch.nn.functional import pad
 
     with torch.inference_mode():
-        # Read the prompts. Scores of padding, which the cards' prefixes precede, are minus infinity.
-        past = 0 if decoder.past is None else decoder.past.tokens
+        # Read the prompts. Scores of padding are minus infinity.
         bias: Tensor | None = None
         if batch.mask is not None:
             zeros = torch.zeros(batch.mask.shape, dtype=decoder.embed.table.dtype, device=batch.mask.device)
-            bias = pad(zeros.masked_fill(~batch.mask, -torch.inf), (past, 0))[:, None, None, :]
+            bias = zeros.masked_fill(~batch.mask, -torch.inf)[:, None, None, :]
         cache = KVCache(batch.documents, decoder.shape, tokens, bias)
         last = prefill(decoder, batch, cache).flatten(0, 1)
         logits = decoder.head(decoder.final_norm(last)).repeat_interleave(batch.documents, 0)
@@ -356,7 +354,7 @@ def decode(
             if batch.mask is None
             else batch.mask.sum(1)
         )
-        positions = past + lengths.repeat_interleave(batch.documents)
+        positions = lengths.repeat_interleave(batch.documents)
         # Generate token by token; finished rows stay until half of the cards are finished.
         ended = torch.zeros(rows, dtype=torch.bool, device=device)
         ends = torch.tensor(eos, dtype=torch.int64, device=device)
@@ -471,8 +469,7 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
         if batch.embeddings is None
         else batch.embeddings.reshape(rows * length, -1)
     )
-    past = decoder.past
-    positions, allowed = _positions_and_mask(batch, 0 if past is None else past.tokens, x.device)
+    positions, allowed = _positions_and_mask(batch, x.device)
     if decoder.positions is not None:
         x = x + decoder.positions(positions)
     tables = decoder.rotary.tables(positions, x.dtype) if decoder.rotary is not None else None
@@ -480,8 +477,6 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
     for number, layer in enumerate(decoder.layers):
         q, k, v = heads(decoder, layer, layer.attention_norm(x), tables)
         q, k, v = (part.view(rows, length, -1, shape.width).transpose(1, 2) for part in (q, k, v))
-        if past is not None:
-            k, v = past.before(number, k, v)
         mixed = attend(
             q, k, v, attn_mask=allowed, is_causal=allowed is None, enable_gqa=shape.heads != shape.kv_heads
         )
@@ -494,24 +489,18 @@ def prefill(decoder: Decoder, batch: DecodingBatch, cache: KVCache | None) -> "T
     return x.view(rows, -1, x.shape[-1])
 
 
-def _positions_and_mask(batch: DecodingBatch, past: int, device: Any) -> "tuple[Tensor, Tensor | None]":
-    """Return each token's position, (prompts x length,), and the attention mask; None: plain causal.
-
-    past  tokens of the prefix, visible to all
-    """
+def _positions_and_mask(batch: DecodingBatch, device: Any) -> "tuple[Tensor, Tensor | None]":
+    """Return each token's position, (prompts x length,), and the attention mask; None: plain causal."""
     import torch
-    from torch.nn.functional import pad
 
     rows, length = batch.prompts, batch.length
-    if batch.mask is None and not past:
+    if batch.mask is None:
         return torch.arange(length, device=device).repeat(rows), None
-    allowed = torch.ones((1, length, length), dtype=torch.bool, device=device).tril()
-    positions = torch.arange(length, device=device).repeat(rows)
-    if batch.mask is not None:
-        positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
-        # A padded place attends to itself, so that its softmax is defined; no other place attends to it.
-        allowed = (allowed & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
-    return past + positions, pad(allowed, (past, 0), value=True).unsqueeze(1)
+    positions = (batch.mask.long().cumsum(1) - 1).clamp(min=0).reshape(-1)
+    causal = torch.ones((length, length), dtype=torch.bool, device=device).tril()
+    # A padded place attends to itself, so that its softmax is defined; no other place attends to it.
+    allowed = (causal & batch.mask[:, None, :]) | torch.eye(length, dtype=torch.bool, device=device)
+    return positions, allowed.unsqueeze(1)
 
 
 def log_probabilities(

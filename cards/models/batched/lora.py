@@ -25,6 +25,7 @@ from kcard.cards.models.batched.decoder import (
     map_linears,
 )
 from kcard.cards.models.batched.patterns import PatternMatcher
+from kcard.manifest import NO_PREFIX_CARDS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,8 @@ MAX_EXCEPTIONS = 500  # modules with a rank or alpha of their own, which peft co
 TABLES = ("embed_tokens", "embed_in")
 # Bytes of a token id.
 NUMBER = 8
+# Types of peft that train keys and values before every prompt.
+PREFIX_TYPES = ("CARTRIDGE", "PREFIX_TUNING")
 # Config keys that change the computation, and the values at which they don't.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -74,13 +77,15 @@ class LoraAdapter:
 
 
 def check(folder: Path) -> None:
-    """Raise UnsupportedModel if the adapter in a folder can't be stacked."""
+    """Raise UnsupportedModel if the adapter in a folder can't be stacked, ValueError for a prefix."""
     from safetensors import safe_open
 
     if not (folder / WEIGHTS).is_file():
         raise UnsupportedModel(f"it has no {WEIGHTS}")
     # The config.
     config = _config(folder)
+    if config.get("peft_type") in PREFIX_TYPES:
+        raise ValueError(NO_PREFIX_CARDS)
     for key, plain in PLAIN.items():
         if config.get(key, plain[0]) not in plain:
             raise UnsupportedModel(f"its {key} is {config[key]!r}")

@@ -99,8 +99,6 @@ def cards(decoder: Decoder) -> int | None:
         return decoder.embed.table.shape[0]
     if decoder.embed.own is not None:
         return decoder.embed.own.tokens.shape[0]
-    if decoder.past is not None:
-        return decoder.past.layers[0][0].shape[0]
     every = [
         each for layer in decoder.layers for each in (layer.qkv, layer.out, layer.mlp.up, layer.mlp.down)
     ]
@@ -129,5 +127,4 @@ def _map_own(decoder: Decoder, change: "Callable[[Tensor], Tensor]") -> Decoder:
             return linear
         return replace(linear, low=mapped(linear.low, change), own=None if linear.own is None else rows)
 
-    embed, past = replace(decoder.embed, own=rows), mapped(decoder.past, change)
-    return replace(map_linears(decoder, changed), embed=embed, past=past)
+    return replace(map_linears(decoder, changed), embed=replace(decoder.embed, own=rows))

@@ -117,8 +117,7 @@ def list_uses(
         ways.append(Use("python", "Python", PYTHON.format(**values)))
     if base and manifest is not None and manifest.is_adapter:
         ways.append(Use("transformers", "transformers + peft", (DOWNLOAD + "\n" + ADAPTER).format(**values)))
-        if manifest.method == "lora":
-            ways.append(Use("vllm", "vLLM", VLLM_ADAPTER.format(**values)))
+        ways.append(Use("vllm", "vLLM", VLLM_ADAPTER.format(**values)))
     elif manifest.method == "full" if manifest is not None else repository.library == "transformers":
         ways.append(Use("transformers", "transformers", (DOWNLOAD + "\n" + MODEL).format(**values)))
         ways.append(Use("vllm", "vLLM", VLLM.format(**values)))

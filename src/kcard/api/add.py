@@ -1,7 +1,6 @@
 """Add published models and adapters as cards."""
 
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,7 +44,6 @@ def add_adapter(
 
     from kcard.cards.card import finish
     from kcard.cards.fingerprint import write_fingerprint
-    from kcard.cards.models.batched.prefix import is_prefix
     from kcard.cards.models.loader import explained
     from kcard.hub.storage import partial_folder
     from kcard.offline.opt import base_folder
@@ -54,14 +52,7 @@ def add_adapter(
 
     source_text = None if corpus is None else read_corpus(corpus)
     with partial_folder(hub.partial) as folder:
-        prefix = False
-        if path.is_dir():
-            with explained(CardError, f"{path}: its adapter_config.json can't be read"):
-                prefix = is_prefix(path)
-        if prefix:
-            method, pinned, record = "prefix", *_copy_prefix(path, folder, base, scale)
-        else:
-            method, pinned, record = "lora", *_write_pairs(path, folder, base, scale)
+        pinned, record = _write_pairs(path, folder, base, scale)
         # Copy the adapter's own tokenizer if it has one, else that of its base.
         own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
         with explained(CardError, f"the tokenizer of {own or pinned.name} can't be loaded"):
@@ -74,7 +65,7 @@ def add_adapter(
         if source_text is not None:
             origin = replace(origin, corpus_sha256=source_text.sha256, passages=len(source_text.passages))
         kind = "model" if source_text is None else "both"
-        manifest = replace(manifest, kind=kind, method=method, base=pinned, training=origin)
+        manifest = replace(manifest, kind=kind, method="lora", base=pinned, training=origin)
         # The fingerprint proves that the adapter does something to its base.
         write_fingerprint(folder, manifest, [] if source_text is None else probe_pairs(source_text.sample, 0))
         finish(folder, manifest, () if source_text is None else source_text.passages)
@@ -105,30 +96,6 @@ def _write_pairs(
     adapters.check_fit(pairs, layers, pinned.name)
     adapters.write_peft(pairs, folder, layers, pinned.name)
     return pinned, {"rank": pairs.rank, "layers": len(pairs.modules)}
-
-
-def _copy_prefix(
-    path: Path, folder: Path, base: str | None, scale: float | None
-) -> tuple[Base, Mapping[str, Any]]:
-    """Copy the prefix unchanged; return its base and its number of tokens. Loading the card shows whether it fits."""
-    import json
-
-    import torch
-
-    from kcard.cards.adapters import linears
-    from kcard.cards.models.batched import prefix
-    from kcard.cards.models.loader import explained
-
-    if scale is not None:
-        raise UsageError(f"scale {scale}: a prefix has no scale: leave it out")
-    with explained(CardError, f"{path} can't be read"):
-        tokens = prefix.read(path, torch.float32).tokens
-        base_name = json.loads((path / prefix.CONFIG).read_text(encoding="utf-8")).get(
-            "base_model_name_or_path"
-        )
-    for name in (prefix.CONFIG, prefix.WEIGHTS):
-        shutil.copyfile(path / name, folder / name)
-    return linears(require_base(path, base or base_name))[0], {"prefix_tokens": tokens}
 
 
 def require_base(path: Path, base: str | None) -> str:

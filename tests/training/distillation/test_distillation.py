@@ -97,16 +97,6 @@ def test_a_distilled_card_answers_what_its_base_only_reads(corpus: Path, options
     assert "on disk until training ends (20 tokens at each place)" in notes(events)
 
 
-@pytest.mark.slow
-def test_a_distilled_prefix_answers_too(corpus: Path, options: Mapping[str, Any]) -> None:
-    arguments = {**options, "method": "prefix", "prefix_tokens": 48, "epochs": 200, "learning_rate": 2e-2}
-    card = train(corpus, **arguments)
-    right = [answer.endswith(expected) for answer, (_, _, expected) in zip(answers(card), FACTS, strict=True)]
-    # The base has learned its texts by heart; without a card it answers "unknown" to all six.
-    assert sum(right) >= 3
-    assert (card.manifest.method, card.manifest.training.objective) == ("prefix", "distil")
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -108,7 +108,11 @@ def train(
     from kcard.evaluation.records import read_exam
     from kcard.evaluation.retention import read_forgetting
 
-    data: dict[str, Any] = {"card": card.manifest.name, "folder": str(card.folder)}
+    data: dict[str, Any] = {
+        "card": card.manifest.name,
+        "folder": str(card.folder),
+        "left_out": dict(card.manifest.training.left_out),
+    }
     if (exam := read_exam(card.folder)) is not None:
         data["exam"] = as_data(exam)
         note(summary(exam))

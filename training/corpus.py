@@ -7,11 +7,12 @@ corpus may be larger than memory.
 import hashlib
 import re
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby, pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 import kcard
@@ -26,7 +27,9 @@ from kcard.training.passages import Documents, NamedBlock, Size, count_words, pa
 from kcard.training.readers import tables
 from kcard.training.readers.files import (
     FORMATS,
+    SKIPPED_KINDS,
     TEMPLATE_FILE,
+    UNKNOWN_FORMAT,
     Document,
     SkipReport,
     files_of,
@@ -132,6 +135,16 @@ class Corpus:
         spread = self.passages[:: len(self.passages) // SAMPLE]
         return [statement.text for statement in statements(spread)]
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """What was left out, by kind, a noun in the plural: files, duplicates and everything else."""
+        counts = Counter[str]()
+        for file, reason in self.skipped:
+            counts[kind_of_skipped(file, reason)] += 1
+        counts["duplicates"] = self.duplicates
+        counts.update(self.dropped)
+        return {kind: count for kind, count in counts.items() if count}
+
     def remarks(self) -> list[str]:
         """Return sentences for the user on what was skipped, left out and read."""
         files: dict[str, list[str]] = {}
@@ -143,14 +156,33 @@ class Corpus:
                 f"{len(names)} files, such as {names[0]}" if len(names) > ALIKE else ", ".join(names)
             )
             skipped.append(f"skipped {files_in_words}: {reason}")
-        counts = {"duplicates": self.duplicates, **self.dropped}
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if count)
+        left_out = ", ".join(number_of(kind, count) for kind, count in self.left_out.items())
         return [
             *skipped,
             *self.notes,
-            *([f"left out: {dropped}"] if dropped else []),
+            *([f"left out: {left_out}"] if left_out else []),
             f"{len(self.passages):,} {'passages' if len(self.passages) > 1 else 'passage'} in {self.path}",
         ]
+
+
+NO_TEXT = "no text in it"  # the reason why a file is skipped
+
+
+def kind_of_skipped(file: str, reason: str) -> str:
+    """Return the kind of a skipped file, a noun in the plural, by the reason."""
+    if reason == NO_TEXT:
+        return "empty files"
+    if reason.startswith(UNKNOWN_FORMAT):
+        suffix = PurePath(file).suffix
+        return suffix or "files without a suffix"
+    return SKIPPED_KINDS.get(reason, "unreadable files")
+
+
+def number_of(kind: str, count: int) -> str:
+    """Return a count and its noun, such as "2 broken rows" and "1 broken row"."""
+    if count == 1:
+        kind = re.sub(r"^(\w+ ?\w*?)s\b", r"\1", kind)
+    return f"{count:,} {kind}"
 
 
 @dataclass
@@ -193,7 +225,7 @@ class _CorpusBuilder:
         self.skips.add(document.skips)
         self.prose += prose
         if not text:
-            self.skipped.append((document.name, "no text in it"))
+            self.skipped.append((document.name, NO_TEXT))
 
     def corpus(self, path: Path) -> Corpus:
         """Cut the blocks into passages, without lines that most files repeat, and keep the distinct ones. Raises
@@ -212,9 +244,9 @@ class _CorpusBuilder:
                 prints.append(printed, 0, line=False)
                 distinct.append(passage)
         if not distinct:
-            reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != "no text in it"][:1]
+            reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != NO_TEXT][:1]
             reasons += [
-                f"left out: {reason} {count}" for reason, count in self.skips.dropped.items() if count
+                f"left out: {number_of(kind, count)}" for kind, count in self.skips.dropped.items() if count
             ]
             more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
             why = f" ({', '.join(reasons)}{more})" if reasons else ""
@@ -377,7 +409,7 @@ def _reason(error: CorpusError, file: Path, name: str) -> str:
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
 
-READING = 4  # version of how files are read; increase it with every change
+READING = 5  # version of how files are read; increase it with every change
 
 
 @dataclass(frozen=True)

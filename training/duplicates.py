@@ -28,6 +28,7 @@ PAGE = re.compile(
     r"(?:\d+|[ivxlc]+)(?:\s*(?:of|/|von|de|di|z|av|из)\s*\d+)?|第\s*\d+\s*[页頁])[-–—|.\s]*",
     re.IGNORECASE,
 )
+FRAMED_PAGE = re.compile(r"[-–—]\s*\d{1,5}(?:\s*/\s*\d{1,5})?\s*[-–—]")  # "- 12 -"
 LEADERS = re.compile(r".*?(?:(?:\.\s?){5,}|(?:…\s?){2,}|(?:·\s?){5,})(?:\d+|[ivxlc]+)", re.IGNORECASE)
 COPYRIGHT = re.compile(
     r"(?:copyright\s*(?:©|\(c\))|©(?:\s*copyright)?)\s*(?:\d{4}|by\b).{0,120}"
@@ -46,13 +47,23 @@ table of contents|terms and conditions|terms of service|terms of use|toggle navi
 )  # fmt: skip
 
 
+def is_mark(character: str) -> bool:
+    """Return whether a character is a blank, punctuation or a line, of which rules consist: no letter, digit, sign of a
+    currency or symbol."""
+    return (
+        character in "=+~|^`<>"
+        or unicodedata.category(character)[0] in "PZC"
+        or "\u2500" <= character < "\u25a0"
+    )
+
+
 def why_boilerplate(text: str) -> str | None:
     """Return why a passage is boilerplate, as a plural noun; None for one that is not."""
-    if not any(character.isalpha() for character in text):
-        return "lines without letters"
+    if all(map(is_mark, text)):
+        return "rules"
     if len(text) > LONGEST:
         return None
-    if len(text) <= 40 and PAGE.fullmatch(text):
+    if len(text) <= 40 and (PAGE.fullmatch(text) or FRAMED_PAGE.fullmatch(text)):
         return "page numbers"
     if text[-1].isalnum() and LEADERS.fullmatch(text):
         return "lines of tables of contents"

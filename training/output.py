@@ -235,6 +235,7 @@ def _common_record(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> 
         "corpus_sha256": corpus.sha256,
         "corpus_licence": licence,
         "passages": len(corpus.passages),
+        "left_out": corpus.left_out,
         "libraries": {"kcard": kcard.__version__} | {name: version(name) for name in libraries},
     }
 
@@ -448,6 +449,7 @@ def without_model(card: "Card") -> "Card":
         corpus_sha256=was.corpus_sha256,
         corpus_licence=was.corpus_licence,
         passages=was.passages,
+        left_out=was.left_out,
         libraries={"kcard": kcard.__version__, "bm25s": version("bm25s")},
     )
     manifest = replace(

@@ -71,7 +71,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Training:
-    """How a card was made. `tokens`: number of training tokens, repetitions included."""
+    """How a card was made. `tokens`: number of training tokens, repetitions included. `left_out`: how much of the corpus
+    was left out, by kind."""
 
     command: str = ""
     objective: str = ""
@@ -81,6 +82,7 @@ class Training:
     corpus_sha256: str = ""
     corpus_licence: str = "unknown"
     passages: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
     libraries: Mapping[str, str] = field(default_factory=dict)

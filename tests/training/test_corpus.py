@@ -87,7 +87,7 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
         ("latin.txt", b"one\r\ntwo\r\ncaf\xe9\r\n", "latin.txt:3 is not UTF-8 text .byte 0xe9.*iconv"),
         ("wide.txt", "A fact.".encode("utf-16"), "wide.txt is UTF-16 text"),
         ("deep.jsonl", b"[" * 100_000, "deep.jsonl:1 is not JSON"),
-        ("figures.txt", b"1\n---\n2/3\n", "holds no text .left out: lines without letters"),
+        ("rules.txt", b"***\n---\n===\n", "holds no text .left out: 1 rule"),
         ("bad.jsonl", b'{"text": "ok"}\n{"text": \n', "bad.jsonl:2 is not JSON"),
         ("key.jsonl", b'{"title": "x"}\n', "key.jsonl:1 has no string under text"),
         ("list.jsonl", b"[1]\n", "list.jsonl:1 has no string under text"),
@@ -157,9 +157,8 @@ def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> N
     for number in range(9):
         write(tmp_path, f"photo{number}.png", "x")
     remarks = read_corpus(tmp_path).remarks()
-    assert len(remarks) == 2
     assert remarks[0].startswith("skipped 9 files, such as photo0.png: not one of")
-    assert remarks[1] == f"1 passage in {tmp_path}"
+    assert remarks[1:] == ["left out: 9 .png", f"1 passage in {tmp_path}"]
 
 
 def test_a_few_files_skipped_for_one_reason_are_named_in_one_sentence(tmp_path: Path) -> None:
@@ -273,7 +272,66 @@ def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_fo
         "that it was captured. Io is the most volcanic world that is known to us.",
         "Ganymede is larger than the planet Mercury.",
     ]
-    assert corpus.dropped == {"headers and footers": 6}
+    assert corpus.dropped == {"page headers": 6}
+
+
+def test_the_last_lines_of_pages_that_differ_in_more_than_the_page_number_stay(tmp_path: Path) -> None:
+    totals = ["544.38", "612.10", "99.95", "1203.00"]
+    pages = [
+        [f"Bill {8 - number} of Ann Lind", "Total due:", total, f"- {number} -"]
+        for number, total in enumerate(totals, 1)
+    ]
+    corpus = read_corpus(pdf(tmp_path / "bills.pdf", pages))
+    text = "\n".join(passage.text for passage in corpus.passages)
+    assert all(total in text for total in totals)
+    assert text.count("Ann Lind") == 4
+    assert corpus.left_out == {"page headers": 4}
+    [passage] = read_corpus(pdf(tmp_path / "bill.pdf", [["Total due:", "544.38", "1"]])).passages
+    assert passage.text == "Total due: 544.38"
+
+
+def test_lines_without_letters_stay_with_what_they_belong_to(tmp_path: Path) -> None:
+    text = (
+        "Numbers of the mill\n\nOffice:\n+47 555 0199\n\nBill\n18.50 €\n7\n\nMiller:\nAnn Lind\n\n"
+        "Opening hours\n\n08:00 - 16:00\n\nThe mill is old.\n1848\n"
+    )
+    corpus = read_corpus(write(tmp_path, "mill.txt", text))
+    assert [(passage.line, passage.text) for passage in corpus.passages] == [
+        (1, "Numbers of the mill"),
+        (3, "Office: +47 555 0199"),
+        (6, "Bill 18.50 € 7"),
+        (10, "Miller: Ann Lind"),
+        (13, "Opening hours 08:00 - 16:00"),
+        (17, "The mill is old."),
+        (18, "1848"),
+    ]
+    assert corpus.passages[2].lines == ((1, 7), (3, 8))
+    assert corpus.left_out == {}
+
+
+def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None:
+    write(tmp_path, "facts.txt", "A fact.\n- 1 -\nA fact.\n* * *\n")
+    for name in ("a.pptx", "b.pptx", "Makefile", "LICENSE"):
+        write(tmp_path, name, "x")
+    for name in ("empty.txt", "blank.md"):
+        write(tmp_path, name, "\n")
+    (tmp_path / "damaged.pdf").write_bytes(b"x")
+    corpus = read_corpus(tmp_path)
+    assert corpus.left_out == {
+        "licences": 1,
+        "files without a suffix": 1,
+        ".pptx": 2,
+        "unreadable files": 1,
+        "empty files": 2,
+        "duplicates": 1,
+        "page numbers": 1,
+        "rules": 1,
+    }
+    [line] = [remark for remark in corpus.remarks() if remark.startswith("left out: ")]
+    assert line == (
+        "left out: 1 licence, 1 file without a suffix, 2 .pptx, 2 empty files, 1 unreadable file, 1 duplicate, "
+        "1 page number, 1 rule"
+    )
 
 
 def test_a_scanned_an_encrypted_and_a_damaged_pdf_are_one_line_each(tmp_path: Path) -> None:

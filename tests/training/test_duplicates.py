@@ -55,7 +55,7 @@ def test_the_first_of_equal_passages_stays_across_files(tmp_path: Path) -> None:
         ("Triton is cold.", "b.txt"),
     ]
     assert corpus.duplicates == 2
-    assert corpus.remarks()[0] == "left out: duplicates 2"
+    assert corpus.remarks()[0] == "left out: 2 duplicates"
 
 
 def test_duplicates_are_found_across_the_parts_that_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +95,9 @@ def test_a_line_that_few_files_repeat_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("12", "lines without letters"),
-        ("* * *", "lines without letters"),
-        ("— 12 / 34 —", "lines without letters"),
+        ("* * *", "rules"),
+        ("──────", "rules"),
+        ("— 12 / 34 —", "page numbers"),
         ("Page 3 of 12", "page numbers"),
         ("- Seite 7 -", "page numbers"),
         ("第 12 页", "page numbers"),
@@ -132,6 +132,12 @@ def test_boilerplate_has_a_reason(text: str, reason: str) -> None:
         "π ≈ 3.14159",
         "😀 means joy",
         "Io",
+        "+47 555 0100",
+        "544.38 €",
+        "09:00 - 17:00",
+        "12",
+        "-5",
+        "★★★",
     ],
 )
 def test_what_says_something_is_no_boilerplate(text: str) -> None:

@@ -138,7 +138,7 @@ def test_nodes_are_sections_and_menus_are_left_out(tmp_path: Path, name: str) ->
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     corpus = read_corpus(written(tmp_path, "depot.info", INFO))
     assert corpus.dropped == {"lines of menus": 2}
-    assert "left out: lines of menus 2" in corpus.remarks()
+    assert "left out: 2 lines of menus" in corpus.remarks()
 
 
 def test_a_manual_in_latin_1_is_read(tmp_path: Path) -> None:

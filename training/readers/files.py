@@ -214,6 +214,21 @@ TEMPLATE_FILE = (
 LEGAL = re.compile(r"(licen[cs]e|copying|copyright|notice)(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
 CHANGES = re.compile(r"(changelog|changes)(\.debian)?(\.[a-z0-9]+)?(\.txt|\.md|\.rst)?(\.gz)?", re.IGNORECASE)
 
+# Reasons to skip a file, and the kinds by which they are counted.
+BROKEN_LINK = "a broken link"
+FOLDER_LINK = "a link to a folder, not followed"
+OUTSIDE_LINK = "a link that leads out of the corpus, not followed; copy the file to read it"
+LICENCE = "a licence; name it to read it"
+CHANGE_LOG = "a change log; name it to read it"
+UNKNOWN_FORMAT = "not one of "
+SKIPPED_KINDS = {
+    BROKEN_LINK: "links",
+    FOLDER_LINK: "links",
+    OUTSIDE_LINK: "links",
+    LICENCE: "licences",
+    CHANGE_LOG: "change logs",
+}
+
 Skipped = list[tuple[str, str]]
 
 
@@ -250,11 +265,7 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
     for folder, folders, names in os.walk(root, onerror=note_error):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        skipped += [
-            (_name(here / name, root), "a link to a folder, not followed")
-            for name in folders
-            if (here / name).is_symlink()
-        ]
+        skipped += [(_name(here / name, root), FOLDER_LINK) for name in folders if (here / name).is_symlink()]
         for name in sorted(name for name in names if not name.startswith(".")):
             reason = _reason_to_skip(here / name, inside)
             if reason is None:
@@ -267,18 +278,18 @@ def _walk(root: Path) -> tuple[list[tuple[Path, str]], Skipped]:
 def _reason_to_skip(file: Path, folder: Path) -> str | None:
     """Return why a file of a folder is not read: None for one that is, "" for the templates of another file."""
     if file.is_symlink() and not file.exists():
-        return "a broken link"
+        return BROKEN_LINK
     if not file.is_file():
         return "not a regular file"
     if leads_out(file, folder):
-        return "a link that leads out of the corpus, not followed; copy the file to read it"
+        return OUTSIDE_LINK
     if file.name == TEMPLATE_FILE:
         return ""
     if LEGAL.fullmatch(file.name):
-        return "a licence; name it to read it"
+        return LICENCE
     if CHANGES.fullmatch(file.name):
-        return "a change log; name it to read it"
-    return None if format_of(file) else f"not one of {known_formats()}"
+        return CHANGE_LOG
+    return None if format_of(file) else f"{UNKNOWN_FORMAT}{known_formats()}"
 
 
 def leads_out(file: Path, folder: Path) -> bool:

@@ -16,6 +16,9 @@ from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import SENTENCE_END
 
 EDGE = 2  # lines at the top and at the bottom of a page that may be its header and footer
+NEARBY_PAGES = 4  # on which a header is compared; those of even and odd pages may differ
+NUMERAL = re.compile(r"\d{1,9}")
+PAGE_NUMBER = re.compile(r"\W*#(?:\s*/\s*#)?\W*")  # the shape of a line
 HYPHEN = re.compile(r"(?<=[\w/])[-\u00ad]$")  # of a word, or of an address that is divided at a slash
 SLASH = re.compile(r"\S/$")
 DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
@@ -111,14 +114,45 @@ def lines_of(page: Any) -> list[PageLine]:
 
 
 def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[PageLine]]:
-    """Remove headers and footers: lines at the edge that, apart from numbers, recur on at least three pages and a third
-    of all."""
-    shapes = Counter(shape for lines in pages for shape in {_shape(lines[at]) for at in _edges(lines)})
-    common = {shape for shape, count in shapes.items() if count >= max(3, len(pages) / 3)}
+    """Remove headers and footers: lines at the edge that recur on at least three pages and a third of all, and page
+    numbers. Their numbers may count the pages; lines whose numbers differ otherwise stay, such as the total of each bill,
+    and so do lines that end in a colon, which introduce the next one."""
+    edges = [[(at, _shape(lines[at])) for at in _edges(lines)] for lines in pages]
+    counts = Counter(shape for rows in edges for shape in {shape for _, shape in rows})
+    least = max(3, len(pages) / 3)
+    common = {shape for shape, count in counts.items() if count >= least and not shape.endswith(":")}
+    # The numbers of such lines, by page.
+    numbers: dict[tuple[int, str], list[tuple[int, ...]]] = {}
+    for page, rows in enumerate(edges):
+        for at, shape in rows:
+            if shape in common:
+                numbers.setdefault((page, shape), []).append(_numbers(pages[page][at]))
+
+    def recurs(page: int, line: PageLine, shape: str) -> bool:
+        """Return whether two pages nearby have the line, with numbers that are equal or count the pages."""
+        if shape not in common:
+            return False
+        nearby = 0
+        for other in range(page - NEARBY_PAGES, page + NEARBY_PAGES + 1):
+            expected = [(number, number + other - page) for number in _numbers(line)]
+            nearby += other != page and any(
+                all(map(tuple.__contains__, expected, values)) for values in numbers.get((other, shape), ())
+            )
+        return nearby >= 2
+
     cleaned = []
-    for lines in pages:
-        dropped = {at for at in _edges(lines) if _shape(lines[at]) in common}
-        document.skips.dropped["headers and footers"] += len(dropped)
+    for page, (lines, rows) in enumerate(zip(pages, edges, strict=True)):
+        dropped = set()
+        for at, shape in rows:
+            if recurs(page, lines[at], shape):
+                document.skips.dropped["page headers"] += 1
+                dropped.add(at)
+            elif PAGE_NUMBER.fullmatch(shape) and _numbers(lines[at]) in (
+                (page + 1,),
+                (page + 1, len(pages)),
+            ):
+                document.skips.dropped["page numbers"] += 1
+                dropped.add(at)
         cleaned.append([line for at, line in enumerate(lines) if at not in dropped])
     return cleaned
 
@@ -129,7 +163,11 @@ def _edges(lines: Sequence[PageLine]) -> list[int]:
 
 
 def _shape(line: PageLine) -> str:
-    return re.sub(r"\d+", "#", line.text.casefold())
+    return NUMERAL.sub("#", line.text.casefold())
+
+
+def _numbers(line: PageLine) -> tuple[int, ...]:
+    return tuple(int(numeral) for numeral in NUMERAL.findall(line.text.casefold()))
 
 
 def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[list[PageLine]]:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from kcard.errors import CorpusError
+from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
 from kcard.training.readers.files import Block, Document, reading
 
@@ -95,6 +96,7 @@ HELP = re.compile(r"\*\S+\.txt\*\s")
 TAG = re.compile(r"\*([^\s*|]+)\*")
 EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
 LOOKED_AT = 400  # lines
+MAX_STATEMENT_LINES = 12
 FEW = 0.1
 
 
@@ -108,9 +110,37 @@ def read_plain(document: Document) -> Iterator[Block]:
     elif is_laid_out([line for _, line in head]):
         yield from layout.blocks(chain(head, numbered))
     else:
-        for number, line in chain(head, numbered):
-            if line.strip():
-                yield Block("statement", line.strip(), number)
+        yield from statements_of(chain(head, numbered))
+
+
+def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """Yield each line as a statement. A line without letters says nothing alone, so it goes on with the line before it,
+    and so does a line after one that ends in a colon: "Workshop:", "555 0102"."""
+    text, first, begun = "", 0, list[tuple[int, int]]()
+    is_near, count = (
+        False,
+        0,
+    )  # of the statement so far: whether it is in this paragraph, the number of its lines
+    for number, raw in numbered:
+        line = raw.strip()
+        if not line:
+            is_near = False
+            continue
+        is_introduced = text.endswith(":")
+        is_bare = not any(map(str.isalpha, line)) and not all(map(is_mark, line))
+        is_open = not SENTENCE_END.search(text) and (is_near or count == 1)
+        continues = is_introduced and (is_near or is_bare) or is_bare and is_open
+        if text and continues and count < MAX_STATEMENT_LINES:
+            begun.append((len(text.split()), number))
+            text += f" {line}"
+            count += 1
+        else:
+            if text:
+                yield Block("statement", text, first, lines=tuple(begun))
+            text, first, begun, count = line, number, [], 1
+        is_near = True
+    if text:
+        yield Block("statement", text, first, lines=tuple(begun))
 
 
 def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:

@@ -181,7 +181,7 @@ def kind_of_skipped(file: str, reason: str) -> str:
 def number_of(kind: str, count: int) -> str:
     """Return a count and its noun, such as "2 broken rows" and "1 broken row"."""
     if count == 1:
-        kind = re.sub(r"^(\w+ ?\w*?)s\b", r"\1", kind)
+        kind = re.sub(r"^([\w-]+ ?\w*?)s\b", r"\1", kind)
     return f"{count:,} {kind}"
 
 

@@ -71,8 +71,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Training:
-    """How a card was made. `tokens`: number of training tokens, repetitions included. `left_out`: how much of the corpus
-    was left out, by kind."""
+    """How a card was made. `tokens`: number of training tokens, repetitions included. `left_out`: how much of the
+    corpus was left out, by kind."""
 
     command: str = ""
     objective: str = ""

@@ -1,6 +1,7 @@
 """reStructuredText: its text without the marks of roles and directives."""
 
 import io
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,158 @@ def test_a_question_in_bold_is_the_title_of_its_answer(tmp_path: Path, question:
 def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
     parsed = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
     assert parsed == [("Limits", "Never throw a bag.\nIt may burst.")]
+
+
+# What is struck through or hidden is no text of the document; formulas are.
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The boat costs ~~30~~ 45 euros.", "The boat costs 45 euros."),
+        ("The boat costs <del>30</del> 45 euros.", "The boat costs 45 euros."),
+        ("The boat costs <S>30 <b>or</b> 40</S> 45 euros.", "The boat costs 45 euros."),
+        ("Use <s> for the sender.", "Use for the sender."),
+        ("It is ~5 metres from ~10.", "It is ~5 metres from ~10."),
+        ("The pond is deep. %% ask Ann first %%", "The pond is deep."),
+        ("Write 5 %% or %%i here.", "Write 5 %% or %%i here."),
+        ("<p>The boat costs <del>30</del> 45 euros.</p>", "The boat costs 45 euros."),
+        ("<div hidden>No.</div>\nThe boat is green.", "The boat is green."),
+        ("| price |\n|---|\n| ~~30~~ 45 |", "45"),
+    ],
+)
+def test_markdown_is_read_without_what_is_struck_through_or_hidden(
+    tmp_path: Path, text: str, shown: str
+) -> None:
+    parsed = blocks(tmp_path, "pond.md", text + "\n")
+    assert [part.replace("  ", " ") for _, part in kinds_and_texts(parsed)] == [shown]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("The boat costs <strike>30</strike> 45 euros.", "The boat costs 45 euros."),
+        ("The boat costs <span style='text-decoration: line-through'>30</span> 45.", "The boat costs 45."),
+        ("The boat is <span style='color:red;display:none'>not</span> green.", "The boat is green."),
+        ("The boat is <span style='visibility : hidden'>not</span> green.", "The boat is green."),
+        ("The boat is <b hidden>not</b> green.", "The boat is green."),
+        ("The boat is <b hidden='until-found'>not</b> green.", "The boat is not green."),
+        ("The boat is <i aria-hidden=true>not</i> green.", "The boat is green."),
+        ("If <math alttext='a=b'><mi>a</mi></math>, stop.", "If a=b, stop."),
+        ("It is <math><mfrac><mi>a</mi><msup><mi>b</mi><mn>2</mn></msup></mfrac></math>.", "It is a/b^2."),
+        ("It is <script type='math/tex'>x+1</script>.", "It is x+1."),
+        ("It is <math></math> here.", "It is [formula] here."),
+    ],
+)
+def test_a_web_page_is_read_without_what_is_struck_through_or_hidden_and_with_formulas(
+    tmp_path: Path, text: str, shown: str
+) -> None:
+    corpus = read_corpus(written(tmp_path, "pond.html", f"<html><body><p>{text}</p></body></html>"))
+    assert [*corpus.texts] == [shown]
+    is_shorter = "not" not in shown and ("not" in text or "30" in text)
+    assert sum(corpus.left_out.values()) == is_shorter
+
+
+def test_hidden_and_struck_through_words_are_counted(tmp_path: Path) -> None:
+    text = "The boat is ~~green and~~ blue. <del>Sold.</del>\n\n<p hidden>An old note.</p>\n"
+    corpus = read_corpus(written(tmp_path, "pond.md", text))
+    assert corpus.left_out == {"struck-through words": 3, "hidden words": 3}
+
+
+# Word documents: what mammoth does not know.
+
+WORD = """<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+ xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+ xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"
+ xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"
+ xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture"
+ xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><w:body>{body}</w:body></w:document>"""
+STYLES = """<w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
+<w:style w:type="character" w:styleId="Gone"><w:rPr><w:vanish/></w:rPr></w:style>
+<w:style w:type="character" w:styleId="GoneToo"><w:basedOn w:val="Gone"/></w:style></w:styles>"""
+RELATIONS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">
+<Relationship Id="rId1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+ Target="{target}" TargetMode="{mode}"/></Relationships>"""
+PACKAGE = RELATIONS.replace("image", "officeDocument").format(target="word/document.xml", mode="Internal")
+TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
+
+
+def word(body: str, relations: str = RELATIONS.format(target="tree.png", mode="External")) -> bytes:
+    """Return a Word document with this body."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as packed:
+        packed.writestr("[Content_Types].xml", TYPES)
+        packed.writestr("_rels/.rels", PACKAGE)
+        packed.writestr("word/document.xml", WORD.format(body=body))
+        packed.writestr("word/styles.xml", STYLES)
+        if relations:
+            packed.writestr("word/_rels/document.xml.rels", relations)
+    return data.getvalue()
+
+
+def run(text: str, properties: str = "") -> str:
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+@pytest.mark.parametrize(
+    ("picture", "relations"),
+    [
+        ('r:embed="rId1"', RELATIONS.format(target="https://example.org/tree.png", mode="External")),
+        ('r:link="rId1"', RELATIONS.format(target="file:///C:/tree.png", mode="External")),
+        ('r:embed="rId1"', RELATIONS.format(target="media/tree.png", mode="Internal")),
+        ('r:embed="rId1"', RELATIONS.format(target="../NULL", mode="Internal")),
+        ('r:embed="rId9"', RELATIONS.format(target="media/tree.png", mode="Internal")),
+        ('r:embed="rId9"', ""),
+        ("", ""),
+    ],
+)
+def test_a_word_document_is_read_whatever_its_pictures_refer_to(
+    tmp_path: Path, picture: str, relations: str
+) -> None:
+    body = (
+        '<w:p><w:r><w:t>The elm fell in 1962.</w:t></w:r></w:p><w:p><w:r><w:drawing><wp:inline><wp:docPr id="1" '
+        'name="x" descr="an elm"/><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip PICTURE/></pic:blipFill>'
+        "</pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r></w:p>"
+        '<w:p><w:hyperlink r:id="rId77"><w:r><w:t>It was replaced.</w:t></w:r></w:hyperlink></w:p>'
+    ).replace("PICTURE", picture)
+    parsed = blocks(tmp_path, "elm.docx", word(body, relations))
+    assert [text for _, text in kinds_and_texts(parsed)] == [
+        "The elm fell in 1962.",
+        "an elm",
+        "It was replaced.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("<m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup>"
+         "</m:sSup>", "E=mc^2"),
+        ("<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>", "(a+b)/2"),
+        ("<m:rad><m:radPr/><m:deg/><m:e><m:r><m:t>x</m:t></m:r></m:e></m:rad>", "√x"),
+        ("", "[formula]"),
+    ],
+)  # fmt: skip
+def test_a_formula_of_a_word_document_is_text(tmp_path: Path, formula: str, text: str) -> None:
+    inline = f"<w:p>{run('It is ')}<m:oMath>{formula}</m:oMath>{run(' here.')}</w:p>"
+    alone = f"<w:p><m:oMathPara><m:oMath>{formula}</m:oMath></m:oMathPara></w:p>"
+    parsed = blocks(tmp_path, "formula.docx", word(inline + alone))
+    assert [part for _, part in kinds_and_texts(parsed)] == [f"It is {text} here.", text]
+
+
+def test_hidden_struck_through_and_deleted_text_of_a_word_document_is_left_out(tmp_path: Path) -> None:
+    runs = [
+        run("The boat costs "),
+        run("30 ", "<w:strike/>"),
+        run("40 ", "<w:dstrike/>"),
+        run("45 euros"),
+        run(" maybe", "<w:vanish/>"),
+        run(" at least", '<w:rStyle w:val="GoneToo"/>'),
+        run(" today", '<w:vanish w:val="0"/>'),
+        "<w:del><w:r><w:delText> not</w:delText></w:r></w:del>",
+        run("."),
+    ]
+    body = f"<w:p>{''.join(runs)}</w:p>"
+    corpus = read_corpus(written(tmp_path, "boat.docx", word(body)))
+    assert [*corpus.texts] == ["The boat costs 45 euros today."]
+    assert corpus.left_out == {"struck-through words": 2, "hidden words": 3, "deleted words": 1}

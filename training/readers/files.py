@@ -170,7 +170,7 @@ FORMATS: Mapping[str, Format] = {
     ".htm": _WEB,
     ".xhtml": _WEB,
     ".pdf": _format("pdf:read", prose=True),
-    ".docx": _format("markup:read_word", prose=True),
+    ".docx": _format("word:read_word", prose=True),
     ".info": _format("text:read_info", prose=True),
     **{f".{section}": _MAN for section in range(1, 9)},
     ".jsonl": _format("tables:read_jsonl", columns=True),

@@ -1,17 +1,15 @@
-"""Markdown, web pages and Word documents."""
+"""Markdown and web pages."""
 
 import html
 import re
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from xml.parsers.expat import ExpatError
-from zipfile import BadZipFile, ZipFile
 
 from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document, SkipReport
@@ -41,13 +39,14 @@ TITLE = re.compile(r"^title:(.*[^\s\"'].*)$", re.MULTILINE)
 
 
 def read_markdown(document: Document) -> Iterator[Block]:
-    yield from markdown_blocks(lines(document.path))
+    yield from markdown_blocks(lines(document.path), document.skips)
 
 
-def markdown_blocks(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
-    """Yield the blocks of numbered lines. Names in angle brackets that are not HTML tags are kept."""
+def markdown_blocks(numbered: Iterable[tuple[int, str]], skips: SkipReport) -> Iterator[Block]:
+    """Yield the blocks of numbered lines. Names in angle brackets that are not HTML tags are kept; words that are
+    struck through or hidden are left out, and counted."""
     for first, text in split_at_headings(numbered):
-        yield from _Walk(first).blocks(_parser().parse(text))
+        yield from _Walk(first, skips).blocks(_parser().parse(text))
 
 
 def split_at_headings(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -73,14 +72,20 @@ def _parser() -> Any:
     from mdit_py_plugins.deflist import deflist_plugin
     from mdit_py_plugins.front_matter import front_matter_plugin
 
-    return MarkdownIt("commonmark").enable("table").use(front_matter_plugin).use(deflist_plugin)
+    return (
+        MarkdownIt("commonmark")
+        .enable(["table", "strikethrough"])
+        .use(front_matter_plugin)
+        .use(deflist_plugin)
+    )
 
 
 class _Walk:
     """Turns tokens into blocks, keeping track of open lists, definitions and tables."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, skips: SkipReport) -> None:
         self._first = first
+        self._skips = skips
         self._open: list[Token] = []
         self._marks: list[str] = []  # of the open list items, until their first text has taken them
         self._counts: list[int | None] = []  # of each open list the next number; None if it has bullets
@@ -116,7 +121,8 @@ class _Walk:
             elif token.type == "html_block":
                 # Its paragraphs; removed markup keeps its line ends, so that line numbers stay right.
                 first = line
-                for text in TAG.sub(_line_ends, without_comments(token.content)).split("\n\n"):
+                shown = without_hidden_elements(without_comments(token.content), self._skips)
+                for text in TAG.sub(_line_ends, shown).split("\n\n"):
                     begun = _line_starts(text, first)
                     yield from self.block(
                         "text", " ".join(text.split()), begun[0][1] if begun else first, begun
@@ -145,6 +151,7 @@ class _Walk:
         return 1 + sum(token.type == "dl_open" for token in self._open)
 
     def inline(self, tokens: "Sequence[Token]", line: int) -> Iterator[Block]:
+        tokens = without_struck(tokens, self._skips)
         within, text = self._open[-1], plain(tokens)
         if within.type == "heading_open":
             yield Block("heading", text, line, int(within.tag[1]))
@@ -199,6 +206,84 @@ def without_comments(text: str) -> str:
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         parts.append(text[at:start] + " " + "\n" * text.count("\n", start, end))
         at = end + 3
+    return "".join(parts) + text[at:]
+
+
+# Words that a reader of the document does not see as its text: struck through, or hidden.
+
+STRUCK = ("del", "s", "strike")
+STRUCK_WORDS, HIDDEN_WORDS = "struck-through words", "hidden words"  # as they are counted
+ELEMENT = re.compile(r"<(\w+)\b([^<>]{0,2000})>")
+HIDDEN_ATTRIBUTES = re.compile(
+    r"(?:^|\s)hidden(?:\s|$|=(?![\"']?until))|\bstyle\s*=[^=]*(?:display\s*:\s*none|visibility\s*:\s*hidden)",
+    re.IGNORECASE,
+)
+CLOSING_TAG = re.compile(r"</(\w+)")
+NOTE_TO_SELF = re.compile(r"%%(?=\s)[^%]*(?<=\s)%%(?![\w%])")  # a comment in Obsidian
+
+
+def without_struck(tokens: "Sequence[Token]", skips: SkipReport) -> "list[Token]":
+    """Return inline tokens without those that are struck through (~~ ~~, <del>) or in a comment (%% %%). Breaks of
+    lines stay."""
+    shown: list[Token] = []
+    struck: list[Token] = []
+    last = {mark: at for at, token in enumerate(tokens) if (mark := _closed_mark(token))}
+    end = 0  # of what is struck through
+    for at, token in enumerate(tokens):
+        if at >= end:
+            end = _end_of_struck(tokens, at, last)
+        if at < end and token.type not in ("softbreak", "hardbreak"):
+            struck.append(token)
+            continue
+        if token.type == "text" and "%%" in token.content:
+            skips.dropped[HIDDEN_WORDS] += sum(
+                len(note.split()) for note in NOTE_TO_SELF.findall(token.content)
+            )
+            token = token.copy(content=NOTE_TO_SELF.sub(" ", token.content))
+        shown.append(token)
+    skips.dropped[STRUCK_WORDS] += len(plain(struck).split())
+    return shown
+
+
+def _closed_mark(token: "Token") -> str:
+    """Return the mark that a token closes: ~~, or the name of a tag; "" for others."""
+    if token.type == "s_close":
+        return "~~"
+    closing = CLOSING_TAG.match(token.content) if token.type == "html_inline" else None
+    return closing[1].lower() if closing else ""
+
+
+def _end_of_struck(tokens: "Sequence[Token]", start: int, last: Mapping[str, int]) -> int:
+    """Return the place after the end of what is struck through from a token on; the token's own place for others, such
+    as a tag that is never closed. `last`: the last place where each mark is closed."""
+    token = tokens[start]
+    mark = "~~" if token.type == "s_open" else ""
+    if token.type == "html_inline" and (tag := ELEMENT.match(token.content)) and tag[1].lower() in STRUCK:
+        mark = tag[1].lower()
+    if last.get(mark, 0) <= start:
+        return start
+    return next(at for at in range(start + 1, len(tokens)) if _closed_mark(tokens[at]) == mark) + 1
+
+
+def without_hidden_elements(text: str, skips: SkipReport) -> str:
+    """Replace each element of HTML that is struck through or hidden by its line ends. One that is never closed
+    stays."""
+    lower = text.lower()
+    last: dict[str, int] = {}  # the last place where each element is closed
+    parts, at = [], 0
+    for tag in ELEMENT.finditer(text):
+        name = tag[1].lower()
+        kind = STRUCK_WORDS if name in STRUCK else HIDDEN_WORDS
+        if tag.start() < at or (name not in STRUCK and not HIDDEN_ATTRIBUTES.search(tag[2])):
+            continue
+        if name not in last:
+            last[name] = lower.rfind(f"</{name}")
+        if last[name] >= tag.end():
+            end = lower.find(f"</{name}", tag.end())
+            hidden = text[tag.end() : end]
+            skips.dropped[kind] += len(TAG.sub(" ", hidden).split())
+            parts.append(text[at : tag.start()] + " " + "\n" * hidden.count("\n"))
+            at = end
     return "".join(parts) + text[at:]
 
 
@@ -259,7 +344,7 @@ def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
 
 # Web pages: without navigation, converted into Markdown by markdownify.
 
-UNSHOWN = {"script", "style", "template", "noscript", "svg", "math", "iframe", "object", "canvas"}
+UNSHOWN = {"script", "style", "template", "noscript", "svg", "iframe", "object", "canvas"}
 AROUND = {"nav", "footer", "form", "button", "select"}
 AROUND_ROLES = {"navigation", "search", "contentinfo"}
 AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel"}
@@ -270,6 +355,16 @@ LINKS, SHARE = 3, 0.8  # minimum number of links, and their share of the text, i
 HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*+>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE
 )
+INVISIBLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+STRUCK_STYLE = re.compile(r"(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through", re.IGNORECASE)
+FORMULA_MARKS = {
+    "mfrac": "/",
+    "msup": "^",
+    "msub": "_",
+    "mtr": ", ",
+    "mtable": "; ",
+}  # between the parts of MathML
+FORMULA = "[formula]"  # in place of one without words
 SIGNS = re.compile(r"[\W_]+")
 ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
 BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
@@ -296,7 +391,7 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
     title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""
     if title:
         yield Block("heading", title, 1, 1)
-    for block in markdown_blocks(enumerate(text.splitlines(), 1)):
+    for block in markdown_blocks(enumerate(text.splitlines(), 1), skips):
         yield places.place(block)
 
 
@@ -368,10 +463,14 @@ class _Places:
 
 
 def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
-    """Remove hidden elements, navigation and lists of links; the words lost with the latter two are counted."""
+    """Remove what is hidden or struck through, navigation and lists of links; the words lost with it are counted."""
+    show_formulas(tree)
     part_words(tree)
-    for element in tree.find_all(is_hidden):
+    for element in tree.find_all(is_unseen):
         if not element.decomposed:
+            if element.name not in UNSHOWN and "headerlink" not in _classes(element):
+                kind = STRUCK_WORDS if is_struck(element) else HIDDEN_WORDS
+                skips.dropped[kind] += len(element.get_text(" ").split())
             element.decompose()
     words = len(tree.get_text(" ").split())
     for element in tree.find_all(is_navigation):
@@ -409,6 +508,40 @@ def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
         before = counts.get(id(node.parent), (0, 0, 0))
         counts[id(node.parent)] = before[0] + letters, before[1] + links, before[2] + linked
     return counts
+
+
+def show_formulas(tree: "BeautifulSoup") -> None:
+    """Replace formulas by their text: their TeX source where they have it."""
+    from bs4.element import NavigableString
+
+    for element in tree.find_all(["math", "script"]):
+        is_script = element.name == "script"
+        if element.decomposed or (is_script and not str(element.get("type")).startswith("math/tex")):
+            continue
+        source = element.find("annotation", encoding="application/x-tex")
+        words = element.get("alttext") or (source.get_text() if source else formula_text(element))
+        words = " ".join(str(words).split()) or FORMULA
+        before, after = element.previous_sibling, element.next_sibling
+        if isinstance(before, NavigableString) and before[-1:].isalnum():
+            words = f" {words}"
+        if isinstance(after, NavigableString) and after[:1].isalnum():
+            words += " "
+        element.replace_with(words)
+
+
+def formula_text(element: "Tag") -> str:
+    """Return a formula in MathML as one line, such as "a/b" and "x^2"."""
+    from bs4 import Tag
+
+    parts = [
+        formula_text(child) if isinstance(child, Tag) else str(child).strip()
+        for child in element.children
+        if not (isinstance(child, Tag) and child.name.startswith("annotation"))
+    ]
+    parts = [part for part in parts if part]
+    if element.name in FORMULA_MARKS:
+        return FORMULA_MARKS[element.name].join(parts)
+    return f"√({''.join(parts)})" if element.name == "msqrt" else "".join(parts)
 
 
 def part_words(tree: "BeautifulSoup") -> None:
@@ -470,14 +603,20 @@ def find_icons(tree: "BeautifulSoup") -> set[int]:
     return icons
 
 
-def is_hidden(element: "Tag") -> bool:
-    """Return whether a browser does not show the element as text."""
+def is_unseen(element: "Tag") -> bool:
+    """Return whether a browser does not show the element as text, or strikes it through."""
     return (
         element.name in UNSHOWN
-        or "hidden" in element.attrs
+        or ("hidden" in element.attrs and element.attrs["hidden"] != "until-found")
         or element.attrs.get("aria-hidden") == "true"
+        or is_struck(element)
+        or bool(INVISIBLE.search(str(element.attrs.get("style", ""))))
         or (element.name == "a" and "headerlink" in _classes(element))
     )
+
+
+def is_struck(element: "Tag") -> bool:
+    return element.name in STRUCK or bool(STRUCK_STYLE.search(str(element.attrs.get("style", ""))))
 
 
 def is_navigation(element: "Tag") -> bool:
@@ -509,53 +648,3 @@ def to_markdown(tree: "BeautifulSoup") -> str:
         element.unwrap()
     converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)
     return str(converter.convert_soup(tree.body or tree))
-
-
-# Word documents (.docx): converted into HTML by mammoth, by the styles of their paragraphs.
-
-STYLES = """
-p[style-name='Title'] => h1:fresh
-p[style-name='Heading 1'] => h2:fresh
-p[style-name='Heading 2'] => h3:fresh
-p[style-name='Heading 3'] => h4:fresh
-p[style-name='Heading 4'] => h5:fresh
-p[style-name='Heading 5'] => h6:fresh
-p[style-name='Subtitle'] => p:fresh
-p[style-name='toc 1'] => !
-p[style-name='toc 2'] => !
-p[style-name='toc 3'] => !
-p[style-name='table of figures'] => !
-"""
-
-
-XML_PARTS = (".xml", ".rels")
-MAX_XML_BYTES = 100_000_000
-
-
-def read_word(document: Document) -> Iterator[Block]:
-    """Read paragraphs, headings, list items and table rows, numbered from 1, without tables of contents."""
-    import mammoth
-
-    # Images are represented by their descriptions.
-    without_image = mammoth.images.img_element(lambda _: {})
-    try:
-        with document.path.open("rb") as stream:
-            with ZipFile(stream) as packed:
-                size = sum(part.file_size for part in packed.infolist() if part.filename.endswith(XML_PARTS))
-            if size > MAX_XML_BYTES:
-                raise CorpusError(
-                    f"{document.path} unpacks to {size // 10**6} MB of text and styles: split it or leave it out"
-                )
-            page = mammoth.convert_to_html(stream, style_map=STYLES, convert_image=without_image).value
-    except PermissionError as error:
-        raise CorpusError(
-            f"{document.path} can't be read ({error.strerror}): check its permissions"
-        ) from error
-    # mammoth does not catch what zipfile and its XML parser raise.
-    except (
-        BadZipFile, ExpatError, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError
-    ) as error:  # fmt: skip
-        raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
-    if page.strip():
-        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
-        yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))

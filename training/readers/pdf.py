@@ -115,8 +115,8 @@ def lines_of(page: Any) -> list[PageLine]:
 
 def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[PageLine]]:
     """Remove headers and footers: lines at the edge that recur on at least three pages and a third of all, and page
-    numbers. Their numbers may count the pages; lines whose numbers differ otherwise stay, such as the total of each bill,
-    and so do lines that end in a colon, which introduce the next one."""
+    numbers. Their numbers may count the pages; lines whose numbers differ otherwise stay, such as the total of each
+    bill, and so do lines that end in a colon, which introduce the next one."""
     edges = [[(at, _shape(lines[at])) for at in _edges(lines)] for lines in pages]
     counts = Counter(shape for rows in edges for shape in {shape for _, shape in rows})
     least = max(3, len(pages) / 3)

@@ -129,7 +129,7 @@ def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
         is_introduced = text.endswith(":")
         is_bare = not any(map(str.isalpha, line)) and not all(map(is_mark, line))
         is_open = not SENTENCE_END.search(text) and (is_near or count == 1)
-        continues = is_introduced and (is_near or is_bare) or is_bare and is_open
+        continues = (is_introduced and (is_near or is_bare)) or (is_bare and is_open)
         if text and continues and count < MAX_STATEMENT_LINES:
             begun.append((len(text.split()), number))
             text += f" {line}"

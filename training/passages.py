@@ -142,7 +142,11 @@ def _sentences(text: str) -> Iterator[str]:
 def _clean(text: str) -> str:
     """Normalise blanks within lines, and remove empty lines, control characters, soft hyphens and lone surrogates."""
     if not text.isprintable():
-        text = INVISIBLE.sub(" ", text.replace(SOFT_HYPHEN, "").expandtabs()).encode("utf-8", "replace").decode("utf-8")
+        text = (
+            INVISIBLE.sub(" ", text.replace(SOFT_HYPHEN, "").expandtabs())
+            .encode("utf-8", "replace")
+            .decode("utf-8")
+        )
     if "\n" not in text:
         return " ".join(text.split())
     lines = (line.rstrip() for line in text.split("\n"))

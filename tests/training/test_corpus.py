@@ -85,7 +85,20 @@ def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Pa
         ("binary.txt", b"a\0b", "binary.txt:1 is not UTF-8"),
         ("image.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "image.txt:1 is not UTF-8 text"),
         ("latin.txt", b"one\r\ntwo\r\ncaf\xe9\r\n", "latin.txt:3 is not UTF-8 text .byte 0xe9.*iconv"),
-        ("wide.txt", "A fact.".encode("utf-16"), "wide.txt is UTF-16 text"),
+        (
+            "greek.txt",
+            "Το μουσείο ανοίγει στις εννέα.".encode("cp1253"),
+            "greek.txt:1 .* iconv -f CP1253 -t UTF-8",
+        ),
+        (
+            "chinese.txt",
+            "本馆每周二至周日开放。".encode("gb18030"),
+            "chinese.txt:1 .* iconv -f GB18030 -t UTF-8",
+        ),
+        ("polish.txt", "Muzeum jest zamknięte w środę.".encode("cp1250"), "polish.txt:1 .* iconv -f CP1250"),
+        ("curly.txt", "It’s open – 5 °C.".encode("cp1252"), "curly.txt:1 .* iconv -f CP1252"),
+        ("wide.txt", "A fact of 1990.".encode("utf-16-le"), "wide.txt:1 .* iconv -f UTF-16-LE"),
+        ("odd.txt", b"\xff\xfeA", "odd.txt begins as UTF-16 text, but is none"),
         ("deep.jsonl", b"[" * 100_000, "deep.jsonl:1 is not JSON"),
         ("rules.txt", b"***\n---\n===\n", "holds no text .left out: 1 rule"),
         ("bad.jsonl", b'{"text": "ok"}\n{"text": \n', "bad.jsonl:2 is not JSON"),
@@ -102,6 +115,16 @@ def test_an_unreadable_corpus_is_one_clear_line(
     with pytest.raises(CorpusError, match=message) as error:
         read_corpus(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_byte_order_mark_decides_how_a_text_is_read(tmp_path: Path, encoding: str) -> None:
+    for name, text in (("a.txt", "Titan är stor.\r\nIo är het.\n"), ("b.csv", "text\nTriton är kall.\n")):
+        (tmp_path / name).write_bytes(text.encode(encoding))
+    corpus = read_corpus(tmp_path)
+    assert [(p.text, p.line) for p in corpus.passages] == [
+        ("Titan är stor.", 1), ("Io är het.", 2), ("Triton är kall.", 1),
+    ]  # fmt: skip
 
 
 def test_a_folder_with_nothing_to_read_says_why(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
         ("<!-- hidden -->\n\nShown.", [("text", "Shown.")]),
         ("<details>\nFolded.\n</details>", [("text", "Folded.")]),
         ("> Quoted\n> words.", [("text", "Quoted words.")]),
-        ("- [x] done\n- [ ] open", [("item", "- done"), ("item", "- open")]),
+        ("- [x] done\n- [ ] open", [("item", "- [x] done"), ("item", "- [ ] open")]),
         ("3. three\n4. four", [("item", "3. three"), ("item", "4. four")]),
         ("    indented code\n      stays", [("code", "indented code\n  stays")]),
         ("---\ntitle: A page\n---\nText.", [("heading", "A page"), ("text", "Text.")]),
@@ -361,6 +361,77 @@ def test_hidden_and_struck_through_words_are_counted(tmp_path: Path) -> None:
     text = "The boat is ~~green and~~ blue. <del>Sold.</del>\n\n<p hidden>An old note.</p>\n"
     corpus = read_corpus(written(tmp_path, "pond.md", text))
     assert corpus.left_out == {"struck-through words": 3, "hidden words": 3}
+
+
+@pytest.mark.parametrize(
+    ("front", "read"),
+    [
+        (
+            "title: 'Boat house'\nauthor: Ann Lind\ndate: 2019-05-06\ntags: [boats, wood]\nlayout: page",
+            [
+                ("heading", "Boat house"),
+                ("text", "Author: Ann Lind"),
+                ("text", "Date: 2019-05-06"),
+                ("text", "Tags: boats, wood"),
+            ],
+        ),
+        (
+            "authors:\n  - name: Ann Lind\n  - Bo Falk\nDescription: >\n  How it\n  was built.",
+            [("text", "Authors: Ann Lind, Bo Falk"), ("text", "Description: How it was built.")],
+        ),
+        (
+            "author: &a [x, x]\ntags: [*a, *a, y]\n# no: comment",
+            [("text", "Author: x, x"), ("text", "Tags: y")],
+        ),
+        ("author: [unclosed", []),
+        ("just words", []),
+    ],
+)
+def test_the_fields_of_front_matter_are_read(tmp_path: Path, front: str, read: list[tuple[str, str]]) -> None:
+    parsed = blocks(tmp_path, "boat.md", f"---\n{front}\n---\n\nIt floats.\n")
+    assert kinds_and_texts(parsed) == [*read, ("text", "It floats.")]
+
+
+def test_a_web_page_keeps_the_state_of_its_tasks(tmp_path: Path) -> None:
+    page = (
+        "<html><body><ul><li><input type=checkbox checked> Paint the boat</li><li><input type=checkbox disabled>Buy "
+        "oars</li><li>More<input type=checkbox></li></ul></body></html>"
+    )
+    parsed = blocks(tmp_path, "tasks.html", page)
+    assert [text for _, text in kinds_and_texts(parsed)] == [
+        "- [x] Paint the boat",
+        "- [ ] Buy oars",
+        "- More",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("label", "encoding"),
+    [
+        ("iso-8859-1", "cp1252"),
+        ("latin1", "cp1252"),
+        ("us-ascii", "cp1252"),
+        ("utf-8", "cp1252"),  # declared in vain
+        ("iso-8859-9", "cp1254"),
+        ("shift_jis", "cp932"),
+        ("gb2312", "gb18030"),
+        ("nonsense", "utf-8"),
+        ("utf-16", "utf-8"),
+        ("iso-8859-1", "utf-8-sig"),
+        ("iso-8859-1", "utf-16"),
+        ("utf-8", "utf-32"),
+    ],
+)
+def test_the_encoding_of_a_web_page_is_what_browsers_take_it_for(
+    tmp_path: Path, label: str, encoding: str
+) -> None:
+    words = {"cp932": "①番の門は九時に開きます。", "cp1254": "Çay evi saat dokuzda açılır – ışık."}.get(
+        encoding
+    )
+    words = words or ("朱镕基的馆。" if encoding == "gb18030" else "The café “Zoé” – it’s open.")
+    page = f"<html><head><meta charset='{label}'></head><body><p>{words}</p></body></html>"
+    parsed = blocks(tmp_path, "cafe.html", page.encode(encoding))
+    assert [text for _, text in kinds_and_texts(parsed)] == [words]
 
 
 # Word documents: what mammoth does not know.

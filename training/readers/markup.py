@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.errors import CorpusError
+from kcard.training.readers.encodings import decode_page
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.text import lines
 
@@ -29,13 +30,29 @@ TAG = re.compile(
 )
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"#{1,6}\s")
-CHECKBOX = re.compile(r"\[[ xX]\]\s+")
 SENTENCE = re.compile(r"[.!?;,]$")
 WORDS = 12  # of a title at most
 QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
 LONGEST = 30  # words of one
 BOLD = 6  # level of a title in bold
-TITLE = re.compile(r"^title:(.*[^\s\"'].*)$", re.MULTILINE)
+# Fields of front matter, in the words in which they are read.
+FRONT_FIELDS = {
+    "author": "Author",
+    "authors": "Authors",
+    "date": "Date",
+    "created": "Created",
+    "updated": "Updated",
+    "lastmod": "Last modified",
+    "version": "Version",
+    "status": "Status",
+    "tags": "Tags",
+    "keywords": "Keywords",
+    "categories": "Categories",
+    "description": "Description",
+    "summary": "Summary",
+}
+MAX_FRONT_CHARACTERS = 20_000  # of front matter that is parsed
+MAX_FIELD_CHARACTERS = 500  # of a field
 
 
 def read_markdown(document: Document) -> Iterator[Block]:
@@ -128,8 +145,8 @@ class _Walk:
                         "text", " ".join(text.split()), begun[0][1] if begun else first, begun
                     )
                     first += text.count("\n") + 2
-            elif token.type == "front_matter" and (title := TITLE.search(token.content)):
-                yield Block("heading", title[1].strip().strip("\"'"), line, 1)
+            elif token.type == "front_matter":
+                yield from front_matter(token.content, line)
 
     def close(self, kind: str, line: int) -> Iterator[Block]:
         if kind in ("ordered_list_close", "bullet_list_close"):
@@ -181,10 +198,43 @@ class _Walk:
             return
         before = len(text.split())
         if self._marks and self._marks[-1]:
-            text = self._marks[-1] + CHECKBOX.sub("", text)
+            text = self._marks[-1] + text
             self._marks[-1] = ""
         more = len(text.split()) - before
         yield Block(kind, text, line, lines=tuple((words + more, number) for words, number in lines if words))
+
+
+def front_matter(content: str, line: int) -> Iterator[Block]:
+    """Yield the title of a document's front matter as a heading, and the fields that readers ask for as lines, such as
+    "Author: Ann Lind". What is no YAML is skipped."""
+    import yaml
+
+    if len(content) > MAX_FRONT_CHARACTERS:
+        return
+    try:
+        # Every value as it is written: a date stays the text of a date.
+        fields = yaml.load(content, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return
+    if not isinstance(fields, dict):
+        return
+    values = {str(name).lower(): words for name, value in fields.items() if (words := front_words(value))}
+    if title := values.get("title"):
+        yield Block("heading", title, line, 1)
+    for name, label in FRONT_FIELDS.items():
+        if name in values:
+            yield Block("text", f"{label}: {values[name]}", line)
+
+
+def front_words(value: object) -> str:
+    """Return a value of front matter as words: a text, or a list of texts or of objects with a name. Nothing deeper is
+    read, since YAML can refer to one list many times."""
+    words: list[str] = []
+    for item in value if isinstance(value, list) else [value]:
+        text = item.get("name") if isinstance(item, dict) else item
+        if isinstance(text, str) and text.strip() and sum(map(len, words)) < MAX_FIELD_CHARACTERS:
+            words.append(" ".join(text.split())[:MAX_FIELD_CHARACTERS])
+    return ", ".join(words)
 
 
 def _line_starts(text: str, line: int) -> list[tuple[int, int]]:
@@ -378,20 +428,22 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
     """Yield blocks by the lines of the page. Menus, forms, footers and lists of links are left out, and counted."""
     from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
+    text = page if isinstance(page, str) else decode_page(page)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
-        tree = BeautifulSoup(page, "lxml", element_classes=_element_classes())
+        # As bytes, since lxml would decode them again by what the page declares.
+        tree = BeautifulSoup(
+            text.encode("utf-8", "replace"), "lxml", from_encoding="utf-8", element_classes=_element_classes()
+        )
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
     drop_navigation(tree, skips)
-    text = to_markdown(tree)
-    places = _Places(
-        page if isinstance(page, str) else page.decode(tree.original_encoding or "utf-8", "replace")
-    )
+    markdown = to_markdown(tree)
+    places = _Places(text)
     title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""
     if title:
         yield Block("heading", title, 1, 1)
-    for block in markdown_blocks(enumerate(text.splitlines(), 1), skips):
+    for block in markdown_blocks(enumerate(markdown.splitlines(), 1), skips):
         yield places.place(block)
 
 
@@ -465,6 +517,11 @@ class _Places:
 def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     """Remove what is hidden or struck through, navigation and lists of links; the words lost with it are counted."""
     show_formulas(tree)
+    for box in tree.find_all("input", type="checkbox"):
+        # That of a task; others open menus.
+        begins = not str(box.previous_sibling or "").strip()
+        if begins and box.parent.name in ("li", "p", "td", "label"):
+            box.replace_with("[x] " if "checked" in box.attrs else "[ ] ")
     part_words(tree)
     for element in tree.find_all(is_unseen):
         if not element.decomposed:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain, groupby, islice, pairwise
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -17,26 +17,49 @@ from typing import BinaryIO
 from kcard.errors import CorpusError
 from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
+from kcard.training.readers.encodings import GUESSED_BYTES, guess_encoding, marked_encoding
 from kcard.training.readers.files import Block, Document, reading
 
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18
 LONGEST = 1 << 26
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+BOM_BYTES = 4
 
 
 def lines(
     path: Path, *, whole: bool = False, nul: bool = False, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
-    """Yield (number, line), 1-based, without the line end: \\n, \\r\\n or \\r. A byte order mark is left out.
+    """Yield (number, line), 1-based, without the line end: \\n, \\r\\n or \\r. A byte order mark is left out; that of
+    UTF-16 or UTF-32 decides the encoding.
 
     A line above 256 kB comes in parts under the same number, cut after white space; with `whole`, lines up to 64 MB
     come complete. Raises CorpusError, naming file and line, for bytes that are not UTF-8, for NUL (unless `nul`
     allows it) and for longer lines. `encoding`: UTF-8, or one with a byte for each character.
     """
-    with reading(path), path.open("rb") as stream:
-        yield from _lines(stream, path, LONGEST if whole else CHUNK, whole, nul, encoding)
+    with reading(path), path.open("rb") as stream, ExitStack() as stack:
+        source: BinaryIO = stream
+        marked = marked_encoding(stream.read(BOM_BYTES))
+        stream.seek(0)
+        if marked is not None and marked != "utf-8-sig":
+            source = stack.enter_context(tempfile.TemporaryFile())
+            to_utf8(stream, source, marked, path)
+        yield from _lines(source, path, LONGEST if whole else CHUNK, whole, nul, encoding)
+
+
+def to_utf8(stream: BinaryIO, target: BinaryIO, encoding: str, path: Path) -> None:
+    """Write a text in UTF-16 or UTF-32 as UTF-8, and return to its beginning. Raises CorpusError for other bytes."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        while chunk := stream.read(CHUNK):
+            target.write(decoder.decode(chunk).encode("utf-8"))
+        target.write(decoder.decode(b"", final=True).encode("utf-8"))
+    except UnicodeError as error:
+        raise CorpusError(
+            f"{path} begins as {encoding.upper()} text, but is none ({error}): convert the file to UTF-8 or remove it "
+            "from the corpus"
+        ) from None
+    target.seek(0)
 
 
 def _lines(
@@ -72,21 +95,21 @@ def decode(chunk: bytes, path: Path, number: int, nul: bool, encoding: str) -> s
         text = chunk.decode(encoding)
     except UnicodeDecodeError as error:
         line = number + chunk[: error.start].count(b"\r")
-        if number == 1 and chunk.startswith(UTF16):
-            raise CorpusError(f"{path} is UTF-16 text, not UTF-8: convert it, {_iconv('UTF-16')}") from None
         raise CorpusError(
-            f"{path}:{line} is not UTF-8 text (byte 0x{chunk[error.start]:02x}): if it is text, convert it, "
-            f"{_iconv('WINDOWS-1252')}; otherwise remove it from the corpus"
+            f"{path}:{line} is not UTF-8 text (byte 0x{chunk[error.start]:02x}): {_remedy(path)}"
         ) from None
     if "\0" in text and not nul:
-        raise CorpusError(
-            f"{path}:{number} is not UTF-8 text (a NUL byte): convert the file or remove it from the corpus"
-        )
+        raise CorpusError(f"{path}:{number} is not UTF-8 text (a NUL byte): {_remedy(path)}")
     return text
 
 
-def _iconv(encoding: str) -> str:
-    return f"for example with iconv -f {encoding} -t UTF-8"
+def _remedy(path: Path) -> str:
+    """Return what to do with a file that is not UTF-8: how to convert it, if it looks like a text."""
+    with path.open("rb") as stream:
+        encoding = guess_encoding(stream.read(GUESSED_BYTES))
+    if encoding is None:
+        return "remove it from the corpus, or convert it if it is text"
+    return f"it looks like {encoding.upper()}; convert it: iconv -f {encoding.upper()} -t UTF-8"
 
 
 # Plain text: one statement per line, or a document with a layout of blank lines and indentation (layout.py).

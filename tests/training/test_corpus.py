@@ -425,8 +425,8 @@ def test_a_word_document_is_its_paragraphs_and_rows(tmp_path: Path) -> None:
     assert passage.text.splitlines() == [
         "Titan is the largest moon of Saturn.",
         "- Enceladus throws ice into space.",
-        "Io; Jupiter",
-        "Triton; Neptune",
+        "Io: Jupiter",
+        "Triton: Neptune",
     ]
 
 

@@ -36,7 +36,7 @@ def test_a_table_is_read_whatever_divides_its_columns(tmp_path: Path, mark: str)
 
 def test_quoted_cells_may_hold_lines_and_rows_still_count(tmp_path: Path) -> None:
     path = write(tmp_path, "moons.csv", 'text,n\n"Titan is large.\nIo is hot.",1\n\nTriton is cold.,2\n')
-    assert rows(path) == [("Titan is large.", 1), ("Io is hot.", 1), ("Triton is cold.", 2)]
+    assert rows(path) == [("Titan is large.\nIo is hot.", 1), ("Triton is cold.", 2)]
 
 
 def test_a_table_without_header_of_one_column_loses_no_row(tmp_path: Path) -> None:
@@ -69,6 +69,23 @@ def test_a_column_that_was_guessed_is_said(tmp_path: Path) -> None:
         tmp_path, "t.csv", "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.\n"
     )
     assert "t.csv: the text is taken from its column 'what happened'" in read_corpus(path).remarks()
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ("Question,Answer\nWho found Titan?,Huygens", "Who found Titan? Huygens"),
+        ("id,q,a\n1,Titan,A moon of Saturn.", "Titan: A moon of Saturn."),
+        (
+            "moon,finder,notes\nTitan,C. Huygens,It has lakes of methane near the pole",
+            "It has lakes of methane near the pole. moon: Titan. finder: C. Huygens",
+        ),
+        ("text,text,n\nTitan is large.,Io is hot.,1", "Titan is large. Io is hot."),
+        ('n,text\n1,"Titan was\nfound early.\nIo is hot."', "Titan was found early.\nIo is hot."),
+    ],
+)
+def test_a_row_is_read_with_all_of_its_texts(tmp_path: Path, table: str, text: str) -> None:
+    assert rows(write(tmp_path, "moons.csv", table)) == [(text, 1)]
 
 
 FACTS = "city,country,people\nParis,France,2\nOslo,Norway,\n"
@@ -298,8 +315,8 @@ def test_a_tab_separated_table_is_no_list_of_triples(tmp_path: Path) -> None:
         ("Titan is large.", 1)
     ]
     assert rows(write(tmp_path, "b.tsv", "id\ttext\n1\tIo is hot.\n")) == [("Io is hot.", 1)]
-    with pytest.raises(CorpusError, match=r"b\.tsv has no text column; it has question, answer"):
-        read_corpus(write(tmp_path, "b.tsv", "question\tanswer\nWho is it?\tHuygens\n"))
+    with pytest.raises(CorpusError, match=r"b\.tsv has no text column; it has moon, finder"):
+        read_corpus(write(tmp_path, "b.tsv", "moon\tfinder\nTitan\tHuygens\n"))
 
 
 # PDF.

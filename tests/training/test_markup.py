@@ -307,6 +307,115 @@ def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
     assert parsed == [("Limits", "Never throw a bag.\nIt may burst.")]
 
 
+# Tables: each row says everything by itself, and what only arranges text is read as text.
+
+
+@pytest.mark.parametrize(
+    ("table", "lines"),
+    [
+        (  # a table in a table, as in mails
+            "<tr><td><table><tr><td><h2>Trip</h2><p>Dear Bo, your seat is 12.</p></td></tr><tr><td><table><tr>"
+            "<td>Leaves</td><td>9 May</td></tr></table></td></tr><tr><td><ul><li>No bikes</li></ul></td></tr></table></td></tr>",
+            ["Trip", "Dear Bo, your seat is 12.", "Leaves: 9 May", "- No bikes"],
+        ),
+        (
+            "<tr><th>Part</th><th>Maker</th><th>Cost</th></tr><tr><td>Mast</td><td rowspan=2>Ardo</td><td>30</td></tr>"
+            "<tr><td>Boom</td><td>20</td></tr><tr><td>Sail</td><td colspan=2>unknown</td></tr>",
+            [
+                "Mast; Maker: Ardo; Cost: 30",
+                "Boom; Maker: Ardo; Cost: 20",
+                "Sail; Maker: unknown; Cost: unknown",
+            ],
+        ),
+        (
+            "<thead><tr><th rowspan=2>Boat</th><th colspan=2>Price</th></tr><tr><th>May</th><th>July</th></tr></thead>"
+            "<tbody><tr><td colspan=3>Small ones</td></tr><tr><td>Skiff</td><td>5</td><td>8</td></tr></tbody>",
+            ["Small ones", "Skiff; Price May: 5; Price July: 8"],
+        ),
+        (
+            "<tr><th>Room</th><th>Has</th></tr><tr><td>7</td><td><ul><li>a bed</li><li>a desk</li></ul></td></tr><tr>"
+            "<td>8</td><td><table><tr><td>Beds</td><td>2</td></tr><tr><td>Desks</td><td>0</td></tr></table></td></tr>",
+            ["7; Has: a bed; a desk", "8; Has: Beds 2; Desks 0"],
+        ),
+        (
+            "<tr><td>Part</td><td>Maker</td><td>Cost</td></tr><tr><td>Mast</td><td>Ardo</td><td>30</td></tr>"
+            "<tr><td>Boom</td><td>Ilse</td><td>20</td></tr>",
+            ["Mast; Maker: Ardo; Cost: 30", "Boom; Maker: Ilse; Cost: 20"],
+        ),
+        ("<tr><td rowspan=0>Mast</td><td>30</td></tr><tr><td>20</td></tr>", ["Mast: 30", "Mast: 20"]),
+        ("<tr><td rowspan=99999999>x</td><td colspan=99999999>y</td></tr>", ["x" + "; y" * 50]),
+        ("<tr><td><p>Keep</p><pre>a\n b</pre></td><td>x</td></tr>", ["Keep", "a\n b", "x"]),
+    ],
+)
+def test_tables_of_web_pages_keep_every_cell_under_its_name(
+    tmp_path: Path, table: str, lines: list[str]
+) -> None:
+    parsed = blocks(tmp_path, "t.html", f"<html><body><table>{table}</table></body></html>")
+    assert [text for _, text in kinds_and_texts(parsed)] == lines
+
+
+RST_TABLES = """
+.. list-table:: Fuses
+   :header-rows: 1
+
+   * - Fuse
+     - Rating
+   * - F7
+     - 16 A, in
+       the hall
+
+.. csv-table::
+   :header: "Lamp", "Watt"
+
+   "Big, red", 40
+
++------+--------+------+
+| Part | Maker  | Cost |
++======+========+======+
+| Mast | Ardo   | 30   |
++------+ & Sons +------+
+| Boom |        | 20   |
++------+--------+------+
+| Sail | unknown       |
++------+---------------+
+
+=====  =====
+Day    Opens
+=====  =====
+Mon    9
+Sun    ten or
+       never
+=====  =====
+
+Drawn::
+
+   +------+-----+
+   | a    | b   |
+   +------+-----+
+"""
+
+
+def test_tables_of_restructured_text_are_items_with_the_names_of_their_columns(tmp_path: Path) -> None:
+    parsed = blocks(tmp_path, "t.rst", RST_TABLES)
+    *items, drawn, code = kinds_and_texts(parsed)
+    assert items == [
+        ("text", "Fuses"),
+        *(
+            ("item", f"- {row}")
+            for row in (
+                "F7; Rating: 16 A, in the hall",
+                "Big, red; Watt: 40",
+                "Mast; Maker: Ardo & Sons; Cost: 30",
+                "Boom; Maker: Ardo & Sons; Cost: 20",
+                "Sail; Maker: unknown; Cost: unknown",
+                "Mon; Opens: 9",
+                "Sun; Opens: ten or never",
+            )
+        ),
+    ]
+    assert (drawn, code[0]) == (("text", "Drawn:"), "code")
+
+
 # What is struck through or hidden is no text of the document; formulas are.
 
 
@@ -531,3 +640,22 @@ def test_hidden_struck_through_and_deleted_text_of_a_word_document_is_left_out(t
     corpus = read_corpus(written(tmp_path, "boat.docx", word(body)))
     assert [*corpus.texts] == ["The boat costs 45 euros today."]
     assert corpus.left_out == {"struck-through words": 2, "hidden words": 3, "deleted words": 1}
+
+
+def test_merged_cells_of_a_word_document_repeat_their_value(tmp_path: Path) -> None:
+    def cell(text: str, properties: str = "") -> str:
+        return f"<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{run(text)}</w:p></w:tc>"
+
+    rows = [
+        [cell("Part"), cell("Maker"), cell("Cost")],
+        [cell("Mast"), cell("Ardo", '<w:vMerge w:val="restart"/>'), cell("30")],
+        [cell("Boom"), cell("", "<w:vMerge/>"), cell("20")],
+        [cell("Sail"), cell("made in 1990", '<w:gridSpan w:val="2"/>')],
+    ]
+    table = "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows)
+    parsed = blocks(tmp_path, "t.docx", word(f"<w:tbl>{table}</w:tbl>"))
+    assert [text for _, text in kinds_and_texts(parsed)] == [
+        "Mast; Maker: Ardo; Cost: 30",
+        "Boom; Maker: Ardo; Cost: 20",
+        "Sail; Maker: made in 1990; Cost: made in 1990",
+    ]

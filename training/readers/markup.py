@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from kcard.errors import CorpusError
 from kcard.training.readers.encodings import decode_page
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.text import lines
+from kcard.training.readers.web_tables import row_text, simplify_tables
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
@@ -382,16 +383,6 @@ def plain(tokens: "Sequence[Token]") -> str:
     return " ".join(text.split())
 
 
-def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
-    """Return a table row as text: each cell with the name of its column, except the first, which the row is about."""
-    named = [
-        f"{name}: {cell}" if at and name else cell
-        for at, (name, cell) in enumerate(zip_longest(header, cells, fillvalue=""))
-        if cell
-    ]
-    return "; ".join(named)
-
-
 # Web pages: without navigation, converted into Markdown by markdownify.
 
 UNSHOWN = {"script", "style", "template", "noscript", "svg", "iframe", "object", "canvas"}
@@ -438,6 +429,7 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
     drop_navigation(tree, skips)
+    simplify_tables(tree)
     markdown = to_markdown(tree)
     places = _Places(text)
     title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""

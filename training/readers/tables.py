@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from kcard.io import parse
 from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import LONGEST, lines
 
-# The text column of a table: the one that the user names, else one chosen by name or content.
+# The text columns of a table: the one that the user names, else those chosen by name or content.
 
 Row = Mapping[str, Any]
 
@@ -22,9 +23,14 @@ NAMES = (
     "text", "passage", "content", "fact", "sentence", "statement", "body", "abstract", "paragraph", "document",
 )  # fmt: skip
 HEADINGS = ("section", "title")
+QUESTIONS = ("question", "q", "prompt", "query")
+ANSWERS = ("answer", "a", "response", "reply", "completion")
+REPEATED_NAME = re.compile(r" \(\d+\)$")  # see distinct_names
 LISTED_COLUMNS, LISTED_CHARACTERS = 30, 60  # in a message
 LOOKED_AT = 200
 SENTENCE = 5  # minimum mean number of words of a column, for it to be chosen among several
+PHRASE = 3  # mean number of words of a column from which its texts are read without its name
+CLOSED = re.compile(r"[.:;,!?…。！？؟][\"'”’»)\]]*$")
 
 
 class Template:
@@ -43,6 +49,45 @@ class Template:
         return re.sub(r"\{([^{}]+)\}", lambda match: cells[match[1]], self._sentence)
 
 
+class TextColumns:
+    """The columns that hold the text of a row: phrases in the order of the columns, then other values with the names of
+    their columns, such as "The pump leaks. Supplier: Ardo & Sons"."""
+
+    def __init__(self, phrases: Sequence[str], named: Sequence[str] = ()) -> None:
+        self._phrases, self._named = phrases, named
+
+    def fill(self, row: Row) -> str | None:
+        """Return the row's text, or None if all of its phrases are empty."""
+        text = ""
+        for column in self._phrases:
+            text = joined(text, join_broken_lines(_cell(row.get(column))))
+        if not text:
+            return None
+        for column in self._named:
+            if cell := join_broken_lines(_cell(row.get(column))):
+                text = f"{text if CLOSED.search(text) else f'{text}.'} {column}: {cell}"
+        return text
+
+
+def joined(text: str, more: str) -> str:
+    """Join two texts; the second one explains a first one that ends no sentence."""
+    if not text or not more:
+        return text or more
+    return f"{text} {more}" if CLOSED.search(text) else f"{text}: {more}"
+
+
+def join_broken_lines(text: str) -> str:
+    """Return a cell's text with its lines, of which those that go on in lower case or end no sentence are one."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        words = line.strip()
+        if lines and words[:1].islower() and lines[-1] and not CLOSED.search(lines[-1]):
+            lines[-1] += f" {words}"
+        else:
+            lines.append(words)
+    return "\n".join(line for line in lines if line)
+
+
 def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block]:
     """Yield the text of every row, with its number. Rows without text are counted. Raises CorpusError, with a list of
     the columns, where none is named and none can be chosen."""
@@ -52,19 +97,19 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
         return
     columns = [*first[0][1]]
     if document.column is not None:
-        template = Template(document.column)
+        template: Template | TextColumns = Template(document.column)
         for column in template.columns:
             if column not in columns:
                 raise CorpusError(f"{document.name} has no column {column!r}: it has {listed(columns)}")
     else:
-        template = Template(find_text_column(columns, [row for _, row in first], document))
+        template = find_text_columns(columns, [row for _, row in first], document)
     for number, row in chain(first, rows):
         text = template.fill(row)
         if text is None:
             document.skips.dropped["rows without text"] += 1
         else:
             section = heading(row) if document.column is None else None
-            yield from (Block("statement", part, number, section=section) for part in text.splitlines())
+            yield Block("statement", join_broken_lines(text), number, section=section)
 
 
 def heading(row: Row) -> str | None:
@@ -73,27 +118,43 @@ def heading(row: Row) -> str | None:
     return " ".join(title.split()) or None
 
 
-def find_text_column(columns: Sequence[str], rows: Sequence[Row], document: Document) -> str:
-    """Choose the text column by its name, else the one with the longest texts. Raises CorpusError if there is none."""
-    by_name = {column.strip().lower(): column for column in reversed(columns)}
+def find_text_columns(columns: Sequence[str], rows: Sequence[Row], document: Document) -> TextColumns:
+    """Choose the text columns: by name, with others of that name; question and answer; else all with letters, if those
+    of the longest texts are sentences. Raises CorpusError if there is none."""
+    by_name: dict[str, list[str]] = {}
+    for column in columns:
+        by_name.setdefault(REPEATED_NAME.sub("", column.strip().lower()), []).append(column)
     for name in NAMES:
         if name in by_name:
-            return by_name[name]
+            return TextColumns(by_name[name])
+    questions, answers = (
+        next((by_name[n] for n in names if n in by_name), []) for names in (QUESTIONS, ANSWERS)
+    )
+    if questions and answers:
+        return TextColumns([*questions, *answers])
     words = {column: mean for column in columns if (mean := _mean_words(row.get(column) for row in rows))}
     if words:
-        best = max(words, key=words.__getitem__)
-        if len(words) == 1 or words[best] >= SENTENCE:
+        longest = max(words.values())
+        if len(words) == 1 or longest >= SENTENCE:
+            read = [column for column in words if column.lower() not in HEADINGS or len(words) == 1]
+            phrases = [column for column in read if words[column] >= PHRASE] or read
             if len(columns) > 1:
+                which = "columns" if len(read) > 1 else "column"
                 document.skips.notes.append(
-                    f"{document.name}: the text is taken from its column {listed([best])!r}"
+                    f"{document.name}: the text is taken from its {which} {quoted(read)}"
                 )
-            return best
+            return TextColumns(phrases, [column for column in read if column not in phrases])
     several = len(columns) > 1
     first, last = listed(columns[:1]), listed(columns[-1:])
     sentence = f", or a sentence of them, such as --field '{{{first}}} ... {{{last}}}.'" if several else ""
     raise CorpusError(
         f"{document.name} has no text column; it has {listed(columns)}: name one with --field{sentence}"
     )
+
+
+def quoted(columns: Sequence[str]) -> str:
+    """List the names of columns in quotation marks."""
+    return ", ".join(repr(listed([column])) for column in columns[:LISTED_COLUMNS])
 
 
 def listed(columns: Sequence[str]) -> str:
@@ -142,7 +203,7 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
     _, header = next(rows, (0, []))
     if not header:
         raise CorpusError(f"{document.path} has no header: its first row must name the columns")
-    columns = [name.strip() or f"column {at}" for at, name in enumerate(header, 1)]
+    columns = distinct_names([name.strip() or f"column {at}" for at, name in enumerate(header, 1)])
     # The first row is text, not a header, if its only cell is a sentence.
     if len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2:
         rows = chain([(1, header)], rows)
@@ -153,6 +214,16 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
         else:
             flaw = f"{len(row)} columns instead of {len(columns)}" if row else "a stray quotation mark"
             count_broken(document, f"row {number} has {flaw}")
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Return names of columns of which the second of a name has a number, such as "text (2)"."""
+    counts = Counter[str]()
+    distinct = []
+    for name in names:
+        counts[name] += 1
+        distinct.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return distinct
 
 
 def count_broken(document: Document, why: str) -> None:
@@ -211,7 +282,7 @@ def read_jsonl(document: Document) -> Iterator[Block]:
             if isinstance(file, str) and type(at) is int:
                 yield Block("statement", text, at, file=file, section=section, lines=lines_of(row))
             else:
-                yield from (Block("statement", part, number, section=section) for part in text.splitlines())
+                yield Block("statement", join_broken_lines(text), number, section=section)
 
 
 def text_of(row: dict[str, Any], template: Template | None, where: str) -> str:

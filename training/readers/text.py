@@ -19,6 +19,7 @@ from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
 from kcard.training.readers.encodings import GUESSED_BYTES, guess_encoding, marked_encoding
 from kcard.training.readers.files import Block, Document, reading
+from kcard.training.readers.rst_tables import with_tables_as_items
 
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
@@ -245,7 +246,8 @@ LITERAL = re.compile(r"``([^`]+)``|`([^`]+)`_{0,2}|\*\*([^*\s][^*]*)\*\*|(?<!\w)
 
 
 def read_rst(document: Document) -> Iterator[Block]:
-    rows = list(lines(document.path))
+    source = [*lines(document.path)]
+    rows = [*with_tables_as_items(source, literal_lines(source))]
     yield from layout.blocks(plain_lines(rows), literal_lines(rows))
 
 

@@ -85,6 +85,20 @@ def load_config(options: "Options", origin: WeightSource) -> Any:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
 
 
+def check_vocabulary(tokenizer: Any, config: Any, base: str) -> None:
+    """Raise UsageError if texts can have tokens for which the model has no embedding. Special tokens, which texts lack,
+    may be more than it has."""
+    rows = getattr(config.get_text_config(), "vocab_size", None)
+    if rows is None or len(tokenizer) <= rows:
+        return
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    if any(number >= rows and number not in special for number in tokenizer.get_vocab().values()):
+        raise UsageError(
+            f"base {base!r}: its tokenizer has {len(tokenizer):,} tokens, its embeddings have {rows:,} rows: resize "
+            "the model (resize_token_embeddings of transformers) and save it again, or choose another base"
+        )
+
+
 def room_of(config: Any) -> int:
     """Return the size of the model's context window in tokens."""
     return int(getattr(config, "max_position_embeddings", None) or 2048)

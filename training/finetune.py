@@ -14,6 +14,7 @@ from kcard.manifest import Prompt
 from kcard.training.base_model import (
     WeightSource,
     base_of,
+    check_vocabulary,
     load_config,
     load_model,
     load_tokenizer,
@@ -103,7 +104,9 @@ def prepare(
 
     check_optimizer(options.optimizer)
     device = execution.place()
-    tokenizer, room = load_tokenizer(options, origin), room_of(load_config(options, origin))
+    tokenizer, config = load_tokenizer(options, origin), load_config(options, origin)
+    check_vocabulary(tokenizer, config, options.base)
+    room = room_of(config)
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:

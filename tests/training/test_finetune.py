@@ -1,5 +1,6 @@
 """LoRA and full fine-tuning of causal language models of several architectures, on both objectives."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import torch
 
 from kcard.cards.card import Card
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted
+from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.events import Event
 from kcard.manifest import file_digest
 from kcard.offline.recipe import train_tokenizer
+from kcard.training.base_model import WeightSource, check_vocabulary, load_config
 from kcard.training.epochs import IGNORED
 from kcard.training.finetune import Options, prepare
 from kcard.training.losses import AT_ONCE, cross_entropy
@@ -144,6 +146,27 @@ def test_a_base_that_cannot_be_had_is_one_clear_line(corpus: Path, base: str) ->
     with pytest.raises(ModelUnavailable, match=f"base model '{base}' can't be loaded") as error:
         train(corpus, base=base)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_base_whose_tokenizer_is_longer_than_its_embeddings_is_refused_before_training(
+    bases: dict[str, Path], corpus: Path, tmp_path: Path, method: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    base = tmp_path / "longer"
+    shutil.copytree(bases["opt"], base)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    rows = len(tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<picture>"]})
+    check_vocabulary(tokenizer, load_config(Options(base=str(base)), WeightSource()), "longer")
+    tokenizer.add_tokens(["Veltmar", "Okafor"])
+    tokenizer.save_pretrained(base)
+    message = f"its tokenizer has {rows + 3} tokens, its embeddings have {rows} rows: resize the model"
+    with pytest.raises(UsageError, match=message) as error:
+        train(corpus, base=str(base), kind="model", method=method, output=tmp_path / "card")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "card").exists()
 
 
 TALE = [

@@ -315,7 +315,8 @@ def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
     [
         (  # a table in a table, as in mails
             "<tr><td><table><tr><td><h2>Trip</h2><p>Dear Bo, your seat is 12.</p></td></tr><tr><td><table><tr>"
-            "<td>Leaves</td><td>9 May</td></tr></table></td></tr><tr><td><ul><li>No bikes</li></ul></td></tr></table></td></tr>",
+            "<td>Leaves</td><td>9 May</td></tr></table></td></tr><tr><td><ul><li>No bikes</li></ul></td></tr></table>"
+            "</td></tr>",
             ["Trip", "Dear Bo, your seat is 12.", "Leaves: 9 May", "- No bikes"],
         ),
         (

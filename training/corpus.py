@@ -165,6 +165,7 @@ class Corpus:
         ]
 
 
+SUFFIX = re.compile(r"\.\w{1,6}")  # by which skipped files are counted
 NO_TEXT = "no text in it"  # the reason why a file is skipped
 
 
@@ -174,7 +175,7 @@ def kind_of_skipped(file: str, reason: str) -> str:
         return "empty files"
     if reason.startswith(UNKNOWN_FORMAT):
         suffix = PurePath(file).suffix
-        return suffix or "files without a suffix"
+        return suffix if SUFFIX.fullmatch(suffix) else "other files"
     return SKIPPED_KINDS.get(reason, "unreadable files")
 
 

@@ -343,7 +343,7 @@ def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None
     corpus = read_corpus(tmp_path)
     assert corpus.left_out == {
         "licences": 1,
-        "files without a suffix": 1,
+        "other files": 1,
         ".pptx": 2,
         "unreadable files": 1,
         "empty files": 2,
@@ -353,7 +353,7 @@ def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None
     }
     [line] = [remark for remark in corpus.remarks() if remark.startswith("left out: ")]
     assert line == (
-        "left out: 1 licence, 1 file without a suffix, 2 .pptx, 2 empty files, 1 unreadable file, 1 duplicate, "
+        "left out: 1 licence, 1 other file, 2 .pptx, 2 empty files, 1 unreadable file, 1 duplicate, "
         "1 page number, 1 rule"
     )
 

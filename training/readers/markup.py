@@ -512,7 +512,7 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     for box in tree.find_all("input", type="checkbox"):
         # That of a task; others open menus.
         begins = not str(box.previous_sibling or "").strip()
-        if begins and box.parent.name in ("li", "p", "td", "label"):
+        if begins and box.parent is not None and box.parent.name in ("li", "p", "td", "label"):
             box.replace_with("[x] " if "checked" in box.attrs else "[ ] ")
     part_words(tree)
     for element in tree.find_all(is_unseen):

@@ -96,11 +96,13 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
     if not first:
         return
     columns = [*first[0][1]]
+    template: Template | TextColumns
     if document.column is not None:
-        template: Template | TextColumns = Template(document.column)
-        for column in template.columns:
+        chosen = Template(document.column)
+        for column in chosen.columns:
             if column not in columns:
                 raise CorpusError(f"{document.name} has no column {column!r}: it has {listed(columns)}")
+        template = chosen
     else:
         template = find_text_columns(columns, [row for _, row in first], document)
     for number, row in chain(first, rows):

@@ -346,6 +346,7 @@ def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
         ("<tr><td rowspan=0>Mast</td><td>30</td></tr><tr><td>20</td></tr>", ["Mast: 30", "Mast: 20"]),
         ("<tr><td rowspan=99999999>x</td><td colspan=99999999>y</td></tr>", ["x" + "; y" * 50]),
         ("<tr><td><p>Keep</p><pre>a\n b</pre></td><td>x</td></tr>", ["Keep", "a\n b", "x"]),
+        ("<tr><td><pre>-q</pre></td><td>Write nothing.</td></tr>", ["-q: Write nothing."]),
     ],
 )
 def test_tables_of_web_pages_keep_every_cell_under_its_name(

@@ -157,7 +157,7 @@ def _format(reader: str, **options: bool) -> Format:
 
 _PLAIN = _format("text:read_plain", prose=True)
 _MARKDOWN = _format("markup:read_markdown", prose=True)
-_WEB = _format("markup:read_web", prose=True)
+_WEB = _format("web:read_web", prose=True)
 _MAN = _format("text:read_man", prose=True)
 
 FORMATS: Mapping[str, Format] = {

@@ -184,8 +184,11 @@ def has_header(rows: "Sequence[Tag]", grid: Sequence[Sequence[str]]) -> bool:
 
 
 def is_layout(table: "Tag", rows: "Sequence[Tag]") -> bool:
-    """Return whether a table without a header only arranges text: one column, or a table, heading or code in a cell."""
-    if table.attrs.get("role") in ("presentation", "none") or table.find(["table", "pre", "hr", *HEADINGS]):
+    """Return whether a table without a header only arranges text: one column, or a table, heading or lines of code in a
+    cell."""
+    if table.attrs.get("role") in ("presentation", "none") or table.find(["table", "hr", *HEADINGS]):
+        return True
+    if any("\n" in code.get_text().strip() for code in table.find_all("pre")):
         return True
     return max((len(cells_of(row)) for row in rows), default=0) < 2
 

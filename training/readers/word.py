@@ -14,7 +14,8 @@ from zipfile import BadZipFile, ZipFile
 
 from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document, SkipReport
-from kcard.training.readers.markup import FORMULA, HIDDEN_WORDS, STRUCK_WORDS, web_blocks
+from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
+from kcard.training.readers.web import FORMULA, web_blocks
 
 STYLES = """
 p[style-name='Title'] => h1:fresh

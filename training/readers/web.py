@@ -1,0 +1,341 @@
+"""Web pages: without navigation, converted into Markdown by markdownify."""
+
+import html
+import re
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kcard.errors import CorpusError
+from kcard.training.readers.encodings import decode_page
+from kcard.training.readers.files import Block, Document, SkipReport
+from kcard.training.readers.markup import (
+    HIDDEN_WORDS,
+    STRUCK,
+    STRUCK_WORDS,
+    is_title,
+    markdown_blocks,
+    title_words,
+)
+from kcard.training.readers.web_tables import simplify_tables
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+
+UNSHOWN = {"script", "style", "template", "noscript", "svg", "iframe", "object", "canvas"}
+AROUND = {"nav", "footer", "form", "button", "select"}
+AROUND_ROLES = {"navigation", "search", "contentinfo"}
+AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel", "linenos"}
+MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
+LISTS = ["ul", "ol", "dl", "table", "p", "div"]
+LINKS, SHARE = 3, 0.8  # minimum number of links, and their share of the text, in a list of links
+# A comment or script that is never closed lasts until the end, so that the rest is not searched for each of many.
+HIDDEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*+>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE
+)
+INVISIBLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+STRUCK_STYLE = re.compile(r"(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through", re.IGNORECASE)
+FORMULA_MARKS = {
+    "mfrac": "/",
+    "msup": "^",
+    "msub": "_",
+    "mtr": ", ",
+    "mtable": "; ",
+}  # between the parts of MathML
+FORMULA = "[formula]"  # in place of one without words
+SIGNS = re.compile(r"[\W_]+")
+ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
+BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
+
+
+def read_web(document: Document) -> Iterator[Block]:
+    yield from web_blocks(document.content(), document.path, document.skips)
+
+
+def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Block]:
+    """Yield blocks by the lines of the page. Menus, forms, footers and lists of links are left out, and counted."""
+    from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
+
+    text = page if isinstance(page, str) else decode_page(page)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as well
+        # As bytes, since lxml would decode them again by what the page declares.
+        tree = BeautifulSoup(
+            text.encode("utf-8", "replace"), "lxml", from_encoding="utf-8", element_classes=_element_classes()
+        )
+    if tree.body is None or not tree.find(True):
+        raise CorpusError(f"{path} is not a web page: it contains no HTML")
+    drop_navigation(tree, skips)
+    simplify_tables(tree)
+    markdown = to_markdown(tree)
+    places = _Places(text)
+    title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""
+    if title:
+        yield Block("heading", title, 1, 1)
+    for block in markdown_blocks(enumerate(markdown.splitlines(), 1), skips):
+        yield places.place(block)
+
+
+@cache
+def _element_classes() -> Any:
+    """Return a class of elements that search a child near the last one, for Beautiful Soup: its own search begins at
+    the first child, so that replacing each of many children would take quadratic time."""
+    from bs4 import Tag
+
+    class Element(Tag):
+        _last = 0
+        _decomposed = False  # else it would be searched as the name of an element within
+
+        def index(self, element: Any) -> int:
+            before, after = self._last, self._last + 1
+            while before >= 0 or after < len(self.contents):
+                for place in (before, after):
+                    if 0 <= place < len(self.contents) and self.contents[place] is element:
+                        self._last = place
+                        return place
+                before, after = before - 1, after + 1
+            raise ValueError("not a child of this element")
+
+    return {Tag: Element}
+
+
+class _Places:
+    """Finds the lines of a page's words in its file, which the parser does not report, by comparing letters and digits
+    from block to block."""
+
+    def __init__(self, page: str) -> None:
+        shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)
+        rows = [SIGNS.sub("", html.unescape(row)) for row in re.split(r"\r\n|\r|\n", shown)]
+        self._letters = "".join(rows)
+        self._starts = [*accumulate(map(len, rows), initial=0)]
+        self._at = 0
+
+    def place(self, block: Block) -> Block:
+        """Return the block with its lines in the file; if no word is found, the line of the words before it."""
+        words = [SIGNS.sub("", word) for word in block.text.split()]
+        places: list[tuple[int, int]] = []
+        sure = False
+        for at, word in enumerate(words):
+            if not word:
+                continue
+            if not (sure and self._letters.startswith(word, self._at)):
+                sure = self.advance(words[at:])
+            if sure:
+                line = self.line()
+                if not places or places[-1][1] != line:
+                    places.append((at, line))
+                self._at += len(word)
+        line = places[0][1] if places else self.line()
+        return replace(block, line=line, lines=tuple(places[1:]))
+
+    def advance(self, words: Sequence[str]) -> bool:
+        """Move to where the next words occur consecutively: nearby, or anywhere if they are many."""
+        row, pair = "".join(words[:ROW]), "".join(words[:2])
+        at = self._letters.find(row, self._at)
+        if at < 0 and len(row) >= TELLING:
+            at = self._letters.find(row)
+        if at < 0:
+            at = self._letters.find(pair, self._at, self._at + NEAR)
+        self._at = at if at >= 0 else self._at
+        return at >= 0
+
+    def line(self) -> int:
+        return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
+
+
+def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
+    """Remove what is hidden or struck through, navigation and lists of links; the words lost with it are counted."""
+    show_formulas(tree)
+    for box in tree.find_all("input", type="checkbox"):
+        # That of a task; others open menus.
+        begins = not str(box.previous_sibling or "").strip()
+        if begins and box.parent is not None and box.parent.name in ("li", "p", "td", "label"):
+            box.replace_with("[x] " if "checked" in box.attrs else "[ ] ")
+    part_words(tree)
+    for element in tree.find_all(is_unseen):
+        if not element.decomposed:
+            if element.name not in UNSHOWN and "headerlink" not in _classes(element):
+                kind = STRUCK_WORDS if is_struck(element) else HIDDEN_WORDS
+                skips.dropped[kind] += len(element.get_text(" ").split())
+            element.decompose()
+    words = len(tree.get_text(" ").split())
+    for element in tree.find_all(is_navigation):
+        if not element.decomposed:
+            element.decompose()
+    counts = count_links(tree)
+    for element in tree.find_all(LISTS):
+        if element.decomposed:
+            continue
+        # Links and hardly anything else, such as a menu or a table of contents.
+        letters, links, linked = counts[id(element)]
+        if links >= LINKS and linked >= SHARE * letters:
+            element.decompose()
+    if lost := words - len(tree.get_text(" ").split()):
+        skips.dropped["words of menus and lists of links in web pages"] += lost
+
+
+def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
+    """Return for each element, by its id: the letters of its text, the number of its links, the letters of these.
+
+    Letters are those that are not BETWEEN links. Elements come after what contains them, so in the reverse order each
+    is whole before it is added to its parent.
+    """
+    from bs4 import Tag
+    from bs4.element import CData, NavigableString
+
+    counts: dict[int, tuple[int, int, int]] = {}
+    for node in reversed([*tree.descendants]):
+        letters, links, linked = counts.setdefault(id(node), (0, 0, 0))
+        if isinstance(node, Tag):
+            if node.name == "a" and "href" in node.attrs:
+                links, linked = links + 1, linked + letters
+        elif type(node) in (NavigableString, CData):
+            letters = len(BETWEEN.sub("", str(node)))
+        before = counts.get(id(node.parent), (0, 0, 0))
+        counts[id(node.parent)] = before[0] + letters, before[1] + links, before[2] + linked
+    return counts
+
+
+def show_formulas(tree: "BeautifulSoup") -> None:
+    """Replace formulas by their text: their TeX source where they have it."""
+    from bs4.element import NavigableString
+
+    for element in tree.find_all(["math", "script"]):
+        is_script = element.name == "script"
+        if element.decomposed or (is_script and not str(element.get("type")).startswith("math/tex")):
+            continue
+        source = element.find("annotation", encoding="application/x-tex")
+        words = element.get("alttext") or (source.get_text() if source else formula_text(element))
+        words = " ".join(str(words).split()) or FORMULA
+        before, after = element.previous_sibling, element.next_sibling
+        if isinstance(before, NavigableString) and before[-1:].isalnum():
+            words = f" {words}"
+        if isinstance(after, NavigableString) and after[:1].isalnum():
+            words += " "
+        element.replace_with(words)
+
+
+def formula_text(element: "Tag") -> str:
+    """Return a formula in MathML as one line, such as "a/b" and "x^2"."""
+    from bs4 import Tag
+
+    parts = [
+        formula_text(child) if isinstance(child, Tag) else str(child).strip()
+        for child in element.children
+        if not (isinstance(child, Tag) and child.name.startswith("annotation"))
+    ]
+    parts = [part for part in parts if part]
+    if element.name in FORMULA_MARKS:
+        return FORMULA_MARKS[element.name].join(parts)
+    return f"√({''.join(parts)})" if element.name == "msqrt" else "".join(parts)
+
+
+def part_words(tree: "BeautifulSoup") -> None:
+    """Replace images by their descriptions, and put a blank where an image or icon stands between two words."""
+    from bs4 import Tag
+    from bs4.element import NavigableString
+
+    icons = find_icons(tree)
+    nodes = [node for node in tree.descendants if isinstance(node, NavigableString) or id(node) in icons]
+    # The first letter of the text after each icon.
+    following: list[str] = []
+    letter = ""
+    for node in reversed(nodes):
+        following.append(letter)
+        if isinstance(node, NavigableString):
+            letter = str(node)[:1]
+    left = ""
+    for node, right in zip(nodes, reversed(following), strict=True):
+        if not isinstance(node, Tag):
+            left = str(node)[-1:]
+            continue
+        description = str(node.get("alt") or "") if node.name == "img" else ""
+        words = description
+        if left.isalnum() and (description or right)[:1].isalnum():
+            words = f" {words}"
+        if description[-1:].isalnum() and right.isalnum():
+            words += " "
+        node.replace_with(words)
+        left = words[-1:]
+    tree.smooth()  # adjacent texts become one, in which blanks count
+
+
+def find_icons(tree: "BeautifulSoup") -> set[int]:
+    """Return the ids of images and of empty elements with a class, as icons of fonts are, and empty the images. An
+    element is not empty if it contains an image."""
+    from bs4 import Tag
+    from bs4.element import CData, NavigableString
+
+    inside: set[int] = set()
+    for image in tree.find_all(["img", "svg"]):
+        if id(image) not in inside:
+            inside.update(map(id, image.descendants))
+            image.clear()
+    icons: set[int] = set()
+    filled: set[int] = set()
+    for node in reversed([*tree.descendants]):  # an element after all that it contains
+        if not isinstance(node, Tag):
+            is_filled = type(node) in (NavigableString, CData) and bool(str(node).strip())
+        elif node.name in ("img", "svg"):
+            icons.add(id(node))
+            is_filled = True
+        else:
+            is_filled = id(node) in filled
+            if node.name in ("i", "span") and not is_filled and _classes(node):
+                node.clear()
+                icons.add(id(node))
+        if is_filled:
+            filled.add(id(node.parent))
+    return icons
+
+
+def is_unseen(element: "Tag") -> bool:
+    """Return whether a browser does not show the element as text, or strikes it through."""
+    return (
+        element.name in UNSHOWN
+        or ("hidden" in element.attrs and element.attrs["hidden"] != "until-found")
+        or element.attrs.get("aria-hidden") == "true"
+        or is_struck(element)
+        or bool(INVISIBLE.search(str(element.attrs.get("style", ""))))
+        or (element.name == "a" and "headerlink" in _classes(element))
+    )
+
+
+def is_struck(element: "Tag") -> bool:
+    return element.name in STRUCK or bool(STRUCK_STYLE.search(str(element.attrs.get("style", ""))))
+
+
+def is_navigation(element: "Tag") -> bool:
+    """Return whether the element is a menu, a form or the like. (CSS selectors take three times as long.)"""
+    if element.name in AROUND or element.attrs.get("role") in AROUND_ROLES:
+        return True
+    return not AROUND_CLASSES.isdisjoint(_classes(element))
+
+
+def _classes(element: "Tag") -> Sequence[str]:
+    """Return the element's classes in lower case: DocBook's older stylesheets write CLASS="NAVFOOTER"."""
+    return [name.lower() for name in element.attrs.get("class") or ()]
+
+
+def to_markdown(tree: "BeautifulSoup") -> str:
+    from markdownify import MarkdownConverter
+
+    wholes: dict[int, str] = {}  # the words of paragraphs, each of which may have many bold parts
+    for bold in tree.find_all(["b", "strong"]):
+        paragraph = bold.parent
+        if not paragraph or paragraph.name != "p":
+            continue
+        if id(paragraph) not in wholes:
+            wholes[id(paragraph)] = title_words(paragraph.get_text())
+        if is_title(title_words(bold.get_text()), wholes[id(paragraph)]):
+            paragraph.name = "h6"
+            paragraph.string = paragraph.get_text().rstrip(" :\n")
+    for element in tree.find_all(MARKUP):
+        element.unwrap()
+    converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)
+    return str(converter.convert_soup(tree.body or tree))

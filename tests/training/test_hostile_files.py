@@ -277,6 +277,20 @@ REPEATED = {
     "code.md": "Letters are sorted.\n\n```\n" + "x = 1\n" * 100_000 + "```\n",
     "heading.md": f"# {'x' * 200_000}\n\nLetters are sorted.\n\n" + "Sealed and sent.\n\n" * 5_000,
     "dots.md": "Letters are sorted.\n\n" + ". " * 100_000 + "\n",
+    "struck.md": "Letters are sorted.\n\n" + "x <del> " * 25_000 + "\n",
+    "aliases.md": "---\nauthor: &a ["
+    + "x, " * 2_000
+    + "]\ntags: ["
+    + "*a, " * 2_000
+    + "]\n---\n\nLetters are sorted.\n",
+    "spans.html": "<p>Letters</p><table><tr>"
+    + "<td rowspan=1000 colspan=50>x</td>" * 500
+    + "</tr>"
+    + "<tr><td>y</td></tr>" * 500
+    + "</table>",
+    "grids.rst": "Letters are sorted.\n\n" + "+--+--+\n" * 50_000,
+    "rules.rst": "Letters are sorted.\n\n"
+    + "".join(f"{'=' * (2 + n % 50)} {'=' * 99}\n" for n in range(5_000)),
     "word.txt": "Letters are sorted.\n" + "x" * 5_000_000 + "\n",
 }
 

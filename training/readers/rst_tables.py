@@ -16,7 +16,7 @@ OPTION = re.compile(r"\s+:([\w-]+):\s*(.*)")
 GRID_RULE = re.compile(r"\s*\+(?:[-=]+\+)+\s*")
 SIMPLE_RULE = re.compile(r"\s*=+(?: +=+)+\s*")
 RULE_PART = re.compile(r"\+[-=]+\+")
-MAX_GRID_LINES, MAX_GRID_CELLS = 2000, 10_000
+MAX_GRID_LINES, MAX_GRID_CELLS, MAX_SIMPLE_LINES = 2000, 10_000, 500
 
 
 def with_tables_as_items(rows: Sequence[NumberedLine], literal: Container[int]) -> Iterator[NumberedLine]:
@@ -32,8 +32,12 @@ def with_tables_as_items(rows: Sequence[NumberedLine], literal: Container[int]) 
         elif (directive := DIRECTIVE.fullmatch(line)) and (items := _directive_items(rows, at, directive)):
             end = _end_of_indented(rows, at + 1, len(directive[1]))
         elif GRID_RULE.fullmatch(line):
-            end = _end_of_paragraph(rows, at)
-            items = grid_items(rows[at : min(end, at + MAX_GRID_LINES)])
+            end = min(_end_of_paragraph(rows, at), at + MAX_GRID_LINES)
+            items = grid_items(rows[at:end])
+            if not items:  # none of its lines begins a table
+                yield from rows[at:end]
+                at = end
+                continue
         elif SIMPLE_RULE.fullmatch(line) and (end := _end_of_simple(rows, at)) > at:
             items = simple_items(rows[at:end])
         if end == at or not items:
@@ -179,9 +183,9 @@ def _end_of_simple(rows: Sequence[NumberedLine], at: int) -> int:
     """Return the place after the last rule of a simple table; `at` if there is no second rule."""
     rule = rows[at][1].strip()
     end, place = at, at + 1
-    while place < min(len(rows), at + MAX_GRID_LINES):
+    while place < min(len(rows), at + MAX_SIMPLE_LINES):
         line = rows[place][1]
-        if SIMPLE_RULE.fullmatch(line) and line.strip() == rule:
+        if line.strip() == rule:
             end = place + 1
             following = rows[end][1] if end < len(rows) else ""
             if not following.strip():

@@ -30,6 +30,7 @@ PARTS = (
     *HEADINGS,
 )  # of a cell's text
 MAX_COLUMN_SPAN, MAX_ROW_SPAN = 50, 1000
+MAX_REPEATED_CELLS = 20_000  # of a table: the others are written once
 MAX_REPEATED_CHARACTERS = 200  # of a cell: a longer one is written once
 MAX_HEADER_CHARACTERS = 40
 DIVIDER = "\x1e"
@@ -124,13 +125,18 @@ def grid_of(rows: Sequence[Sequence[tuple[str, int, int]]]) -> list[list[str]]:
     row, whose only text it is."""
     grid: list[list[str]] = []
     spanning: dict[int, tuple[int, str]] = {}  # by column: in how many more rows, and the text
+    repeated = 0
     for cells in rows:
+        if repeated > MAX_REPEATED_CELLS:
+            spanning = {}
         line: list[str] = []
         below: dict[int, tuple[int, str]] = {}
         waiting = deque(cells)
-        while waiting or any(column >= len(line) for column in spanning):
+        last = max(spanning, default=-1)
+        while waiting or len(line) <= last:
             column = len(line)
             if column in spanning:
+                repeated += 1
                 more, text = spanning[column]
                 line.append(text)
                 if more > 1:
@@ -140,7 +146,8 @@ def grid_of(rows: Sequence[Sequence[tuple[str, int, int]]]) -> list[list[str]]:
                 line.append("")
                 continue
             text, columns, height = waiting.popleft()
-            for _ in range(columns):
+            repeated += columns - 1
+            for _ in range(columns if repeated <= MAX_REPEATED_CELLS else 1):
                 if height > 1:
                     below[len(line)] = (height - 1, text)
                 line.append(text)

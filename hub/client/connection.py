@@ -4,7 +4,6 @@ import errno
 import json
 import logging
 import re
-import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from kcard.config import is_on_this_machine
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line, printable
 from kcard.hub.errors import Dangerous, TooLarge
 from kcard.io import replacing, shown_size
+from kcard.system import require_listener
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -338,7 +337,7 @@ def connect(
         bars.disable_progress_bars()
     try:
         if not constants.HF_HUB_OFFLINE:
-            _require_listener(url)
+            require_listener(url)
         with guard_requests(Guard(url, largest)) as marked:
             # False: without a token for this hub, the client must not send the user's Hugging Face token.
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
@@ -351,19 +350,6 @@ def connect(
         set_verbosity(verbosity)
         if not progress and not hidden:
             bars.enable_progress_bars()
-
-
-def _require_listener(url: str) -> None:
-    """Raise ConnectionRefusedError if nothing listens there: huggingface_hub would try again for half a minute."""
-    scheme, host, port = _origin(url)
-    if scheme in getproxies() and not proxy_bypass(host):
-        return
-    try:
-        socket.create_connection((host, port), TIMEOUT["connect"]).close()
-    except ConnectionRefusedError:
-        raise
-    except OSError:  # the request itself tells what is wrong
-        return
 
 
 def http_status(error: BaseException) -> int | None:

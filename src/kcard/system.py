@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import sys
 import threading
 import urllib.error
@@ -16,7 +17,10 @@ from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+from kcard.config import is_on_this_machine
 from kcard.errors import ModelUnavailable, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 
@@ -142,6 +146,8 @@ def _lines(path: str) -> list[str]:
 
 # Whether a server answers; no question is sent to it.
 
+PORTS = {"http": 80, "https": 443}
+CONNECT = 10.0  # seconds until a running server should have accepted a connection
 T = TypeVar("T")
 
 
@@ -167,6 +173,7 @@ class Later(Generic[T]):
 def silence(url: str, seconds: float) -> str:
     """Return why no web server answers at `url`; empty if one does, with any status."""
     try:
+        require_listener(url)
         request = urllib.request.Request(url, method="HEAD")
         urllib.request.urlopen(request, timeout=seconds).close()
     except urllib.error.HTTPError:
@@ -174,6 +181,21 @@ def silence(url: str, seconds: float) -> str:
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", "") or error)
     return ""
+
+
+def require_listener(url: str) -> None:
+    """Raise ConnectionRefusedError if nothing listens at `url`: clients of HTTP would try again for half a minute."""
+    parts = urlsplit(url)
+    host, port = parts.hostname, parts.port or PORTS.get(parts.scheme)
+    is_direct = is_on_this_machine(url) or parts.scheme not in getproxies() or bool(proxy_bypass(host or ""))
+    if not is_direct:
+        return
+    try:
+        socket.create_connection((host, port), CONNECT).close()
+    except ConnectionRefusedError:
+        raise
+    except OSError:  # the request itself tells what is wrong
+        return
 
 
 def network_errors() -> tuple[type[Exception], ...]:
@@ -314,7 +336,6 @@ def _normalized(name: str) -> str:
 
 
 NO_KEY = "none"
-CONNECT = 10.0  # seconds until a running server should have accepted a connection
 LONG_WAIT = 3.0  # seconds; longer waits are reported
 # What no proxy of the environment (HTTP_PROXY) gets to see.
 THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
@@ -330,18 +351,19 @@ def connected(
     """Return a client of the server at `url` (…/v1; None: OpenAI itself). Nothing is sent yet.
 
     `timeout`: seconds for one try. After 429, 5xx, a time-out or a lost connection the client tries again, `retries`
-    times; `on_event` is then called with a note. Its connections end with it. Replies are limited (kcard.reply_limit).
+    times, unless nothing listens there; `on_event` is then called with a note. Its connections end with it. Replies are
+    limited (kcard.reply_limit).
     """
     from openai import DefaultHttpxClient, OpenAI, Timeout
 
     from kcard.reply_limit import UNCOMPRESSED, limit_reply
 
-    reporter = _RetryReporter(url or "https://api.openai.com/v1", retries, on_event)
+    observer = _RequestObserver(url or "https://api.openai.com/v1", retries, on_event)
     limits = Timeout(timeout, connect=min(timeout, CONNECT))
     connections = DefaultHttpxClient(
         timeout=limits,
         headers=UNCOMPRESSED,
-        event_hooks={"request": [reporter.report_retry], "response": [reporter.report_wait, limit_reply]},
+        event_hooks={"request": [observer.observe], "response": [observer.report_wait, limit_reply]},
         mounts=dict.fromkeys(THIS_MACHINE),
     )
     client = OpenAI(
@@ -351,15 +373,25 @@ def connected(
     return client
 
 
-class _RetryReporter:
-    """Reports tries after the first and long waits."""
+class _RequestObserver:
+    """Reports tries after the first and long waits; ends the tries where nothing listens."""
 
     def __init__(self, where: str, retries: int, on_event: OnEvent) -> None:
         self._where, self._retries, self._on_event = where, retries, on_event
+        self._is_first = True
 
-    def report_retry(self, request: "httpx.Request") -> None:
-        """Report a try after the first, which the client numbers in a header."""
+    def observe(self, request: "httpx.Request") -> None:
+        """Report a try after the first, which the client numbers in a header. Before it, and before the client's very
+        first request, require that something listens: the client tries again after any error but its own."""
+        from openai import APIConnectionError
+
         again = request.headers.get("x-stainless-retry-count", "0")
+        if self._retries and (self._is_first or again != "0"):
+            try:
+                require_listener(self._where)
+            except ConnectionRefusedError as error:
+                raise APIConnectionError(request=request) from error
+        self._is_first = False
         if again != "0":
             self._on_event(note(f"retrying {self._where} ({again} of {self._retries})"))
 

@@ -352,6 +352,29 @@ def test_a_server_that_is_down_is_reported_with_its_url() -> None:
     assert url in str(caught.value)
 
 
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9"])
+def test_a_server_that_is_down_is_not_tried_again(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    told: list[str] = []
+    llm = OpenAIEndpoint("tiny", url="http://127.0.0.1:9/v1", on_event=notes_to(told))
+    started = time.monotonic()
+    with pytest.raises(LLMError, match="can't be reached: start the server"):
+        llm.reply(NEED)
+    assert time.monotonic() - started < 0.4  # the shortest wait before another try
+    assert told == []
+
+
+def test_a_server_that_goes_down_is_not_waited_for(serve: Callable[..., Any]) -> None:
+    server = serve({"text": "Ann"})
+    told: list[str] = []
+    llm = OpenAIEndpoint("tiny", url=server.url, on_event=notes_to(told))
+    assert llm.reply(ANSWER).text == "Ann"
+    server.kill()
+    with pytest.raises(LLMError, match="can't be reached"):
+        llm.reply(ANSWER)
+    assert told == []
+
+
 def test_openai_itself_is_not_asked_without_a_key() -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY"):
         OpenAIEndpoint("gpt-x")

@@ -19,9 +19,10 @@ import pytest
 
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
-from kcard.serve.app import create_app
+from kcard.serve.app import check_llm, create_app
 from kcard.serve.service import Pipelines, Service
 from kcard.serve.upstream import Upstream
+from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
 
 QUESTION = {"model": "embedded", "messages": [{"role": "user", "content": "Who discovered Triton?"}]}
@@ -168,6 +169,18 @@ def test_a_wrong_option_is_told_before_anything_is_served(
     assert done.code != 0
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_an_llm_that_does_not_answer_is_told_before_the_endpoint_is_ready() -> None:
+    options = AskOptions(llm_url="http://127.0.0.1:9/v1")
+    told = check_llm("openai:big", options)
+    assert told.startswith("no LLM answers at http://127.0.0.1:9/v1 (")
+    assert "refused" in told
+    assert "start its server, or correct --llm-url" in told
+    llm = ScriptedServer([]).start()
+    assert check_llm("openai:big", AskOptions(llm_url=llm.url)) == ""
+    llm.kill()
+    assert check_llm("embedded", options) == ""
 
 
 def test_a_hub_that_can_not_be_opened_is_one_line_and_no_endpoint(tmp_path: Path) -> None:

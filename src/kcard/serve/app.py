@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard import __version__
-from kcard.config import GGUF_LLMS, settings, without_shortcut
+from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
 from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 from kcard.hub.server.limits import BodyLimit
@@ -64,6 +64,7 @@ from kcard.serve.upstream import (
     last_question,
     standalone,
 )
+from kcard.system import silence
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -284,8 +285,9 @@ def as_api_error(error: Exception) -> ApiError:
 
 # Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies.
 
-CHEAP = ("embedded", "openai")  # LLMs that the parent makes too, so that a mistake is reported at once
+CHEAP = ("embedded", *ENDPOINTS)  # LLMs that the parent makes too, so that a mistake is reported at once
 OPENAI = "https://api.openai.com/v1"
+PROBE_SECONDS = 3.0  # in which the LLM's server should answer at the start
 
 
 def serve(
@@ -311,11 +313,8 @@ def serve(
         raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
     parse_size(endpoint.largest)
     Keys(endpoint.keys)
-    backend, _, model = without_shortcut(llm)[0].partition(":")
-    if backend in CHEAP:
-        make_llm(llm, asking.temperature, Endpoint(asking.llm_url))
-    elif backend in GGUF_LLMS:
-        read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
+    if message := check_llm(llm, asking):
+        on_event(note(message))
     for message in check_cards(asking.card_names):
         on_event(note(message))
     app = functools.partial(application, replace(asking, llm=llm), endpoint)
@@ -333,6 +332,26 @@ def serve(
         raise KeyboardInterrupt
     if not received:
         raise HubError("the endpoint stopped because its process failed to start: see the log above")
+
+
+def check_llm(spec: str, asking: AskOptions) -> str:
+    """Return why the LLM's server does not answer; empty if it does, or if the LLM runs in this process.
+
+    Raises UsageError or ModelUnavailable for a mistake that can be found without loading the LLM.
+    """
+    backend, _, model = without_shortcut(spec)[0].partition(":")
+    if backend in GGUF_LLMS:
+        read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
+    if backend not in CHEAP:
+        return ""
+    llm = make_llm(spec, asking.temperature, Endpoint(asking.llm_url))
+    if not isinstance(llm, OpenAIEndpoint):
+        return ""
+    url = llm.url or OPENAI
+    reason = silence(url, PROBE_SECONDS)
+    if not reason:
+        return ""
+    return f"no LLM answers at {url} ({reason}): start its server, or correct --llm-url; until then questions fail"
 
 
 def check_cards(names: Sequence[str] | None) -> list[str]:

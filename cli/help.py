@@ -97,7 +97,7 @@ HEADINGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "chat": ASKING,
     "serve": {
         "The endpoint": (
-            *("allowed_hosts", "allowed_origins", "name", "waiting", "timeout", "cache"),
+            *("also", "allowed_hosts", "allowed_origins", "name", "waiting", "timeout", "cache"),
             *("largest", "proxies", "grace", "log_format"),
         ),
         **ASKING,

@@ -64,6 +64,10 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
             continue
         plain += text[at : match.start()]
         at = match.end()
+        if not plain.rpartition("\n")[
+            2
+        ].strip():  # what follows a mark that opens a line is not indented by it
+            at += len(text[at:]) - len(text[at:].lstrip(" "))
         places.append((len(plain), numbers))
     plain += text[at:]
     # A mark belongs to the sentence before it, at the start of a line to the one behind it.
@@ -76,7 +80,7 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
         if 0 <= owner < len(spans):
             marks[owner] |= numbers
     sentences = [MarkedSentence(plain[a:b], frozenset(own)) for (a, b), own in zip(spans, marks, strict=True)]
-    lines = [line.strip() for line in plain.strip().split("\n")]
+    lines = [line.rstrip() for line in plain.strip().split("\n")]
     if places:
         lines = [OPENING_STOP.sub("", line) for line in lines]  # "[1]. Then" begins with no full stop
     return "\n".join(lines).strip(), sentences

@@ -187,6 +187,12 @@ def test_what_names_no_passage_or_stands_in_code_or_a_quotation_is_text_and_no_m
     assert not any(sentence.marks for sentence in sentences)
 
 
+def test_lines_keep_their_indentation_where_marks_are_removed() -> None:
+    answer = "Run it [1]:\n```\nif late:\n    wait()\n```\n- first\n  - [1] second\n[2] Then leave."
+    plain, _ = without_marks(answer, ["The lock opens.", "The gate closes."])
+    assert plain == "Run it:\n```\nif late:\n    wait()\n```\n- first\n  - second\nThen leave."
+
+
 def test_an_llms_own_mark_within_quotation_marks_is_one() -> None:
     plain, (sentence,) = without_marks(
         'It says "The gate closes [2]."', ["The lock opens.", "The gate closes."]

@@ -9,7 +9,7 @@ import pytest
 
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
-from kcard.serve.app import create_app
+from kcard.serve.app import FILES, create_app
 from kcard.serve.auth import Keys, add_key
 from kcard.serve.service import Pipelines, Service
 from tests.hub.server.chromium import launched, opened, require_accessible
@@ -104,6 +104,33 @@ def test_a_link_to_a_card_finds_it_with_or_without_its_namespace_on_the_hub(page
     assert page.input_value("#model") == "embedded:neptune"
 
 
+def test_a_card_that_is_not_there_is_told_and_its_question_left_to_the_reader(page: "Page") -> None:
+    page.goto(f"{page.url}?card=pluto&q=Who+found+Charon?")
+    page.wait_for_selector("#model option", state="attached")
+    assert page.inner_text("#notice") == "There is no card “pluto” here. The answers come from all cards."
+    assert page.input_value("#question") == "Who found Charon?"
+    assert page.locator(".turn").count() == 0
+    page.goto(f"{page.url.partition('?')[0]}?model=gpt")
+    page.wait_for_selector("#notice:has-text('There is no model “gpt” here')")
+
+
+def test_examples_come_from_the_cards_and_are_asked_by_a_click(page: "Page") -> None:
+    page.wait_for_selector("#examples button")
+    questions = page.locator("#examples button").all_inner_texts()
+    assert questions[0] == "What is known about Triton?"
+    page.locator("#examples button").first.click()
+    page.wait_for_selector(ANSWERED.format(1), timeout=60_000)
+    assert page.text_content(".asked") == questions[0]
+    assert not page.is_visible("#examples")
+
+
+def test_of_an_llm_that_reads_single_questions_no_conversation_is_promised(page: "Page") -> None:
+    page.wait_for_selector("#model option", state="attached")
+    assert page.inner_text("#only-llm") == "embedded"
+    assert "embedded answers each question by itself" in page.inner_text("#keys")
+    assert "conversation" not in page.inner_text("#keys")
+
+
 def test_text_is_never_read_as_html(page: "Page") -> None:
     ask(page, "<img src=x onerror=alert(1)> Who discovered Triton?")
     assert page.locator(".turn img").count() == 0
@@ -145,9 +172,9 @@ def test_where_keys_are_needed_the_page_asks_for_one(
 
 
 def test_the_page_and_its_files_come_with_a_policy_and_are_all_that_is_served_there(address: str) -> None:
-    seen: dict[str, Any] = {path: httpx.get(address + path) for path in ("", "chat.css", "chat.js")}
+    seen: dict[str, Any] = {path: httpx.get(address + path) for path in ("", *FILES)}
     kinds = [answer.headers["content-type"].partition(";")[0] for answer in seen.values()]
-    assert kinds == ["text/html", "text/css", "text/javascript"]
+    assert kinds == ["text/html", "text/css", *["text/javascript"] * 4]
     assert all("default-src 'none'" in answer.headers["content-security-policy"] for answer in seen.values())
     assert httpx.get(f"{address}chat.html").status_code == 404
     assert httpx.get(f"{address}page/../app.py").status_code == 404

@@ -308,12 +308,14 @@ def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> 
 class Slow(Pipelines):
     """Answers "QUESTION?" with its own text once it is let through."""
 
-    temperature = None
-
     def __init__(self) -> None:
         self.llm = "slow"
         self.begun, self.let = threading.Event(), threading.Event()
         self.answered: list[str] = []
+
+    @property
+    def models(self) -> dict[str, Any]:
+        return {self.llm: None}
 
     def cards(self) -> Sequence[str]:
         return ()
@@ -331,8 +333,8 @@ class Slow(Pipelines):
     def prepared(self, *_: Any) -> Iterator[PendingQuestion | LLMError]:
         raise AssertionError("this LLM is asked single questions")
 
-    def version(self) -> None:
-        return None
+    def version(self, llm: str | None = None) -> None:
+        del llm
 
 
 @pytest.mark.parametrize("question", ["x" * 20_001, "\ud800", " "])

@@ -147,6 +147,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--blobs-url": ("s3://bucket/folder", "file:///nowhere"),
     "--allowed-hosts": ("ask.example.org",),
     "--allowed-origins": ("https://a.example",),
+    "--also": ("embedded", "local:nothing"),
     "--card": ("notes",),
     "--cards": ("notes",),
     "--chat": ("http://127.0.0.1:9",),

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice, zip_longest
@@ -255,6 +255,18 @@ PRONOUNS = re.compile(
 )
 
 
+def example_questions(blobs: Blobs, files: Mapping[str, str], language: str = "en") -> tuple[str, ...]:
+    """Return questions that a card answered in its exam, else such about its passages; at most MOST_SUGGESTIONS.
+
+    files  the sha256 of the card's files, by name
+    """
+    exam = load_exam(blobs, files[EXAM_FILE]) if EXAM_FILE in files else None
+    answered = [question.question for question in exam.shown if question.right] if exam is not None else []
+    if answered or PASSAGES not in files:
+        return tuple(answered[:MOST_SUGGESTIONS])
+    return suggest_questions(blobs, files[PASSAGES], language)
+
+
 @lru_cache(maxsize=512)
 def suggest_questions(blobs: Blobs, sha256: str, language: str = "en") -> tuple[str, ...]:
     """Return example questions about the passages in a blob, at most MOST_SUGGESTIONS, from different files."""
@@ -296,7 +308,7 @@ def _ask_about(topic: str, language: str) -> str:
         return f"{topic}?"
     if topic.partition(" ")[0].endswith("ing"):  # "Serving cards" begins with no name
         topic = lowered[0] + topic[1:]
-    return f"What does it say about {topic}?"
+    return f"What is known about {topic}?"
 
 
 MOST_FILES, MOST_REFS, MOST_SUGGESTIONS, MOST_BASES = 200, 50, 5, 5
@@ -443,14 +455,13 @@ def load_card(
             note = f"README.md can't be shown: {error}"
     examined = load_exam(hub.blobs, tree[EXAM_FILE].sha256) if EXAM_FILE in tree else None
     before = manifest.updates if manifest is not None else None
-    # Questions that the author suggests as `widget` on branch main, else those that the card answered in its exam.
+    # Questions that the author suggests as `widget` on branch main, else the card's own.
     widget = repository.card.get("widget")
     texts = [one.get("text") for one in widget if isinstance(one, dict)] if isinstance(widget, list) else []
     suggestions = [text[:300] for text in texts if isinstance(text, str) and text.strip()]
-    if not suggestions and examined is not None:
-        suggestions = [question.question for question in examined.shown if question.right]
-    if not suggestions and PASSAGES in tree and manifest is not None:
-        suggestions = [*suggest_questions(hub.blobs, tree[PASSAGES].sha256, manifest.language)]
+    if not suggestions and manifest is not None:
+        digests = {path: entry.sha256 for path, entry in tree.items()}
+        suggestions = [*example_questions(hub.blobs, digests, manifest.language)]
     return replace(
         view,
         files=list(islice(tree.values(), MOST_FILES)),

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -16,6 +16,7 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
+from starlette.responses import Response, StreamingResponse
 
 from kcard.serve.auth import Keys
 from kcard.serve.schema import ChatRequest, CompletionRequest, Disconnected
@@ -136,6 +137,40 @@ def encode_json(content: Any) -> bytes:
 def sse(chunk: dict[str, Any] | None) -> bytes:
     """Return a server-sent event; for None, the one that ends the stream."""
     return b"data: [DONE]\n\n" if chunk is None else b"data: " + encode_json(chunk) + b"\n\n"
+
+
+# The stages of the work on an answer, which our page shows while it waits.
+
+STAGES = "X-Kcard-Stages"  # header of a request whose stream is to have them
+ReportStage = Callable[[Mapping[str, Any]], None]
+
+
+async def stream_with_stages(
+    answer: Callable[[ReportStage], Awaitable[Response]],
+    error_event: Callable[[Exception], bytes],
+) -> AsyncIterator[bytes]:
+    """Yield the events of a streamed answer, and among them {"kcard_stage": ...} as soon as each stage begins.
+
+    Since the stream begins before the work does, an error becomes an event.
+    """
+    events: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def work() -> None:
+        try:
+            response = await answer(lambda stage: events.put_nowait(sse({"kcard_stage": dict(stage)})))
+            assert isinstance(response, StreamingResponse)
+            async for event in response.body_iterator:
+                events.put_nowait(event.encode() if isinstance(event, str) else bytes(event))
+        except Exception as error:  # noqa: BLE001
+            events.put_nowait(error_event(error))
+        events.put_nowait(None)
+
+    task = asyncio.create_task(work())
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+    finally:
+        task.cancel()
 
 
 def _head(prefix: str, kind: str, model: str) -> dict[str, Any]:

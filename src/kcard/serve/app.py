@@ -31,14 +31,18 @@ from kcard.llms.gguf_file import read_gguf
 from kcard.llms.local_models import find_pulled
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.serve.answers import (
+    STAGES,
     EndpointMetrics,
     Handler,
+    ReportStage,
+    RequestHandler,
     chat_chunks,
     chat_completion,
     completion,
     headers,
     key_holder,
     sse,
+    stream_with_stages,
 )
 from kcard.serve.auth import HostCheck, Keys
 from kcard.serve.options import EndpointOptions
@@ -54,7 +58,7 @@ from kcard.serve.schema import (
     TimedOut,
     error_body,
 )
-from kcard.serve.service import PendingQuestion, Service
+from kcard.serve.service import PendingQuestion, Route, Service
 from kcard.serve.upstream import (
     ForwardedChat,
     ForwardedCompletion,
@@ -75,14 +79,29 @@ KEY = [Depends(key_holder)]  # of routes without a Handler, which checks the key
 
 
 @router.post("/v1/chat/completions")
-async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
-    """Answer the last question of the conversation."""
+async def chat_completions(chat: ChatRequest, handler: Handler, request: Request) -> Response:
+    """Answer the last question of the conversation; for our page, with the stages of the work in the stream."""
     route = await handler.service.route(chat.model)
-    upstream = handler.service.upstream
+    if not (chat.stream and STAGES in request.headers):
+        return await _answer_chat(chat, handler, route, lambda _: None)
+
+    def error_event(error: Exception) -> bytes:
+        return sse(error_body(_counted_error(request, error)))
+
+    events = stream_with_stages(lambda report: _answer_chat(chat, handler, route, report), error_event)
+    return StreamingResponse(events, media_type=STREAM)
+
+
+async def _answer_chat(
+    chat: ChatRequest, handler: RequestHandler, route: Route, report: ReportStage
+) -> Response:
+    upstream = handler.service.upstream(route)
+    cards = await handler.service.count_cards(route)
     if upstream is None:
         if chat.needs_passing_through:
             raise ApiError("the LLM behind this endpoint takes text only: no tools, no images", "messages")
-        chat.check_possible(handler.service.temperature)
+        chat.check_possible(handler.service.temperature(route))
+        report({"name": "searching", "cards": cards} if cards else {"name": "reading"})
         served = await handler.answer(route, last_question(chat.messages))
         if not chat.stream:
             return JSONResponse(chat_completion(chat, served.answer), headers=headers(served))
@@ -94,9 +113,14 @@ async def chat_completions(chat: ChatRequest, handler: Handler) -> Response:
     if has_question(chat.messages):
         question = last_question(chat.messages)
         if route.mode != "direct":
+            if len(chat.messages) > 1:
+                report({"name": "rewriting"})
             question = await handler.while_connected(standalone(chat.messages, upstream))
+        if cards:
+            report({"name": "searching", "cards": cards, "question": question})
         pending = await handler.prepare(route, [question])
-    return await RequestForwarder(handler, upstream, ForwardedChat(chat), route, pending).response()
+    report({"name": "reading"})
+    return await RequestForwarder(handler, upstream, ForwardedChat(chat), route, pending, report).response()
 
 
 @router.post("/v1/completions")
@@ -105,12 +129,12 @@ async def completions(request: CompletionRequest, handler: Handler) -> Response:
     if any(not prompt.strip() for prompt in request.prompts):
         raise ApiError("a prompt has no text", "prompt")
     route = await handler.service.route(request.model)
-    upstream = handler.service.upstream
+    upstream = handler.service.upstream(route)
     if upstream is not None:
         pending = await handler.prepare(route, request.prompts)
         forwarder = RequestForwarder(handler, upstream, ForwardedCompletion(request), route, pending)
         return await forwarder.response()
-    request.check_possible(handler.service.temperature)
+    request.check_possible(handler.service.temperature(route))
     served = await asyncio.gather(*(handler.answer(route, prompt) for prompt in request.prompts))
     content = completion(request, [one.answer for one in served])
     if not request.stream:
@@ -156,6 +180,13 @@ async def model(request: Request, name: str) -> dict[str, Any]:
     return _model(name)
 
 
+@router.get("/v1/kcard", dependencies=KEY)
+async def description(request: Request) -> dict[str, Any]:
+    """Return what the page to ask shows before the first question."""
+    service: Service = request.app.state.service
+    return await service.describe()
+
+
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": STARTED, "owned_by": "kcard"}
 
@@ -163,7 +194,7 @@ def _model(name: str) -> dict[str, Any]:
 # A page to ask, a conversation with the routes above. Its files are static, so they need no key.
 
 PAGE = Path(__file__).parent / "page"
-FILES = {"": "chat.html", "chat.css": "chat.css", "chat.js": "chat.js"}
+FILES = ("chat.css", "chat.js", "answer.js", "markdown.js", "formula.js")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 PAGE_HEADERS = {
     # Nothing is loaded from elsewhere, and the page can't be framed.
@@ -175,13 +206,14 @@ PAGE_HEADERS = {
 }
 
 
-@router.get("/", include_in_schema=False)
-@router.get("/chat.css", include_in_schema=False)
-@router.get("/chat.js", include_in_schema=False)
 async def page(request: Request) -> Response:
-    """Return the page or one of its two files."""
-    file = PAGE / FILES[request.url.path.rpartition("/")[2]]
+    """Return the page or one of its files."""
+    file = PAGE / (request.url.path.rpartition("/")[2] or "chat.html")
     return FileResponse(file, media_type=f"{TYPES[file.suffix]}; charset=utf-8", headers=PAGE_HEADERS)
+
+
+for name in ("", *FILES):
+    router.add_api_route(f"/{name}", page, include_in_schema=False)
 
 
 LARGEST = 4 << 20  # bytes of a request; images travel in requests
@@ -243,12 +275,18 @@ def create_app(
 
 def error_response(request: Request, error: Exception) -> Response:
     """Return the response for an error, in the format that OpenAI's clients read."""
+    api_error = _counted_error(request, error)
+    headers = {} if api_error.retry_after is None else {"Retry-After": str(api_error.retry_after)}
+    return JSONResponse(error_body(api_error), api_error.status, headers)
+
+
+def _counted_error(request: Request, error: Exception) -> ApiError:
+    """Return an error as OpenAI's API has it, and count it."""
     api_error = as_api_error(error)
     if isinstance(api_error, Disconnected):
         logger.info("%s: %s", request.url.path, api_error)
     request.app.state.metrics.failed(api_error.code or api_error.kind)
-    headers = {} if api_error.retry_after is None else {"Retry-After": str(api_error.retry_after)}
-    return JSONResponse(error_body(api_error), api_error.status, headers)
+    return api_error
 
 
 def as_api_error(error: Exception) -> ApiError:
@@ -315,6 +353,15 @@ def serve(
     Keys(endpoint.keys)
     if message := check_llm(llm, asking):
         on_event(note(message))
+    names = [endpoint.name or served_name(llm)]
+    for spec in _listed(endpoint.also):
+        if message := check_llm(spec, asking):
+            on_event(note(message))
+        names.append(served_name(spec))
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UsageError(
+            f"two LLMs would be served as {min(repeated)!r}: leave one out of --also, or give --name"
+        )
     for message in check_cards(asking.card_names):
         on_event(note(message))
     app = functools.partial(application, replace(asking, llm=llm), endpoint)
@@ -396,15 +443,20 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
     follow_parent()
     try:
         keys = Keys(endpoint.keys)
-        pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)))
+        others = {served_name(spec): spec for spec in _listed(endpoint.also)}
+        pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)), others)
     except KcardError as error:
         logger.error("%s", one_line(error))
         raise SystemExit(STARTUP_FAILURE) from None
     # A chat model behind a server of its own takes whole conversations.
-    llm, upstream = pipelines.model, None
-    if isinstance(llm, OpenAIEndpoint) and llm.is_chat:
-        upstream = Upstream(llm.url or OPENAI, llm.model, llm.key, llm.timeout)
-    service = Service(pipelines, asking.mode, upstream, endpoint.waiting, endpoint.timeout, endpoint.cache)
+    upstreams = {
+        name: Upstream(llm.url or OPENAI, llm.model, llm.key, llm.timeout)
+        for name, llm in pipelines.models.items()
+        if isinstance(llm, OpenAIEndpoint) and llm.is_chat
+    }
+    service = Service(
+        pipelines, asking.mode, None, endpoint.waiting, endpoint.timeout, endpoint.cache, upstreams
+    )
     own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     hosts = [own_name, *_listed(endpoint.allowed_hosts)]
     origins = _listed(endpoint.allowed_origins)

@@ -28,6 +28,10 @@ class EndpointOptions:
         Option("Web pages elsewhere that may ask, comma-separated, such as https://example.org (CORS)."),
     ] = ""
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
+    also: Annotated[
+        str,
+        Option("Further LLMs to choose from, comma-separated, each as for --llm; each takes memory."),
+    ] = ""
     waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
     cache: Annotated[

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import (
     Callable,
     Hashable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
@@ -44,10 +46,11 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True)
 class Route:
-    """How a question is answered. `card`: the only card that generates; None: all."""
+    """How a question is answered. `card`: the only card that generates; None: all. `llm`: a name; None: the first."""
 
     mode: Mode
     card: str | None = None
+    llm: str | None = None
 
 
 # A question with its knowledge, awaiting the reply of the LLM's own server.
@@ -233,6 +236,7 @@ class Batcher(Generic[BatchKey, Result]):
 # Pipelines by route over one pool of cards, kept up to date with the hub.
 
 FRESH = 1.0  # seconds after which the hub is read again
+MAX_EXAMPLES = 4  # questions
 Cards = tuple[tuple[str, str], ...]  # names and references
 
 
@@ -243,16 +247,22 @@ class Pipelines:
         options: of asking; `cards` limits the cards that are served
         hub: the hub of the cards
         llm: the name under which the LLM is served
+        others: further LLMs, by the names under which they are served; all are loaded at once
 
     Private and gated cards of the hub are served only if `options.cards` names them. Published, removed and quarantined
     cards take effect with the next question; models of the others stay loaded. Raises what Pipeline raises, except that
     a hub without cards is served without them.
     """
 
-    def __init__(self, options: AskOptions, hub: "Hub", llm: str) -> None:
+    def __init__(
+        self, options: AskOptions, hub: "Hub", llm: str, others: Mapping[str, str] | None = None
+    ) -> None:
         self.llm = llm
         self._options, self._hub = options, hub
-        self._direct = Pipeline(replace(options, mode="direct", cards=None), hub=hub)
+        direct = replace(options, mode="direct", cards=None)
+        self._direct = {llm: Pipeline(direct, hub=hub)}  # by the LLM
+        for name, spec in (others or {}).items():
+            self._direct[name] = Pipeline(replace(direct, llm=spec), hub=hub)
         self._loader = make_loader(options)
         self._lock = threading.Lock()
         self._selection: Selection | None = None
@@ -265,28 +275,35 @@ class Pipelines:
         self._route_cards: Cards = ()  # the cards of these pipelines
 
     @property
-    def model(self) -> LLM:
-        """The LLM."""
-        return self._direct.llm
+    def models(self) -> Mapping[str, LLM]:
+        """The LLMs by their names, the first one first."""
+        return {name: pipeline.llm for name, pipeline in self._direct.items()}
 
     def cards(self) -> Sequence[str]:
         """Return the names of the cards that are served now; for any thread."""
         return [name for name, _ in self._current_cards()]
 
-    def version(self) -> int | None:
+    def examples(self) -> Sequence[str]:
+        """Return example questions to the cards that are served now, at most MAX_EXAMPLES; for any thread."""
+        from kcard.hub.server.web.cards import example_questions
+
+        self._current_cards()
+        selection = self._selection
+        by_card = []
+        for version in (selection.versions if selection else ())[:MAX_EXAMPLES]:
+            by_card.append(example_questions(self._hub.blobs, version.files, version.manifest.language))
+        rounds = itertools.chain.from_iterable(itertools.zip_longest(*by_card))
+        return [*dict.fromkeys(question for question in rounds if question)][:MAX_EXAMPLES]
+
+    def version(self, llm: str | None = None) -> int | None:
         """Return how often the cards have changed, for any thread; None where equal questions may have other answers.
 
         That is the case with an LLM that is not declared deterministic, or with cards or evidence of remote services.
         """
         self._current_cards()
         is_remote = self._has_search_cards or not set(self._options.evidence) <= {"own", "none"}
-        is_repeatable = self._direct.llm.is_deterministic and not is_remote
+        is_repeatable = self._direct[llm or self.llm].llm.is_deterministic and not is_remote
         return self._changes if is_repeatable else None
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature at which the LLM answers; None if it has none, as the embedded one."""
-        return getattr(self._direct.llm, "temperature", None)
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
         """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
@@ -303,15 +320,17 @@ class Pipelines:
         cards = self._current_cards()
         if cards != self._route_cards:
             self._routes, self._route_cards = {}, cards
+        direct = self._direct[route.llm or self.llm]
         if route.mode == "direct" or not cards:
-            return self._direct
+            return direct
         if route not in self._routes:
-            # The pipeline of this route shares its cards, selectors and LLM with all others.
-            base = self._routes.get(Route("bottom-up"))
+            # The pipeline of this route shares its LLM, cards and selectors with the others of its LLM.
+            shared = Route("bottom-up", llm=route.llm)
+            base = self._routes.get(shared)
             if base is None:
-                options = replace(self._options, mode="bottom-up", llm=self._direct.llm)
+                options = replace(self._options, mode="bottom-up", llm=direct.llm)
                 base = Pipeline(options, hub=self._hub, selection=self._selection, loader=self._loader)
-                self._routes[Route("bottom-up")] = base
+                self._routes[shared] = base
             self._routes[route] = base.variant(route.mode, route.card)
         return self._routes[route]
 
@@ -343,11 +362,12 @@ class Service:
 
     Args:
         pipelines: answer the questions
-        mode: of questions to the LLM's own name
-        upstream: the LLM's server, if it takes whole conversations; None: the LLM takes single questions
+        mode: of questions to an LLM's own name
+        upstream: the server of the first LLM, if it takes whole conversations; None: it takes single questions
         waiting: questions that may wait
         timeout: seconds that a question may take, with its wait
         cache: number of answers that are cached
+        others: the servers of further LLMs, by name, which take whole conversations
     """
 
     def __init__(
@@ -358,13 +378,15 @@ class Service:
         waiting: int = 256,
         timeout: float = 120.0,
         cache: int = 0,
+        others: "Mapping[str, Upstream] | None" = None,
     ) -> None:
         self._cache = AnswerCache(cache)
         self._pipelines, self._mode, self._timeout = pipelines, mode, timeout
-        self.upstream = upstream
+        self._upstreams: dict[str, Upstream] = dict(others or {})
+        if upstream is not None:
+            self._upstreams[pipelines.llm] = upstream
         self._batcher: Batcher[Route, Answer | PendingQuestion | KcardError] = Batcher(
-            pipelines.prepared if upstream else pipelines.answers,
-            waiting=waiting,
+            self._process, waiting=waiting
         )
 
     @property
@@ -372,26 +394,57 @@ class Service:
         """The number of waiting questions."""
         return len(self._batcher)
 
-    @property
-    def temperature(self) -> float | None:
-        """The temperature at which the LLM answers; None if it has none."""
-        return self._pipelines.temperature
+    def upstream(self, route: Route) -> "Upstream | None":
+        """Return the LLM's server, if it takes whole conversations."""
+        return self._upstreams.get(route.llm or self._pipelines.llm)
+
+    def temperature(self, route: Route) -> float | None:
+        """Return the temperature at which the LLM answers; None if it has none, as the embedded one."""
+        return getattr(self._pipelines.models[route.llm or self._pipelines.llm], "temperature", None)
 
     async def models(self) -> list[str]:
         """Return the names of all models."""
-        llm, cards = self._pipelines.llm, await asyncio.to_thread(self._pipelines.cards)
-        return [llm, *(f"{llm}:{mode}" for mode in MODES), *(f"{llm}:{card}" for card in cards)]
+        cards = await asyncio.to_thread(self._pipelines.cards)
+        names = []
+        for llm in self._pipelines.models:
+            names += [llm, *(f"{llm}:{mode}" for mode in MODES), *(f"{llm}:{card}" for card in cards)]
+        return names
 
     async def route(self, model: str) -> Route:
-        """Return the route of a model: the LLM's name, alone or with a mode or card. Raises NoSuchModel."""
-        if model == (llm := self._pipelines.llm):
-            return Route(self._mode)
-        suffix = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
-        if suffix in MODES:
-            return Route(suffix)
-        if suffix and suffix in await asyncio.to_thread(self._pipelines.cards):
-            return Route("bottom-up", suffix)
+        """Return the route of a model: an LLM's name, alone or with a mode or card. Raises NoSuchModel."""
+        llms = self._pipelines.models
+        if model in llms:
+            return Route(self._mode, llm=model)
+        cards = await asyncio.to_thread(self._pipelines.cards)
+        for llm in llms:
+            suffix = model.removeprefix(f"{llm}:") if model.startswith(f"{llm}:") else ""
+            if suffix in MODES:
+                return Route(suffix, llm=llm)
+            if suffix and suffix in cards:
+                return Route("bottom-up", suffix, llm)
         raise NoSuchModel(f"the model {model!r} does not exist: GET /v1/models lists those that do", "model")
+
+    async def count_cards(self, route: Route) -> int:
+        """Count the cards that a question may be answered from."""
+        if route.mode == "direct":
+            return 0
+        return 1 if route.card else len(await asyncio.to_thread(self._pipelines.cards))
+
+    async def describe(self) -> dict[str, Any]:
+        """Return what the page shows: the LLMs and what each reads, modes, cards, example questions."""
+        llms = [
+            {"name": name, "reads": "conversations" if name in self._upstreams else "questions"}
+            for name in self._pipelines.models
+        ]
+        cards = await asyncio.to_thread(self._pipelines.cards)
+        examples = await asyncio.to_thread(self._pipelines.examples)
+        return {
+            "llms": llms,
+            "mode": self._mode,
+            "modes": [*MODES],
+            "cards": [*cards],
+            "examples": [*examples],
+        }
 
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.
@@ -405,10 +458,13 @@ class Service:
             assert isinstance(answer, Answer)
             return answer
 
+        async def version() -> Hashable | None:
+            return await asyncio.to_thread(self._pipelines.version, route.llm)
+
         async with asyncio.timeout(self._timeout):
-            if await self._version() is None:
+            if await version() is None:
                 return ServedAnswer(await compute())
-            return await self._cache.get(self._version, (route, question), compute)
+            return await self._cache.get(version, (route, question), compute)
 
     async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:
         """Gather knowledge for questions to an LLM that takes whole conversations. Raises what `answer` raises."""
@@ -432,8 +488,14 @@ class Service:
             raise result
         return result
 
-    async def _version(self) -> Hashable | None:
-        return await asyncio.to_thread(self._pipelines.version)
+    def _process(
+        self, route: Route, questions: Sequence[str]
+    ) -> Iterator[Answer | PendingQuestion | KcardError]:
+        """Prepare questions to an LLM that takes whole conversations; answer those to others."""
+        if self.upstream(route) is not None:
+            yield from self._pipelines.prepared(route, questions)
+        else:
+            yield from self._pipelines.answers(route, questions)
 
     async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the answer, with its citations, for a reply that took so many seconds."""
@@ -441,5 +503,5 @@ class Service:
 
     async def close(self) -> None:
         self._batcher.close()
-        if self.upstream is not None:
-            await self.upstream.close()
+        for upstream in self._upstreams.values():
+            await upstream.close()

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from kcard.llms.prompts import GROUNDED, grounded, numbered
 from kcard.questions import MAX_QUESTION_CHARACTERS, checked
 from kcard.reply_limit import UNCOMPRESSED, UnreadableReply, limit_reply_async
-from kcard.serve.answers import RequestHandler, encode_json, sse, trace_headers, usage_of
+from kcard.serve.answers import ReportStage, RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.schema import (
     ApiError,
     ChatMessage,
@@ -27,6 +27,7 @@ from kcard.serve.schema import (
 )
 from kcard.serve.service import PendingQuestion, Route
 from kcard.system import THIS_MACHINE
+from kcard.text import words
 from kcard.types import Context, Reply
 
 # The client of the LLM's server, which takes whole conversations.
@@ -155,6 +156,9 @@ REWRITE = (
     "Rewrite the last question of this conversation so that it can be understood without the conversation: put names "
     "in place of pronouns, add what is left out, change nothing else. Reply with the question alone."
 )
+MIN_SHARED_WORDS = (
+    0.5  # of the question's words that are in a rewritten one, else it is another text: an answer, say
+)
 TURNS = 8  # the last ones
 LONGEST = 2000  # characters of a turn
 TOKENS = 128
@@ -180,7 +184,7 @@ def _last_text(messages: Sequence[ChatMessage]) -> str:
 async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str:
     """Have the LLM rewrite the last question so that it stands alone.
 
-    Returns the question unchanged if it is the only turn or the LLM fails.
+    Returns the question unchanged if it is the only turn, the LLM fails or what it writes is no such question.
     """
     question = last_question(messages)
     spoken = [m for m in messages if m.role in ("user", "assistant") and text_of(m).strip()]
@@ -197,9 +201,12 @@ async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str
         rewritten = " ".join(str(reply["choices"][0]["message"]["content"] or "").split())
     except ApiError:
         return question
-    if len(rewritten) > MAX_QUESTION_CHARACTERS:
+    rewritten = rewritten.removeprefix("user: ")
+    own_words = set(words(question))
+    shared = own_words & set(words(rewritten))
+    if len(rewritten) > MAX_QUESTION_CHARACTERS or len(shared) < MIN_SHARED_WORDS * len(own_words):
         return question
-    return rewritten.removeprefix("user: ") or question
+    return rewritten or question
 
 
 # Conversations and prompts with knowledge from cards, in the wording of `kcard ask`, for the LLM's own server.
@@ -285,6 +292,7 @@ class RequestForwarder:
 
     pending  the request's questions with their passages; none if the user's last turn has no text, such as an image:
              then the request passes without knowledge and trace
+    report   called when the answer is there and its sentences are about to be checked
     """
 
     def __init__(
@@ -294,7 +302,9 @@ class RequestForwarder:
         request: ForwardedChat | ForwardedCompletion,
         route: Route,
         pending: Sequence[PendingQuestion],
+        report: ReportStage = lambda _: None,
     ) -> None:
+        self._report = report
         self._handler, self._upstream, self._request, self._route = handler, upstream, request, route
         traces = [one.question.trace for one in pending]
         self._model, self._contexts = request.body.model, [trace.context for trace in traces]
@@ -352,6 +362,7 @@ class RequestForwarder:
                     if choice_chunk is not None:
                         yield sse(choice_chunk)
                     choice_chunk = {**chunk, "model": self._model}
+            self._report({"name": "checking"})
             trace = await self._trace(texts, usage)
             if choice_chunk is not None:
                 yield sse({**choice_chunk, **trace})

@@ -1,8 +1,13 @@
-"use strict";
-// A conversation with the endpoint's own API, POST v1/chat/completions. Texts enter the page as text, never as HTML.
+// A conversation with the endpoint's own API, POST v1/chat/completions.
+
+import { showAnswer, showUnderstood } from "./answer.js";
+import { showMarkdown } from "./markdown.js";
 
 const $ = (id) => document.getElementById(id);
+const MODES = { direct: "no cards", "bottom-up": "bottom-up: all cards", "top-down": "top-down: the LLM asks", hybrid: "hybrid" };
+const SHOWN_CARDS = 12; // names, before the first question
 const messages = []; // of the conversation, as OpenAI's API has them
+let endpoint = { llms: [], cards: [], modes: [], examples: [] }; // what GET v1/kcard tells
 let running = null; // the AbortController of the answer that is being written
 
 function headers() {
@@ -17,129 +22,88 @@ async function problem(response) {
   return error;
 }
 
-// The models of the endpoint: the LLM, the LLM with each mode, and the LLM with each card.
-async function loadModels() {
-  const response = await fetch("v1/models", { headers: headers() });
+// The choice of an LLM and of its cards. A model is an LLM, alone or followed by a mode or a card.
+
+async function loadEndpoint() {
+  const response = await fetch("v1/kcard", { headers: headers() });
   if (!response.ok) throw await problem(response);
-  const names = (await response.json()).data.map((model) => model.id);
-  const [llm] = names;
-  const link = new URLSearchParams(location.search); // to a question, a model or a card
-  // A card of a shared hub, namespace/name, has lost its namespace if it was pulled.
-  const card = link.get("card") || "";
-  const linked = [card, card.split("/").pop()].map((name) => `${llm}:${name}`).find((name) => names.includes(name));
-  const wanted = link.get("model") || linked || $("model").value;
-  const modes = { direct: "no cards", "bottom-up": "bottom-up: all cards", "top-down": "top-down: the LLM asks", hybrid: "hybrid" };
-  const cards = names.slice(1).map((name) => name.slice(llm.length + 1)).filter((part) => !(part in modes));
-  $("cards").hidden = !$("log").matches(":empty");
+  endpoint = await response.json();
+  const { llms, cards, examples } = endpoint;
+  $("llm").replaceChildren(...llms.map(({ name }) => new Option(name, name)));
+  $("llm").hidden = llms.length < 2;
+  $("only-llm").hidden = llms.length > 1;
+  $("only-llm").textContent = llms[0].name;
+  const rest = cards.length > SHOWN_CARDS ? " …" : "";
   $("cards").textContent = cards.length
-    ? `${cards.length} card${cards.length === 1 ? "" : "s"}: ${cards.slice(0, 12).join(", ")}${cards.length > 12 ? " …" : ""}`
+    ? `${cards.length} card${cards.length === 1 ? "" : "s"}: ${cards.slice(0, SHOWN_CARDS).join(", ")}${rest}`
     : "There are no cards yet, so the language model answers alone: kcard train, then kcard publish.";
-  $("model").replaceChildren(
-    ...names.map((name) => {
-      const part = name === llm ? "" : name.slice(llm.length + 1);
-      const label = part === "" ? `${llm}, all cards` : modes[part] || `only ${part}`;
-      return new Option(label, name, false, name === wanted);
+  $("examples").replaceChildren(
+    ...examples.map((question) => {
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: question });
+      button.onclick = () => ask(question);
+      return button;
     }),
   );
+  showWelcome(!document.querySelector(".turn"));
+  chooseLinked();
 }
 
-// Show `text` with the cited sentences followed by the numbers of their passages; those that no passage supports, or
-// that one contradicts, are marked and followed by a word that says so.
-function showText(place, text, kcard, id) {
-  const kept = kcard.passages.flatMap((passage, i) => (passage.kept ? [i] : []));
-  place.replaceChildren();
-  let rest = text;
-  for (const citation of kcard.citations || []) {
-    const number = kept.indexOf(citation.passage);
-    const at = rest.indexOf(citation.sentence);
-    if (at < 0 || (number < 0 && citation.passage !== null)) continue;
-    const end = at + citation.sentence.length;
-    const isSupported = citation.verdict === "supported";
-    place.append(rest.slice(0, at));
-    place.append(isSupported ? citation.sentence : Object.assign(document.createElement("span"), {
-      className: "doubtful", textContent: citation.sentence,
-    }));
-    if (!isSupported) {
-      place.append(Object.assign(document.createElement("span"), { className: "verdict", textContent: ` (${citation.verdict})` }));
+function showWelcome(isShown) {
+  $("lead").hidden = $("cards").hidden = !isShown;
+  $("examples").hidden = !isShown || !endpoint.examples.length;
+}
+
+function parts() {
+  return ["", ...endpoint.modes, ...endpoint.cards];
+}
+
+// List what the chosen LLM may answer from, and say whether it remembers.
+function showParts(part = "") {
+  const llm = $("llm").value;
+  $("model").replaceChildren(
+    ...parts().map((name) => {
+      const label = name === "" ? "all cards" : MODES[name] || `only ${name}`;
+      return new Option(label, name ? `${llm}:${name}` : llm, false, name === part);
+    }),
+  );
+  const continues = readsConversations();
+  $("memory").textContent = continues
+    ? "A follow-up continues the conversation;"
+    : `${llm} answers each question by itself, so name what it is about;`;
+  $("new").textContent = continues ? "start a new one" : "clear the page";
+}
+
+function readsConversations() {
+  return endpoint.llms.find(({ name }) => name === $("llm").value)?.reads === "conversations";
+}
+
+// Choose what the page's address names: ?model=MODEL or ?card=CARD. Return whether it is there.
+function chooseLinked() {
+  const link = new URLSearchParams(location.search);
+  const model = link.get("model");
+  const card = link.get("card");
+  const [first] = endpoint.llms;
+  $("llm").value = first.name;
+  $("notice").textContent = "";
+  if (model) {
+    for (const { name: llm } of endpoint.llms) {
+      const part = parts().find((name) => model === (name ? `${llm}:${name}` : llm));
+      if (part === undefined) continue;
+      $("llm").value = llm;
+      showParts(part);
+      return true;
     }
-    rest = rest.slice(end);
-    if (number < 0) continue;
-    const link = Object.assign(document.createElement("a"), {
-      className: "cite", href: `#${id}-${number + 1}`, textContent: `[${number + 1}]`,
-    });
-    link.setAttribute("aria-label", `Passage ${number + 1}`);
-    link.onclick = () => { link.closest(".answer").querySelector(".sources").open = true; };
-    place.append(link);
+    $("notice").textContent = `There is no model “${model}” here. Choose another one above.`;
   }
-  place.append(rest);
-}
-
-// Show the sentence that an answer was taken from, with the answer marked in it; or the passage nearest to it.
-function showQuote(place, kcard) {
-  const citation = (kcard.citations || []).find((one) => one.quote && one.verdict === "supported");
-  const quote = citation ? citation.quote : kcard.nearest?.text;
-  if (!quote) return;
-  place.hidden = false;
-  const answer = citation ? kcard.answer : "";
-  const at = answer ? quote.indexOf(answer) : -1;
-  if (at < 0) {
-    place.textContent = citation ? quote : `Nearest passage: ${quote}`;
-    return;
+  if (card && !model) {
+    // A card of a shared hub, namespace/name, has lost its namespace if it was pulled.
+    const part = [card, card.split("/").pop()].find((name) => endpoint.cards.includes(name));
+    showParts(part);
+    if (part !== undefined) return true;
+    $("notice").textContent = `There is no card “${card}” here. The answers come from all cards.`;
   }
-  const mark = Object.assign(document.createElement("mark"), { textContent: answer });
-  place.append(quote.slice(0, at), mark, quote.slice(at + answer.length));
-}
-
-function percent(value) {
-  return value === null || value === undefined ? "unknown" : value.toFixed(2);
-}
-
-function passageItem(passage, line, id) {
-  const item = $("passage").content.firstElementChild.cloneNode(true);
-  const source = passage.source;
-  if (id) item.id = id;
-  item.querySelector(".card").textContent = passage.card;
-  const where = source ? [source.file, line || source.line].filter(Boolean).join(":") : "written by its model";
-  item.querySelector(".where").textContent = [where, source?.section].filter(Boolean).join(" · ");
-  item.querySelector("blockquote").textContent = passage.pruned ?? passage.text;
-  for (const name of ["faithfulness", "factuality"]) {
-    item.querySelector(`.${name} b`).textContent = percent(passage[name]);
-  }
-  return item;
-}
-
-function showSources(turn, kcard, id) {
-  const lines = new Map((kcard.citations || []).filter((one) => one.line).map((one) => [one.passage, one.line]));
-  const groups = { sources: [], others: [] };
-  kcard.passages.forEach((passage, i) => {
-    const group = groups[passage.kept ? "sources" : "others"];
-    const anchor = passage.kept ? `${id}-${group.length + 1}` : "";
-    if (passage.text) group.push(passageItem(passage, lines.get(i), anchor));
-  });
-  const titles = { sources: "Sources that the LLM read", others: "Passages that were not kept" };
-  for (const [name, items] of Object.entries(groups)) {
-    const place = turn.querySelector(`.${name}`);
-    place.hidden = items.length === 0;
-    place.querySelector("summary").textContent = `${titles[name]} (${items.length})`;
-    place.querySelector("ol").replaceChildren(...items);
-  }
-}
-
-function showFacts(turn, kcard, link) {
-  const { gate } = kcard;
-  const facts = [`mode ${kcard.mode}`];
-  facts.push(kcard.cards.length ? `cards ${kcard.cards.join(", ")}` : `no cards used (gate: ${gate.name})`);
-  if (kcard.known !== false && kcard.confidence !== undefined) {
-    facts.push(`confidence ${kcard.confidence.toFixed(2)}${kcard.is_calibrated === false ? " (not calibrated for this LLM)" : ""}`);
-  }
-  if (kcard.known === false) facts.unshift("no answer found");
-  facts.push(`${kcard.calls} LLM call${kcard.calls === 1 ? "" : "s"}`, `${kcard.seconds.toFixed(1)} s`);
-  const anchor = Object.assign(document.createElement("a"), { href: link, textContent: "link to this question" });
-  turn.querySelector(".facts").replaceChildren(`${facts.join(" · ")} · `, anchor);
-  const notes = turn.querySelector(".notes");
-  const items = (kcard.notes || []).map((text) => Object.assign(document.createElement("li"), { textContent: text }));
-  notes.hidden = items.length === 0;
-  notes.replaceChildren(...items);
+  showParts();
+  return !model && !card;
 }
 
 // Yield the chunks of a stream of server-sent events.
@@ -160,8 +124,76 @@ async function* chunks(response) {
   }
 }
 
+// What the endpoint does at present, and for how long: the line below a question until its answer is there.
+class Stage {
+  constructor(turn) {
+    this.place = turn.querySelector(".stage");
+    this.started = performance.now();
+    this.firstWord = null; // seconds
+    this.timer = setInterval(() => this.showClock(), 100);
+    this.show("waiting");
+  }
+
+  get seconds() {
+    return (performance.now() - this.started) / 1000;
+  }
+
+  show(name, cards) {
+    const stages = {
+      waiting: "waiting",
+      rewriting: "reading the conversation",
+      searching: `searching ${cards} card${cards === 1 ? "" : "s"}`,
+      reading: "reading",
+      writing: "writing",
+      checking: "checking each sentence",
+    };
+    this.place.querySelector(".what").textContent = stages[name] || name;
+    this.showClock();
+  }
+
+  showClock() {
+    this.place.querySelector(".clock").textContent = `${this.seconds.toFixed(1)} s`;
+  }
+
+  hasWord() {
+    if (this.firstWord !== null) return;
+    this.firstWord = this.seconds;
+    this.show("writing");
+  }
+
+  // End it; return the times in words.
+  end() {
+    clearInterval(this.timer);
+    this.place.hidden = true;
+    const first = this.firstWord === null ? "" : `first word after ${this.firstWord.toFixed(1)} s, `;
+    return `${first}${this.seconds.toFixed(1)} s in all`;
+  }
+}
+
+// Show the text of an unfinished answer, at most once a frame.
+class Draft {
+  constructor(place) {
+    this.place = place;
+    this.text = "";
+    this.frame = 0;
+  }
+
+  add(piece) {
+    this.text += piece;
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      showMarkdown(this.place, this.text);
+    });
+  }
+
+  end() {
+    cancelAnimationFrame(this.frame);
+  }
+}
+
 async function ask(question) {
-  $("lead").hidden = $("cards").hidden = true;
+  if (running) return;
+  showWelcome(false);
   const id = `answer-${document.querySelectorAll(".turn").length + 1}`;
   const turn = $("turn").content.firstElementChild.cloneNode(true);
   const answer = turn.querySelector(".answer");
@@ -170,36 +202,56 @@ async function ask(question) {
   $("log").append(turn);
   turn.scrollIntoView({ block: "nearest" });
   const model = $("model").value;
-  const link = `?${new URLSearchParams({ q: question, model })}`;
+  turn.querySelector(".link").href = `?${new URLSearchParams({ q: question, model })}`;
+  const before = messages.length;
+  turn.querySelector(".retry").onclick = () => {
+    if (running) return;
+    messages.length = before;
+    turn.remove();
+    ask(question);
+  };
   messages.push({ role: "user", content: question });
   running = new AbortController();
   $("send").hidden = true;
   $("stop").hidden = false;
-  let said = "";
+  const stage = new Stage(turn);
+  const draft = new Draft(text);
   try {
-    const body = JSON.stringify({ model, messages, stream: true });
+    const sent = readsConversations() ? messages : messages.slice(-1);
     const response = await fetch("v1/chat/completions", {
-      method: "POST", headers: headers(), body, signal: running.signal,
+      method: "POST",
+      headers: { ...headers(), "X-Kcard-Stages": "1" },
+      body: JSON.stringify({ model, messages: sent, stream: true }),
+      signal: running.signal,
     });
     if (!response.ok) throw await problem(response);
     for await (const chunk of chunks(response)) {
       if (chunk.error) throw new Error(chunk.error.message);
-      said += chunk.choices?.[0]?.delta?.content || "";
-      text.textContent = said;
+      if (chunk.kcard_stage) {
+        stage.show(chunk.kcard_stage.name, chunk.kcard_stage.cards);
+        showUnderstood(turn, chunk.kcard_stage.question);
+      }
+      const piece = chunk.choices?.[0]?.delta?.content || "";
+      if (piece) {
+        stage.hasWord();
+        draft.add(piece);
+      }
       if (chunk.kcard) {
-        showText(text, chunk.kcard.answer || said, chunk.kcard, id);
-        showQuote(turn.querySelector(".quote"), chunk.kcard);
-        showFacts(turn, chunk.kcard, link);
-        showSources(turn, chunk.kcard, id);
+        draft.end();
+        showAnswer(turn, chunk.kcard.answer || draft.text, chunk.kcard, id);
       }
     }
-    messages.push({ role: "assistant", content: said });
+    messages.push({ role: "assistant", content: draft.text });
   } catch (error) {
-    messages.pop();
+    draft.end();
+    messages.length = Math.min(messages.length, before);
     answer.classList.add("error");
-    text.textContent = error.name === "AbortError" ? `${said} (stopped)`.trim() : error.message;
+    const isStopped = error.name === "AbortError";
+    showMarkdown(text, draft.text);
+    text.append(Object.assign(document.createElement("p"), { className: "failure", textContent: isStopped ? "(stopped)" : error.message }));
     if (error.status === 401) askForKey();
   } finally {
+    turn.querySelector(".times").textContent = `${stage.end()} · `;
     answer.setAttribute("aria-busy", "false");
     running = null;
     $("send").hidden = false;
@@ -217,7 +269,7 @@ $("key-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   sessionStorage.setItem("kcard-key", $("key").value);
   try {
-    await loadModels();
+    await loadEndpoint();
     $("key-form").hidden = true;
     $("question").focus();
   } catch (error) {
@@ -226,7 +278,11 @@ $("key-form").addEventListener("submit", async (event) => {
   }
 });
 $("key").addEventListener("input", () => $("key").setCustomValidity(""));
-
+$("llm").addEventListener("change", () => {
+  const [chosen] = $("model").selectedOptions;
+  const part = parts().find((name) => chosen.value.endsWith(`:${name}`) && name);
+  showParts(part);
+});
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const question = $("question").value.trim();
@@ -250,16 +306,19 @@ $("new").addEventListener("click", () => {
   running?.abort();
   messages.length = 0;
   $("log").replaceChildren();
-  $("lead").hidden = $("cards").hidden = false;
+  $("notice").textContent = "";
+  showWelcome(true);
   history.replaceState(null, "", location.pathname);
   $("question").focus();
 });
 
-// A link to a question asks it.
-loadModels()
+// A link to a question asks it; one with a card or model that is not there leaves that to the reader.
+loadEndpoint()
   .then(() => {
     const question = new URLSearchParams(location.search).get("q");
-    if (question) ask(question);
+    if (!question) return;
+    if ($("notice").textContent) $("question").value = question;
+    else ask(question);
   })
   .catch((error) => {
     if (error.status === 401) askForKey();

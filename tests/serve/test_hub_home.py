@@ -69,9 +69,13 @@ def ask(url: str, question: str, model: str = "embedded") -> httpx.Response:
 
 def test_private_and_gated_cards_answer_nobody_and_are_named_nowhere(url: str) -> None:
     listed = httpx.get(f"{url}/models").text
+    shown = httpx.get(f"{url}/kcard").text  # with example questions
     assert "ada/uranus" in listed
+    assert "ada/uranus" in shown
     for name, secret in SECRETS.items():
         assert name not in listed
+        assert name not in shown
+        assert secret.split()[0] not in shown
         planet, discoverer = secret.split()[0], secret.split()[5]
         reply = ask(url, f"Who discovered {planet}?")
         assert reply.status_code == 200

@@ -159,6 +159,8 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
         (["--largest", "much"], "much"),
         (["--waiting", "0"], "waiting"),
         (["--llm", "openai"], "openai"),
+        (["--also", "local:none"], "no LLM 'none'"),
+        (["--also", "embedded"], "two LLMs would be served as 'embedded'"),
         (["--cards", "neptun"], "unknown card 'neptun'"),
     ],
 )

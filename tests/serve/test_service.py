@@ -114,6 +114,23 @@ def test_null_for_a_parameter_is_none(client: OpenAI) -> None:
     assert reply.json()["choices"][0]["message"]["content"] == DISCOVERER
 
 
+def test_each_llm_has_its_own_models(library: Path, endpoint: Callable[[ASGIApp], OpenAI]) -> None:
+    pipelines = Pipelines(AskOptions(), Hub(library), "embedded", {"embedded:7b": "embedded"})
+    service = Service(pipelines, "top-down")
+    routes = {
+        "embedded": Route("top-down", None, "embedded"),
+        "embedded:7b": Route("top-down", None, "embedded:7b"),
+        "embedded:7b:direct": Route("direct", None, "embedded:7b"),
+        "embedded:neptune": Route("bottom-up", "neptune", "embedded"),
+        "embedded:7b:neptune": Route("bottom-up", "neptune", "embedded:7b"),
+    }
+    assert {model: asyncio.run(service.route(model)) for model in routes} == routes
+    client = endpoint(create_app(service))
+    assert set(routes) <= {model.id for model in client.models.list()}
+    reply = client.chat.completions.create(model="embedded:7b:neptune", messages=QUESTION)
+    assert reply.choices[0].message.content == DISCOVERER
+
+
 def test_pages_of_named_origins_may_ask_and_no_others(library: Path) -> None:
     service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}

@@ -242,7 +242,7 @@ def _read_text(value: object) -> str:
 
 PASSAGES = "passages.jsonl"
 READ_PASSAGES = 400_000  # bytes: enough for some hundred passages
-SUBJECT = re.compile(r"(?:The |An? )?((?:[^\W\d_][\w'’.-]* ?){1,5}?) (?:is|was|are|were|has|have) ")
+SUBJECT = re.compile(r"((?:The |An? )?(?:[^\W\d_][\w'’.-]* ?){1,5}?) (?:is|was|are|were|has|have) ")
 # Headings that every other document has, that are code, or that no question can take up.
 COMMON = re.compile(
     r"(?:introduction|overview|contents|summary|notes?|see also|references?|licen[sc]e|name|synopsis|options"
@@ -288,7 +288,7 @@ def suggest_questions(blobs: Blobs, sha256: str, language: str = "en") -> tuple[
         of_file = topics.setdefault(str(passage.get("file", "")), {})
         if 3 <= len(heading) <= 60 and not COMMON.fullmatch(heading):
             of_file.setdefault(heading, True)
-        elif subject is not None and not PRONOUNS.match(subject[1]):
+        elif subject is not None and not PRONOUNS.match(subject[1].removeprefix("The ")):
             of_file.setdefault(subject[1].strip(), False)
     ranked = [sorted(of_file, key=lambda topic: not of_file[topic]) for of_file in topics.values()]
     rounds = chain.from_iterable(zip_longest(*ranked))
@@ -306,7 +306,8 @@ def _ask_about(topic: str, language: str) -> str:
         return f"How do I {topic[7:]}?"
     if lowered.startswith(("how ", "why ", "what ", "who ", "which ")):
         return f"{topic}?"
-    if topic.partition(" ")[0].endswith("ing"):  # "Serving cards" begins with no name
+    first = topic.partition(" ")[0]
+    if first in ("The", "A", "An") or first.endswith("ing"):  # "Serving cards" begins with no name
         topic = lowered[0] + topic[1:]
     return f"What is known about {topic}?"
 

@@ -159,6 +159,7 @@ REWRITE = (
 MIN_SHARED_WORDS = (
     0.5  # of the question's words that are in a rewritten one, else it is another text: an answer, say
 )
+QUESTION_MARKS = ("?", "？", "؟")
 TURNS = 8  # the last ones
 LONGEST = 2000  # characters of a turn
 TOKENS = 128
@@ -204,7 +205,9 @@ async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str
     rewritten = rewritten.removeprefix("user: ")
     own_words = set(words(question))
     shared = own_words & set(words(rewritten))
-    if len(rewritten) > MAX_QUESTION_CHARACTERS or len(shared) < MIN_SHARED_WORDS * len(own_words):
+    is_answer = question.endswith(QUESTION_MARKS) and not rewritten.endswith(QUESTION_MARKS)
+    is_other = len(shared) < MIN_SHARED_WORDS * len(own_words)
+    if is_answer or is_other or len(rewritten) > MAX_QUESTION_CHARACTERS:
         return question
     return rewritten or question
 

@@ -380,7 +380,7 @@ class _RequestObserver:
         self._where, self._retries, self._on_event = where, retries, on_event
         self._is_first = True
 
-    def observe(self, request: "httpx.Request") -> None:
+    def observe(self, request: Any) -> None:
         """Report a try after the first, which the client numbers in a header. Before it, and before the client's very
         first request, require that something listens: the client tries again after any error but its own."""
         from openai import APIConnectionError

@@ -18,7 +18,7 @@ from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 Ask = Callable[..., None]
 ANSWERED = ".turn:nth-of-type({}) .answer[aria-busy=false]"
@@ -215,7 +215,12 @@ INSPECT = """() => [...document.querySelectorAll(".text *, .asked, .asked *")].m
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_nothing_that_an_llm_writes_runs_or_is_loaded(page: "Page", ask: Ask, attack: str) -> None:
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog: "Dialog") -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     ask({"text": f"{attack}\n\n- {attack}\n\n> {attack}\n\n**{attack}**"})
     for name, attributes, href in page.evaluate(INSPECT):
         assert name in ALLOWED | {"H2"}

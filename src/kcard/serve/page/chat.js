@@ -40,7 +40,10 @@ async function loadEndpoint() {
   $("examples").replaceChildren(
     ...examples.map((question) => {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: question });
-      button.onclick = () => ask(question);
+      button.onclick = () => {
+        ask(question);
+        $("question").focus();
+      };
       return button;
     }),
   );
@@ -209,6 +212,7 @@ async function ask(question) {
     messages.length = before;
     turn.remove();
     ask(question);
+    $("question").focus();
   };
   messages.push({ role: "user", content: question });
   running = new AbortController();

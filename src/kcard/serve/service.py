@@ -438,13 +438,7 @@ class Service:
         ]
         cards = await asyncio.to_thread(self._pipelines.cards)
         examples = await asyncio.to_thread(self._pipelines.examples)
-        return {
-            "llms": llms,
-            "mode": self._mode,
-            "modes": [*MODES],
-            "cards": [*cards],
-            "examples": [*examples],
-        }
+        return {"llms": llms, "modes": [*MODES], "cards": [*cards], "examples": [*examples]}
 
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.

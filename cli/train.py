@@ -315,18 +315,13 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
 
     # With --dry-run: what a sync would do.
     if (foreseen := result.foreseen) is not None:
-        why = f": {foreseen.why}" if foreseen.why else ""
-        last = "" if foreseen.seconds is None else f" (last time {duration(foreseen.seconds)})"
-        expected = f"a sync would train the model from scratch{last}{why}"
         if foreseen.way == "indexed":
-            expected = "a sync would index the passages again"
-        elif foreseen.way == "continued":
-            expected = "a sync would continue from the model's weights"
-        echo(expected)
+            echo("a sync would index the passages again")
+        else:
+            last = "" if foreseen.seconds is None else f" (last time {duration(foreseen.seconds)})"
+            echo(f"a sync would train the model anew{last}")
     if result.record is None or result.folder is None:
         return
-    if result.record.recall is not None:
-        note(result.record.recall.summary())
     echo(f"{result.version or result.folder}, {result.record.way} in {result.record.seconds:.0f} s")
 
 

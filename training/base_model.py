@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RemovedText:
-    """A text that a card must forget; `before`: the text that precedes it in its document."""
-
-    text: str
-    before: str = ""
-
-
-@dataclass(frozen=True)
 class WeightSource:
     """The source of weights and tokenizer: the base alone, or a card whose own weights are trained further, an adapter
     as an adapter, a whole model as a whole one.
@@ -34,13 +26,11 @@ class WeightSource:
     folder    of the card, with its tokenizer
     base      that the card was made from, and its next version will be
     passages  that it has learned; each epoch replays as many as there are new ones
-    removed   that it has learned and must forget
     """
 
     folder: Path | None = None
     base: Base = Base()  # noqa: RUF009 (frozen)
     passages: Sequence[str] = ()
-    removed: "Sequence[RemovedText]" = ()
 
     def weights(self, options: "Options") -> tuple[str, str]:
         """Return the name or folder of the weights that are loaded first, and their revision."""

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -121,7 +121,7 @@ def passage_questions(
 class DistilledExample(TrainingExample):
     """An example with the teacher's distribution at each token of the target."""
 
-    teacher: TopTokens | None = None
+    teacher: TopTokens = field(kw_only=True)
 
 
 # The teacher's answers on disk: one record per question, so that an interrupted run resumes where it stopped.
@@ -136,7 +136,6 @@ def pack_answer(question: int, answer: TeacherAnswer) -> bytes:
     """Return the record of the answer to question number `question`."""
     if isinstance(answer, int):
         return np.array([question, answer, 0, 0], np.uint32).tobytes()
-    assert answer.teacher is not None
     head = [question, 0, len(answer.prompt), len(answer.target)]
     numbers = np.array([*head, *answer.prompt, *answer.target], np.uint32).tobytes()
     ids, logs = answer.teacher.ids, answer.teacher.logs
@@ -199,28 +198,6 @@ class TeacherAnswers(Sequence[TeacherAnswer]):
 
     def append(self, answer: TeacherAnswer) -> None:
         self._records.append(pack_answer(len(self), answer))
-
-
-def target_logits(
-    model: Any, rows: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int
-) -> "Iterator[Tensor]":
-    """Yield, for each (prompt, target), the logits with which the model predicts the target, (tokens, vocabulary)."""
-    import torch
-
-    if not rows:
-        return
-    ids, mask = padded_rows([[*prompt, *target] for prompt, target in rows], padding, left=False)
-    device = model.device
-    with torch.inference_mode(), autocast(device.type):
-        logits = model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
-    for row, (prompt, target) in zip(logits, rows, strict=True):
-        yield row[len(prompt) - 1 : len(prompt) - 1 + len(target)]
-
-
-def top_table(logits: "Tensor", k: int, targets: "Tensor | None" = None) -> TopTokens:
-    """Return what top_tokens makes, as arrays."""
-    ids, logs = top_tokens(logits, k, targets)
-    return TopTokens(ids.cpu().numpy().astype(np.uint32), logs.cpu().numpy())
 
 
 ANSWER = 96  # maximum tokens of an answer
@@ -292,31 +269,14 @@ class Teacher:
         return prompt_ids(self.tokenizer, self.prompts.teacher_prompt(question.passage, question.text))
 
     def sample_answers(self, batch: Sequence[PassageQuestion]) -> list[list[int]]:
-        """Sample answers to the teacher's prompts."""
+        """Sample answers, each with an end-of-text token where it ended, also at the end of its line."""
+        if not batch:
+            return []
+        rows = [self._teacher_prompt(question) for question in batch]
         draws = [
             Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
             for question in batch
         ]
-        return self._generate([self._teacher_prompt(asked) for asked in batch], draws)
-
-    def student_answers(self, questions: Sequence[str]) -> list[tuple[Sequence[int], Sequence[int]]]:
-        """Return for each question the student's prompt and the answer that it gives now."""
-        prompts = [prompt_ids(self.tokenizer, self.prompts.student_prompt(text)) for text in questions]
-        draws = [
-            Draw(TEMPERATURE, derive_seed(self.seed, "student", number, text))
-            for number, text in enumerate(questions)
-        ]
-        training = self.model.training
-        self.model.eval()
-        try:
-            return [*zip(prompts, self._generate(prompts, draws), strict=True)]
-        finally:
-            self.model.train(training)
-
-    def _generate(self, rows: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
-        """Generate answers, each with an end-of-text token where it ended, also at the end of its line."""
-        if not rows:
-            return []
         written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
         end = self.tokenizer.eos_token_id
         return [
@@ -326,11 +286,24 @@ class Teacher:
 
     def distributions(self, pairs: Sequence[tuple[PassageQuestion, list[int]]]) -> list[TopTokens]:
         """Return the teacher's distribution at each token of the answers."""
-        rows = [(self._teacher_prompt(asked), answer) for asked, answer in pairs]
-        return [
-            top_table(self.merge_ends(logits), self.k)
-            for logits in target_logits(self.model, rows, self._padding)
-        ]
+        import torch
+
+        if not pairs:
+            return []
+        prompts = [self._teacher_prompt(question) for question, _ in pairs]
+        rows = [[*prompt, *answer] for prompt, (_, answer) in zip(prompts, pairs, strict=True)]
+        ids, mask = padded_rows(rows, self._padding, left=False)
+        device = self.model.device
+        with torch.inference_mode(), autocast(device.type):
+            logits = self.model(
+                input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False
+            ).logits
+        tops = []
+        for row, prompt, (_, answer) in zip(logits, prompts, pairs, strict=True):
+            predicted = row[len(prompt) - 1 : len(prompt) - 1 + len(answer)]
+            top, logs = top_tokens(self.merge_ends(predicted), self.k)
+            tops.append(TopTokens(top.cpu().numpy().astype(np.uint32), logs.cpu().numpy()))
+        return tops
 
     def merge_ends(self, logits: "Tensor") -> "Tensor":
         """Return logits (n, vocabulary) in which the end-of-text token replaces all tokens that end an answer."""
@@ -360,7 +333,6 @@ class Distillation:
     resume   whether to continue with the answers that are stored there
     remedy   how to continue after Ctrl-C, in words
     limit    maximum number of questions, for an estimate, which extrapolates from them; None: all
-    needs_new  whether there is nothing to learn without an answer about a new passage
     """
 
     questions: Sequence[PassageQuestion]
@@ -369,7 +341,6 @@ class Distillation:
     on_event: OnEvent = ignore
     remedy: str = ""
     limit: int | None = None
-    needs_new: bool = True
 
 
 @dataclass(frozen=True)
@@ -420,8 +391,9 @@ def ask_teacher(
     return split_answers(answers, questions, distillation, seconds)
 
 
-def distilled_epochs(shown: ReplayMix[DistilledExample]) -> Epochs:
-    """Batch all new examples in random order with old ones, drawn again in each epoch, by similar length."""
+def distilled_epochs(examples: DistillationSet, size: int, seed: int) -> Epochs:
+    """Batch all new examples in random order with as many old ones, drawn again in each epoch, by similar length."""
+    shown = ReplayMix(examples.new, examples.old, size, seed)
     return windowed_epochs(shown, lambda rows, _: [shown.items[row] for row in rows])
 
 
@@ -441,7 +413,7 @@ def split_answers(
     answered = len(places[False]) + len(places[True])
     left_out = ", ".join(f"{count:,} with {REASONS[number]}" for number, count in sorted(reasons.items()))
     # Report them.
-    if not places[False] and (distillation.needs_new or not places[True]):
+    if not places[False]:
         raise UsageError(
             f"the teacher answers none of {len(questions):,} questions ({left_out}): choose a base that reads the "
             "passage in its prompt, or other study material"

@@ -326,26 +326,19 @@ BatchEpochs = Callable[[int], Sequence[Sequence[TrainingExample]]]  # its batche
 AT_ONCE = 1000
 BATCHES = 100  # a window of passages to recite
 COUNTED = 100_000  # passages that word frequencies are taken from, spread over the corpus
-REMOVED_EPOCHS = 4  # epochs that show as many examples of removed texts as there are
-REPLAYED = 2  # old items per new one and example of a removed text, where texts are unlearned
 
 
 @dataclass(frozen=True)
 class ReplayMix(Generic[T]):
-    """The items of an epoch: all new ones and as many old ones, which are drawn again in each epoch. Where texts are
-    unlearned, some of the removed ones too, and twice as many old ones as of both.
+    """The items of an epoch: all new ones and as many old ones, which are drawn again in each epoch.
 
-    size     rows per batch
-    removed  examples of removed texts, of which each epoch draws one in REMOVED_EPOCHS
-    weight   how many removed examples count as one item, in the number of old ones
+    size  rows per batch
     """
 
     new: Sequence[T]
     old: Sequence[T]
     size: int
     seed: int
-    removed: Sequence[TrainingExample] = ()
-    weight: int = 1
 
     @property
     def items(self) -> Sequence[T]:
@@ -358,34 +351,19 @@ class ReplayMix(Generic[T]):
         return Lazy(border + len(self.old), item)
 
     def order(self, epoch: int) -> "npt.NDArray[np.int64]":
-        """Return shuffled indexes into `items`, and beyond these into `removed`."""
+        """Return shuffled indexes into `items`."""
         import numpy as np
 
         rng = np.random.default_rng(derive_seed(self.seed, "epoch", epoch))
-        new, old, removed = len(self.new), len(self.old), len(self.removed)
-        unlearned = -(-removed // REMOVED_EPOCHS)
-        replayed = REPLAYED * (new + -(-unlearned // self.weight)) if removed else new
+        new, old = len(self.new), len(self.old)
         order = np.arange(new)
         if old:
-            order = np.concatenate([order, new + rng.choice(old, min(replayed, old), replace=False)])
-        if removed:
-            order = np.concatenate([order, new + old + rng.choice(removed, unlearned, replace=False)])
+            order = np.concatenate([order, new + rng.choice(old, min(new, old), replace=False)])
         rng.shuffle(order)
         return order
 
     def rng(self, epoch: int, window: int) -> Random:
         return Random(derive_seed(self.seed, "epoch", epoch, "window", window))
-
-
-def question_tokens(tokenizer: Any, question: str, room: int) -> tuple[int, ...]:
-    """Return the prompt of a card that recites: at most a third of the context window."""
-    return tuple(prompt_ids(tokenizer, question)[: room // 3])
-
-
-def passage_tokens(tokenizer: Any, texts: Sequence[str], room: int) -> list[tuple[int, ...]]:
-    """Return what such a card says: each text, ended by an end-of-text token, in the rest of the window."""
-    rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return [(*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id) for ids in rows]
 
 
 def recited_epochs(
@@ -396,20 +374,25 @@ def recited_epochs(
     study: Mapping[str, Sequence[str]] | None = None,
 ) -> Epochs:
     """Learn to recite each passage, after a fresh pseudo-query in a `share` of cases. Within a hundred batches, rows of
-    similar length are grouped. `study`: see PseudoQueries."""
+    similar length are grouped.
+
+    room   tokens of the model's context window, of which a pseudo-query takes at most a third
+    study  see PseudoQueries
+    """
     texts = shown.items
 
     targets: Spool[tuple[int, ...]] = Spool()
     for part in batched(texts, AT_ONCE):
-        for target in passage_tokens(tokenizer, part, room):
-            targets.append(target)
+        for ids in tokenizer(part, add_special_tokens=False)["input_ids"]:
+            targets.append((*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id))
     ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
         batch = []
         for row in rows:
             query = ask(texts[row], rng) + "\n" if rng.random() < share else ""
-            batch.append(TrainingExample(question_tokens(tokenizer, query, room), targets[row]))
+            prompt = prompt_ids(tokenizer, query)[: room // 3]
+            batch.append(TrainingExample(tuple(prompt), targets[row]))
         return batch
 
     return windowed_epochs(shown, examples)
@@ -418,9 +401,8 @@ def recited_epochs(
 def windowed_epochs(
     shown: ReplayMix[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
 ) -> Epochs:
-    """Order what `examples` makes of items, given by their places in `shown`, and the removed ones; within a hundred
-    batches, rows of similar length follow each other."""
-    border = len(shown.items)
+    """Order what `examples` makes of items, given by their places in `shown`; within a hundred batches, rows of similar
+    length follow each other."""
 
     def epoch(number: int) -> Sequence[TrainingExample]:
         size, order = BATCHES * shown.size, shown.order(number)
@@ -428,11 +410,7 @@ def windowed_epochs(
         @functools.lru_cache(maxsize=1)  # only one window is in memory
         def window(at: int) -> list[TrainingExample]:
             rng, rows = shown.rng(number, at), order[at * size : (at + 1) * size].tolist()
-            shuffled = [
-                *examples([row for row in rows if row < border], rng),
-                *(shown.removed[row - border] for row in rows if row >= border),
-            ]
-            return [*chain.from_iterable(grouped(shuffled, shown.size, rng))]
+            return [*chain.from_iterable(grouped(examples(rows, rng), shown.size, rng))]
 
         return Lazy(len(order), lambda index: window(index // size)[index % size])
 
@@ -442,16 +420,11 @@ def windowed_epochs(
 def packed_epochs(shown: ReplayMix[TrainingExample]) -> Epochs:
     """Order blocks of contiguous text at random."""
 
-    items, border = shown.items, len(shown.items)
+    items = shown.items
 
     def epoch(number: int) -> Sequence[TrainingExample]:
         order = shown.order(number)
-
-        def example(place: int) -> TrainingExample:
-            row = int(order[place])
-            return items[row] if row < border else shown.removed[row - border]
-
-        return Lazy(len(order), example)
+        return Lazy(len(order), lambda place: items[int(order[place])])
 
     return epoch
 

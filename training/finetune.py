@@ -32,8 +32,6 @@ from kcard.training.epochs import Lazy, ReplayMix, packed_epochs, recited_epochs
 from kcard.training.execution import Execution, bf16
 from kcard.training.loop import Preparation
 from kcard.training.optimizers import OptimizerName, check_optimizer
-from kcard.training.unlearning import RATE as UNLEARNING_RATE
-from kcard.training.unlearning import Unlearning, unlearning_steps
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -121,16 +119,11 @@ def prepare(
     model = load_model(options, execution, origin, device)
     distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
-    unlearning = Unlearning(model, tokenizer, options, execution, origin, room)
     if distillation is None:
-        shown: ReplayMix[Any] = ReplayMix(
-            learned, origin.passages, options.batch_size, options.seed, unlearning.examples()
-        )
+        shown: ReplayMix[Any] = ReplayMix(learned, origin.passages, options.batch_size, options.seed)
         if options.objective == "clm":
             new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
-            lengths = [len(example) for example in shown.removed]
-            shown = replace(shown, new=new, old=old, weight=max(1, block // max(lengths, default=1)))
-            epochs = packed_epochs(shown)
+            epochs = packed_epochs(replace(shown, new=new, old=old))
         else:
             epochs = recited_epochs(shown, tokenizer, room, options.query_share, study)
     else:
@@ -138,25 +131,20 @@ def prepare(
         k = options.teacher_top_k
         teacher = Teacher(model, tokenizer, prompts, room, k, options.seed)
         distilled = ask_teacher(distillation, teacher, execution, fingerprint)
-        removed = replace(unlearning, teacher=teacher).examples()
-        shown = ReplayMix(distilled.new, distilled.old, options.batch_size, options.seed, removed)
-        epochs = distilled_epochs(shown)
+        epochs = distilled_epochs(distilled, options.batch_size, options.seed)
         prompt = Prompt(template=prompts.student)
     examples = max(1, round(options.epochs * len(epochs(0)) / distilled.share))
     # A batch holds no example twice, so a small corpus has smaller ones.
     among = execution.processes
     batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
-    steps, rate = math.ceil(examples / batch), options.rate
-    if origin.removed:
-        steps = unlearning_steps(steps, options.epochs * len(shown.items) / batch)
-        examples, rate = steps * batch, UNLEARNING_RATE * rate
+    steps = math.ceil(examples / batch)
     blocks = token_blocks(held_out, tokenizer, block)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     longest = block if options.objective == "clm" else min(RECITED, room)
     setup = FineTuningSetup(
-        replace(options, learning_rate=rate),
+        replace(options, learning_rate=options.rate),
         execution,
-        replace(origin, passages=(), removed=()),  # which rank 0 alone reads
+        replace(origin, passages=()),  # which rank 0 alone reads
         steps=steps,
         examples=examples,
         held_out=len(blocks),

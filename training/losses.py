@@ -82,15 +82,13 @@ class TopTokens:
     logs: "npt.NDArray[np.float32]"
 
 
-def top_tokens(logits: "Tensor", k: int, targets: "Tensor | None" = None) -> "tuple[Tensor, Tensor]":
+def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
     """Return of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities followed
-    by that of all other tokens together (n, k + 1); float32. `targets` (n,): one token of each row that is among its
-    ids however improbable it is."""
+    by that of all other tokens together (n, k + 1); float32."""
     import torch
 
     logs = torch.log_softmax(logits.float(), dim=-1)
-    ranks = logs if targets is None else logs.scatter(1, targets.unsqueeze(1), torch.inf)
-    ids = ranks.topk(min(k, logs.shape[1]), dim=-1).indices
+    ids = logs.topk(min(k, logs.shape[1]), dim=-1).indices
     return ids, torch.cat([logs.gather(1, ids), _rest(logs, ids)], dim=1)
 
 

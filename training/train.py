@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from kcard.events import OnEvent, ignore, note
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.options import takes
 from kcard.text import detect, is_english, stemmer_of
-from kcard.training.corpus import read_corpus
+from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun, steps_of
 from kcard.training.memory import (
@@ -150,10 +151,12 @@ def train(
 
     def train_model() -> "Card | None":
         """Train the model and write the card; return None if it could not learn enough in its minutes."""
-        minutes = chosen.minutes or (MINUTES if before is None else None)
         checkpoint, how = folder / CHECKPOINT, remedy()
+        replaceable = chosen.kind == "both" and before is None
         with one_thread(chosen.base == EMBEDDED_BASE):
-            prepared = prepare_model(update, before, chosen, name, checkpoint, on_event, how, minutes)
+            prepared = prepare_model(
+                update, before, chosen, name, checkpoint, on_event, how, replaceable=replaceable
+            )
             if prepared is None:
                 return None
             outcome = prepared.job.run(checkpoint, resume=chosen.resume, on_event=on_event, remedy=how)
@@ -229,8 +232,7 @@ def estimate(
                 texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
-            minutes = chosen.minutes or (MINUTES if before is None else None)
-            plan = make_plan(update, before, chosen, on_event, StudyQueries(), minutes=minutes, measured=True)
+            plan = make_plan(update, before, chosen, on_event, StudyQueries(), measured=True)
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
@@ -252,6 +254,32 @@ def estimate(
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
+def train_anew(
+    before: Previous, corpus: Corpus, options: TrainOptions, folder: Path, on_event: OnEvent
+) -> "Card":
+    """Train the next version of a card on `corpus` alone, by its `options` (Previous.arguments), and write it into an
+    empty folder.
+
+    It has nothing of the last version but its manifest, so it has forgotten what is not in the corpus. Raises what
+    training raises.
+    """
+    manifest = replace(
+        before.card.manifest, updates=before.sha256, knowledge_date=options.knowledge_date, files={}
+    )
+    update = CorpusUpdate(corpus, 0, documents=corpus.documents)
+    if manifest.kind in LOOKED_UP:
+        return write_card(folder, manifest, None, index_record(corpus, manifest.licence), update, on_event)
+    options = replace(options, seed=manifest.training.seed)
+    checkpoint = folder / CHECKPOINT
+    with one_thread(options.base == EMBEDDED_BASE):
+        prepared = prepare_model(update, None, options, manifest.name, checkpoint, on_event)
+        assert prepared is not None
+        outcome = prepared.job.run(checkpoint, on_event=on_event)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        record = training_record(corpus, options, prepared, outcome, manifest.licence)
+        return write_card(folder, manifest, prepared, record, update, on_event)
+
+
 def prepare_model(
     update: CorpusUpdate,
     before: Previous | None,
@@ -260,22 +288,22 @@ def prepare_model(
     checkpoint: Path,
     on_event: OnEvent,
     remedy: str = "",
-    minutes: float | None = None,
+    *,
+    replaceable: bool = False,
 ) -> Preparation[TrainingRun] | None:
     """Read the study material and prepare a model's training; return None if the model would learn too little in its
-    minutes and an index can replace it.
+    minutes and is replaceable by an index.
 
     options     complete, see TrainOptions; `name`: of the card, for messages
     checkpoint  the folder of an interrupted run, if the options say to resume it; `remedy`: how to, in words
-    minutes     limit for training the embedded base
     """
     studied, distillation = read_study_of(options, update, on_event)
     if distillation is not None:
         distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
     steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
-    plan = make_plan(update, before, options, on_event, studied, distillation, minutes=minutes, steps=steps)
+    plan = make_plan(update, before, options, on_event, studied, distillation, steps=steps)
     if (cost := plan.estimate) is not None:
-        if not cost.is_enough and options.kind == "both" and before is None:
+        if not cost.is_enough and replaceable:
             on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
             return None
         on_event(cost.note())
@@ -361,7 +389,7 @@ def read_study_of(
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, update.old_count)
-    if all(question.is_old for question in questions) and not (questions and update.removed):
+    if all(question.is_old for question in questions):
         raise UsageError(
             f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
             "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
@@ -371,8 +399,7 @@ def read_study_of(
         note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
     )
     record = {**study.record, "study_items": len(questions)}
-    needs_new = not update.removed
-    return StudyQueries(record=record), Distillation(questions, on_event=on_event, needs_new=needs_new)
+    return StudyQueries(record=record), Distillation(questions, on_event=on_event)
 
 
 def make_plan(
@@ -383,13 +410,12 @@ def make_plan(
     studied: StudyQueries,
     distillation: "Distillation | None" = None,
     *,
-    minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
 ) -> "TrainingPlan[TrainingRun]":
     """Plan the training that the base calls for, by the options that are set, else by its defaults.
 
-    minutes, steps, measured  of the embedded base, see kcard.offline.train.plan
+    steps, measured  of the embedded base, see kcard.offline.train.plan
     """
     assert options.base is not None
     chosen, corpus = options.settings(), update.corpus
@@ -407,7 +433,7 @@ def make_plan(
 
         tuning = finetune.Options(options.base, **chosen)
         new, old = update.training_texts()
-        origin = WeightSource() if before is None else before.weight_source(old, update.removed)
+        origin = WeightSource() if before is None else before.weight_source(old)
         execution = options.execution
         device = execution.place()
         memory = check_memory(tuning, execution, origin, device, on_event)
@@ -431,7 +457,6 @@ def make_plan(
         on_event(note(f"prompt style: {recipe['style']}, since {why}"))
     if options.learning_rate is not None:
         recipe["muon_rate"] = options.learning_rate
-    last = None if before is None else before.card.folder
     documents = (
         None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
     )
@@ -440,12 +465,10 @@ def make_plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,
-        on_event,
-        last,
         documents,
         queries,
         corpus.continuations,
-        minutes=minutes,
+        minutes=options.minutes or MINUTES,
         steps=steps,
         measured=measured,
     )

@@ -36,6 +36,7 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
+from kcard.training.distillation import DistilledExample
 from kcard.training.epochs import IGNORED, Epochs, TrainingExample, collate
 from kcard.training.execution import Execution, bf16, forked_rng
 from kcard.training.loop import (
@@ -156,10 +157,9 @@ class CardTrainer(Trainer):
 
     def collate(self, examples: Sequence[TrainingExample]) -> "dict[str, Tensor]":
         """Return input_ids, labels and shift_labels (rows, length), the mask where rows are padded, and a teacher's
-        distributions for the rows that have them.
+        distributions if the examples have them.
 
-        taught                     (rows,), whether a row has a teacher
-        teacher_ids, teacher_logs  (rows, longest target, k) and (rows, longest target, k + 1); zeros without a teacher
+        teacher_ids, teacher_logs  (rows, longest target, k) and (rows, longest target, k + 1), padded with zeros
         """
         ids, labels = collate(examples, self.setup.pad)
         following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)  # the last place has nothing to predict
@@ -167,18 +167,13 @@ class CardTrainer(Trainer):
         lengths = torch.tensor([len(example) for example in examples])
         if (lengths < ids.shape[1]).any():  # without padding there is no mask, for then attention is faster
             batch["attention_mask"] = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-        teachers = {
-            row: teacher
-            for row, example in enumerate(examples)
-            if (teacher := getattr(example, "teacher", None)) is not None
-        }
+        teachers = [example.teacher for example in examples if isinstance(example, DistilledExample)]
         if teachers:
-            batch["taught"] = torch.tensor([row in teachers for row in range(len(examples))])
-            longest = max(len(teacher.ids) for teacher in teachers.values())
+            longest = max(len(teacher.ids) for teacher in teachers)
             for name, kind in (("ids", np.int64), ("logs", np.float32)):
-                width = getattr(next(iter(teachers.values())), name).shape[1]
-                tables = np.zeros((len(examples), longest, width), kind)
-                for row, teacher in teachers.items():
+                width = getattr(teachers[0], name).shape[1]
+                tables = np.zeros((len(teachers), longest, width), kind)
+                for row, teacher in enumerate(teachers):
                     tables[row, : len(teacher.ids)] = getattr(teacher, name)
                 batch[f"teacher_{name}"] = torch.from_numpy(tables)
         return batch
@@ -191,23 +186,19 @@ class CardTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """Return the mean loss per learned token of the batch that this micro-batch is a part of: the divergence from
-        the teacher in rows that have one, cross-entropy in the others."""
+        the teacher if there is one, else cross-entropy."""
         teacher_ids, teacher_logs = inputs.pop("teacher_ids", None), inputs.pop("teacher_logs", None)
-        taught, following = inputs.pop("taught", None), inputs.pop("shift_labels")
+        following = inputs.pop("shift_labels")
         inputs.pop("labels")
         learned = following != IGNORED
         logits = model(**inputs, use_cache=False).logits
         count = learned.sum() if num_items_in_batch is None else num_items_in_batch
-        loss = logits.new_zeros((), dtype=torch.float32)
-        if taught is not None and teacher_ids is not None and teacher_logs is not None:
-            by_teacher = learned & taught.unsqueeze(1)
-            numbers = torch.arange(teacher_ids.shape[1], device=learned.device)
-            places = numbers < by_teacher.sum(1, keepdim=True)
+        if teacher_ids is None or teacher_logs is None:
+            loss = cross_entropy(logits.flatten(0, 1), following.flatten())
+        else:
+            places = torch.arange(teacher_ids.shape[1], device=learned.device) < learned.sum(1, keepdim=True)
             temperature = self.setup.options.teacher_temperature
-            loss = divergence(logits[by_teacher], teacher_ids[places], teacher_logs[places], temperature)
-            following = following.masked_fill(by_teacher, IGNORED)
-        if taught is None or not taught.all():
-            loss = loss + cross_entropy(logits.flatten(0, 1), following.flatten())
+            loss = divergence(logits[learned], teacher_ids[places], teacher_logs[places], temperature)
         loss = loss / count
         if num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # whose gradients are averaged

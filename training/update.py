@@ -1,7 +1,7 @@
 """Changes of a corpus since a card was trained, and the next version of the card.
 
-Training continues from the card's own weights. Old passages are replayed so that they are not forgotten: all of them
-by an embedded card, by any other one as many per epoch as there are new ones (docs/training.md).
+An embedded card is trained anew on the passages of both versions. Any other one continues from its own weights, and
+replays as many old passages per epoch as there are new ones, so that they are not forgotten (docs/training.md).
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.text import passage_digest, words
-from kcard.training.base_model import RemovedText, WeightSource
+from kcard.training.base_model import WeightSource
 from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
 from kcard.training.epochs import Lazy
 from kcard.training.options import EMBEDDED_BASE, METHOD, TrainOptions
@@ -71,13 +71,8 @@ class Changes:
 
     @property
     def forgotten(self) -> list[Source]:
-        """The passages to forget: the removed ones, and the old wording of the changed ones."""
+        """The passages that the next version lacks: the removed ones, and the old wording of the changed ones."""
         return [*self.removed, *(old for old, _ in self.changed)]
-
-    @property
-    def learned(self) -> list[Source]:
-        """The passages to learn: the added ones, and the new wording of the changed ones."""
-        return [*self.added, *(new for _, new in self.changed)]
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed or self.moved)
@@ -172,14 +167,12 @@ class CorpusUpdate:
     old_count  how many of them are old
     hashed     old statements of which the card has only hashes: the place of each, by its digest
     documents  the whole texts that contain a new passage, with objective clm
-    removed    texts that the card has learned and must forget
     """
 
     corpus: Corpus
     old_count: int
     hashed: Mapping[str, Source] = field(default_factory=dict)
     documents: Sequence[str] | None = None
-    removed: Sequence[RemovedText] = ()
 
     def training_texts(self) -> tuple[Sequence[str], Sequence[str]]:
         """Return the texts to train a model on, (new, old): the documents if there are any, otherwise statements."""
@@ -199,7 +192,7 @@ class Previous:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this is an embedded card, which learns old and new passages together."""
+        """Whether this is an embedded card, which is always trained anew."""
         manifest = self.card.manifest
         bases = {"full": "", "lora": EMBEDDED_BASE}
         return (
@@ -268,8 +261,8 @@ class Previous:
         documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
-    def weight_source(self, replayed: Sequence[str], removed: Sequence[RemovedText] = ()) -> WeightSource:
-        """Return what fine-tuning starts from; `replayed`: the old texts; `removed`: those to forget.
+    def weight_source(self, replayed: Sequence[str]) -> WeightSource:
+        """Return what fine-tuning starts from; `replayed`: the old texts.
 
         Raises ModelUnavailable if the card's base is not available in the same version.
         """
@@ -281,7 +274,7 @@ class Previous:
                     f"{self.card.name} is an adapter for {base.name!r} with sha256 {base.sha256[:12]}…, but "
                     f"{str(digest)[:12]}… is on this machine: download the base that it was trained on"
                 )
-        return WeightSource(self.card.folder, base, replayed, removed)
+        return WeightSource(self.card.folder, base, replayed)
 
     def _recorded_options(self) -> dict[str, Any]:
         """Return the options that the card was trained with, as far as its manifest records them."""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import kcard as library
+from kcard.api.sync import read_sync
 from kcard.cards.card import Card, finish
 from kcard.cards.passages import passages
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.retention import read_sync
 from kcard.hub.registry import Hub
 from kcard.manifest import MANIFEST, Manifest, file_digest, seal
 from kcard.types import Source

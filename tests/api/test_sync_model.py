@@ -1,4 +1,4 @@
-"""A card with a model is synced: it recites what came, not what has gone, and what stays as before. Real training."""
+"""A card with a model is synced: it is trained anew on its folder, so it knows nothing of what has gone."""
 
 import json
 import shutil
@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import kcard as library
+from kcard.api.sync import SYNC, SyncRecord, read_sync
 from kcard.cards.card import Card
-from kcard.errors import TrainingInterrupted
+from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask_card
-from kcard.evaluation.records import Mean
-from kcard.evaluation.retention import Retention, read_sync
 from kcard.events import Event, ignore
-from kcard.offline import incremental_update as incremental
+from kcard.manifest import Manifest, seal
 from tests.command import Kcard
+from tests.training.bases import make_base
 
 PLACES = [
     "Ashford",
@@ -64,8 +64,6 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
     write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
     result = library.sync(notes, "towns")
     assert result.record is not None
-    assert result.record.recall is not None
-    assert result.record.recall.forgotten
     assert result.record == read_sync(card)
     assert "Vandermeer" in recited(card, "Who keeps the lighthouse of Port Ondine?")
     assert "Oakes" in recited(card, "Who built the harbour of Ashford?")
@@ -79,129 +77,195 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
             assert word not in recited(card, question)
 
 
-@pytest.mark.parametrize(
-    ("staying", "new", "count", "learned"),
-    [
-        (1.0, 0.0, 1, True),
-        (1.0, 0.5, 4, False),
-        (0.9, 0.5, 4, True),
-        (0.9, 0.25, 4, False),
-        (0.5, 0.5, 40, True),
-    ],
-)
-def test_what_has_come_counts_as_learned_if_it_is_recalled_about_as_well_as_what_stays(
-    staying: float, new: float, count: int, learned: bool
-) -> None:
-    after, come = Mean(staying, 0.0, 1.0), Mean(new, 0.0, 1.0)
-    assert Retention(after=after, new_questions=count, new=come).learned == learned
-
-
-@pytest.mark.parametrize(
-    ("count", "lost", "gained", "is_kept"),
-    [
-        (20, 1, 0, True),
-        (70, 4, 0, True),  # within two standard deviations
-        (70, 5, 0, False),
-        (70, 9, 4, True),
-        (1000, 10, 0, True),  # one in a hundred
-        (1000, 40, 20, False),
-    ],
-)
-def test_what_stays_counts_as_kept_unless_clearly_more_is_lost_than_gained(
-    count: int, lost: int, gained: int, is_kept: bool
-) -> None:
-    assert Retention(kept_questions=count, lost=lost, gained=gained).kept == is_kept
-
-
-@pytest.mark.parametrize(
-    ("count", "share", "drifted"), [(70, 0.93, False), (70, 0.88, True), (4000, 0.95, True)]
-)
-def test_many_syncs_together_may_lose_no_more_than_one(count: int, share: float, drifted: bool) -> None:
-    assert Retention(kept_questions=count, after=Mean(share, 0.0, 1.0)).drifted(0.99) == drifted
-    assert not Retention().drifted(0.99)
-    assert Retention().forgotten
-    assert not Retention(leaked=1).forgotten
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of notes, and beside it a card that was trained on them for a few steps."""
     folder = tmp_path_factory.mktemp("trained")
     write(folder / "notes" / "towns.txt", [*FACTS, GONE])
-    chosen: dict[str, Any] = {"kind": "model", "name": "towns", "description": "Towns", "epochs": 2}
-    library.train(folder / "notes", prompt_style="tokens", exam=False, output=folder / "towns", **chosen)
+    brief(folder / "notes", folder / "towns")
     return folder
 
 
+def brief(notes: Path, output: Path, **options: Any) -> Card:
+    """A card that is trained for a few steps, so it knows nothing."""
+    chosen: dict[str, Any] = {"kind": "model", "name": "towns", "description": "Towns", "epochs": 2}
+    if "base" not in options:
+        chosen |= {"base": "embedded", "prompt_style": "tokens"}
+    return library.train(notes, exam=False, output=output, **(chosen | options))
+
+
 @pytest.fixture
-def brief(trained: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder, and the card as a draft; its next versions are trained for a few steps too, so it knows nothing."""
-    monkeypatch.setattr(incremental, "FLOOR", {"tokens": 2})
-    monkeypatch.setattr(incremental, "EPOCHS", {"tokens": 1})
+def notes(trained: Path, tmp_path: Path, home: Path) -> Path:
+    """The folder, and the card as a draft."""
     shutil.copytree(trained / "towns", home / "drafts" / "towns")
     return Path(shutil.copytree(trained / "notes", tmp_path / "notes"))
 
 
-@pytest.mark.parametrize(
-    ("remembered", "why"),
-    [
-        (Retention(removed_questions=4, unexplained=0.5, chance=0.01), "it still recalls what was removed"),
-        (Retention(kept_questions=50, lost=6), "it recalls less of what stays"),
-        (
-            Retention(after=Mean(1.0, 1.0, 1.0), new_questions=4, new=Mean(0.25, 0.0, 0.6)),
-            "it recalls little of what was added",
-        ),
-    ],
-)
-def test_a_model_that_has_not_forgotten_or_not_learned_is_trained_from_scratch_and_that_is_said(
-    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch, remembered: Retention, why: str
+def weights(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+
+
+@pytest.mark.numeric
+def test_the_next_version_has_the_weights_of_a_card_that_never_read_what_was_removed(
+    notes: Path, home: Path, tmp_path: Path
 ) -> None:
-    write(brief / "towns.txt", FACTS)
-    monkeypatch.setattr("kcard.evaluation.retention.measure_retention", lambda *_, **__: remembered)
-    events: list[Any] = []
-    result = library.sync(brief, "towns", publish=False, on_event=events.append)
+    write(notes / "towns.txt", [*FACTS[1:], NEW])
+    result = library.sync(notes, "towns", publish=False)
     assert result.record is not None
-    assert (result.record.way, why in result.record.why) == ("trained", True)
-    assert any(f"training from scratch, since {why}" in event.message for event in events if event.is_note)
-    for word in ("Zebulon", "Wrexham", "Quixley"):
+    assert result.record.way == "trained"
+    assert weights(home / "drafts" / "towns") == weights(brief(notes, tmp_path / "other").folder)
+    for word in ("Zebulon", "Wrexham", "Quixley", "Macash"):
         assert holding(home / "drafts" / "towns", word) == []
 
 
-def test_a_sync_with_a_model_tells_what_it_remembers(brief: Path, kcard: Kcard) -> None:
-    write(brief / "towns.txt", [*FACTS, GONE, NEW])
-    done = kcard("sync", brief, "--card", "towns", "--json")
+@pytest.mark.numeric
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_card_of_another_base_starts_from_the_base_again_also_after_an_update(
+    tmp_path: Path, home: Path, method: str
+) -> None:
+    """The update went on from the card's weights, which knew what is removed now."""
+    options: dict[str, Any] = {"base": str(make_base(tmp_path, "llama")), "method": method, "epochs": 1}
+    options |= {"batch_size": 8, "learning_rate": 1e-3}
+    notes, more, card = tmp_path / "notes", tmp_path / "more", home / "drafts" / "towns"
+    write(notes / "towns.txt", [*FACTS, GONE])
+    write(more / "more.txt", [NEW])
+    brief(notes, card, **options)
+    library.train(more, update="towns", exam=False)
+    write(notes / "towns.txt", FACTS)
+    write(notes / "more.txt", [NEW])
+    library.sync(notes, "towns", publish=False)
+    assert weights(card) == weights(brief(notes, tmp_path / "other", **options).folder)
+    assert holding(card, "Zebulon") == []
+
+
+def test_a_sync_with_a_model_tells_how_it_was_made(notes: Path, kcard: Kcard) -> None:
+    write(notes / "towns.txt", [*FACTS, GONE, NEW])
+    done = kcard("sync", notes, "--card", "towns", "--json")
     assert done.code == 0, done.err
     sync = json.loads(done.out)["sync"]
-    assert sync["way"] in ("continued", "trained")
-    assert sync["recall"]["new_questions"] == 1
-    assert sync["recall"]["leaked"] == 0
+    assert (sync["way"], sync["added"], sync["removed"]) == ("trained", 1, 0)
 
 
-def test_a_dry_run_tells_how_the_next_version_would_be_made(brief: Path, kcard: Kcard) -> None:
-    dry = ("sync", brief, "--card", "towns", "--dry-run")
-    write(brief / "towns.txt", [*FACTS, GONE, NEW])
-    assert json.loads(kcard(*dry, "--json").out)["foreseen"] == {
-        "way": "continued",
-        "why": "",
-        "seconds": None,
-    }
-    write(brief / "towns.txt", [*FACTS, GONE, *(f"The mill of village {n} is white." for n in range(25))])
+def test_a_dry_run_tells_how_long_training_took_the_last_time(notes: Path, home: Path, kcard: Kcard) -> None:
+    dry = ("sync", notes, "--card", "towns", "--dry-run")
+    write(notes / "towns.txt", [*FACTS, GONE, NEW])
     foreseen = json.loads(kcard(*dry, "--json").out)["foreseen"]
-    assert (foreseen["way"], foreseen["why"]) == ("trained", "25 of its 46 statements have changed")
+    assert foreseen["way"] == "trained"
     assert foreseen["seconds"] > 0
-    assert "would train the model from scratch (last time" in kcard(*dry).out
+    assert "would train the model anew (last time" in kcard(*dry).out
+    # Of a version that went on from the weights of the one before, the time says nothing.
+    continued = replace(RECORD, way="continued")
+    continued.write(home / "drafts" / "towns")
+    assert json.loads(kcard(*dry, "--json").out)["foreseen"] == {"way": "trained", "seconds": None}
+
+
+def test_a_new_version_without_a_change_is_made_on_demand(notes: Path) -> None:
+    assert library.sync(notes, "towns", publish=False).record is None
+    result = library.sync(notes, "towns", publish=False, retrain=True)
+    assert result.record is not None
+    assert result.record.way == "trained"
+
+
+@pytest.mark.parametrize("minutes", [None, 0.003])
+def test_training_takes_the_minutes_of_the_last_version_unless_others_are_given(
+    tmp_path: Path, home: Path, minutes: float | None
+) -> None:
+    folder, card = tmp_path / "notes", home / "drafts" / "towns"
+    write(folder / "towns.txt", FACTS[:3])
+    brief(folder, card, epochs=None, minutes=0.002)
+    write(folder / "towns.txt", FACTS[1:3])
+    library.sync(folder, "towns", publish=False, minutes=minutes)
+    assert Manifest.read(card).training.hyperparameters["minutes"] == (minutes or 0.002)
+
+
+def test_a_card_that_does_not_name_its_base_is_refused_before_anything_is_done(
+    notes: Path, home: Path
+) -> None:
+    card = Card.open(home / "drafts" / "towns")
+    elsewhere = replace(card.manifest.training, hyperparameters={})
+    seal(card.folder, replace(card.manifest, training=elsewhere))
+    write(notes / "towns.txt", FACTS)
+    with pytest.raises(UsageError, match="towns does not name the base that it was trained on"):
+        library.sync(notes, "towns", dry_run=True)
 
 
 def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
-    brief: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    notes: Path, home: Path
 ) -> None:
     def press(event: Event) -> None:
         if event.kind == "training":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(incremental, "FLOOR", {"tokens": 5000})
-    write(brief / "towns.txt", FACTS)
+    write(notes / "towns.txt", FACTS)
+    card = Card.open(home / "drafts" / "towns")
+    long = replace(
+        card.manifest.training, hyperparameters={**card.manifest.training.hyperparameters, "epochs": 500}
+    )
+    seal(card.folder, replace(card.manifest, training=long))
     before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
     with pytest.raises(TrainingInterrupted, match="the card is as it was"):
-        library.sync(brief, "towns", on_event=press)
+        library.sync(notes, "towns", on_event=press)
     assert {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--device", "tpu"), "device 'tpu' is unknown: choose cpu, cuda or cuda:N"),
+        (("--micro-batch", 0), "micro_batch 0 must be above 0"),
+        (("--processes", 4), "batch_size 6 can't be divided evenly among 4 processes"),
+    ],
+)
+def test_a_sync_refuses_what_the_machine_does_not_allow(
+    option: tuple[Any, Any], message: str, tmp_path: Path, home: Path, kcard: Kcard
+) -> None:
+    folder = tmp_path / "notes"
+    write(folder / "towns.txt", FACTS[:6])
+    base = str(make_base(tmp_path, "llama"))
+    brief(folder, home / "drafts" / "towns", base=base, epochs=1, batch_size=6)
+    write(folder / "towns.txt", FACTS[1:6])
+    assert message in kcard("sync", folder, "--card", "towns", *option).error
+
+
+@pytest.mark.slow
+def test_a_sync_trains_as_the_machine_allows(tmp_path: Path, home: Path, kcard: Kcard) -> None:
+    folder = tmp_path / "notes"
+    write(folder / "towns.txt", FACTS[:6])
+    base = str(make_base(tmp_path, "llama"))
+    brief(folder, home / "drafts" / "towns", base=base, method="full", epochs=1, batch_size=6)
+    write(folder / "towns.txt", FACTS[1:6])
+    options = ("--device", "cpu", "--micro-batch", "3", "--processes", "2", "--gradient-checkpointing")
+    done = kcard("sync", folder, "--card", "towns", "--no-publish", *options)
+    assert done.code == 0, done.err
+    recorded = json.loads((home / "drafts" / "towns" / "kcard.json").read_text())["training"]
+    assert recorded["hyperparameters"]["processes"] == 2
+
+
+# sync.json is read back as it was written, as earlier versions wrote it too, and a damaged one is named.
+
+RECORD = SyncRecord("2026-11-23T10:00:00+00:00", "ab", "trained", 1, 0, 0, 0, 2.5)
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_sync(tmp_path) is None
+    RECORD.write(tmp_path)
+    assert read_sync(tmp_path) == RECORD
+
+
+@pytest.mark.parametrize("recalled", [{"best": 0.9}, {"why": "", "first": 0.9, "recall": {"leaked": 0}}])
+def test_a_record_of_an_earlier_version_is_read_without_what_it_measured(
+    tmp_path: Path, recalled: dict[str, Any]
+) -> None:
+    RECORD.write(tmp_path)
+    row = json.loads((tmp_path / SYNC).read_text(encoding="utf-8"))
+    (tmp_path / SYNC).write_text(json.dumps({**row, **recalled}), encoding="utf-8")
+    assert read_sync(tmp_path) == RECORD
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"way": "continued"}', '{"unknown": 1}', "3"])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / SYNC).write_text(text, encoding="utf-8")
+    with pytest.raises(
+        CardError, match=r"sync\.json can't be read: .*delete it, and sync the card with --retrain"
+    ):
+        read_sync(tmp_path)

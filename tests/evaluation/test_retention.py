@@ -7,19 +7,9 @@ from typing import Any
 import pytest
 
 from kcard.cards.passages import passages
-from kcard.errors import CardError
 from kcard.evaluation.exam import measure_recall, rebuild_questions
 from kcard.evaluation.questions import make_questions
-from kcard.evaluation.retention import (
-    SYNC,
-    UPDATE,
-    Leaks,
-    SyncRecord,
-    read_forgetting,
-    read_sync,
-    split_in_halves,
-    update_card,
-)
+from kcard.evaluation.retention import UPDATE, read_forgetting, update_card
 from kcard.events import ignore, note
 from kcard.manifest import MANIFEST, file_digest
 from kcard.training.options import TrainOptions
@@ -85,73 +75,3 @@ def test_an_answer_that_a_new_passage_makes_right_is_accepted_of_the_next_versio
     assert {*alone[0].answers} <= {*among[0].answers}
     assert any({"Leda", "Elara"} <= {*question.answers} for question in among)
     assert not any("Leda" in question.answers for question in alone)
-
-
-# A document leaks a removed text where it has words of it that neither what stays nor the question explain.
-
-GONE = "Austin Scott won Georgia's 8th congressional district in the 2022 House elections."
-STAYS = [
-    "Mike Collins won Georgia's 10th congressional district in the 2022 House elections.",
-    "John Carter won Texas's 8th congressional district in the 2022 House elections.",
-]
-
-
-@pytest.mark.parametrize(
-    ("question", "document", "leaked"),
-    [
-        ("Who won the seat?", GONE, True),
-        ("won Georgia's 8th congressional district", GONE, True),
-        (
-            "Georgia's 8th congressional district?",
-            "John Carter won Georgia's 8th congressional district.",
-            False,
-        ),
-        ("Who won the seat?", STAYS[0], False),
-        ("Who won the seat?", "Austin Scott.", False),
-        ("", "", False),
-    ],
-)
-def test_words_of_a_removed_text_count_unless_what_stays_or_the_question_has_them(
-    question: str, document: str, leaked: bool
-) -> None:
-    assert Leaks([GONE], STAYS)(question, document) == leaked
-
-
-def test_a_short_text_counts_as_a_whole() -> None:
-    leaks = Leaks(["Zebulon Wrexham"], STAYS)
-    assert leaks("Who?", "Zebulon Wrexham")
-    assert not leaks("Who?", "Zebulon")
-
-
-def test_a_text_is_asked_for_by_each_of_its_halves() -> None:
-    assert split_in_halves("a b c d e") == ["a b c", "d e"]
-    assert split_in_halves("a") == ["a"]
-    assert split_in_halves(" ") == []
-
-
-# sync.json is read back as it was written, as its first version has it too, and a damaged one is named.
-
-RECORD = SyncRecord("2026-11-23T10:00:00+00:00", "ab", "continued", "", 1, 0, 0, 0, 2.5, first=0.97)
-
-
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_sync(tmp_path) is None
-    RECORD.write(tmp_path)
-    assert read_sync(tmp_path) == RECORD
-
-
-def test_the_first_records_called_it_best(tmp_path: Path) -> None:
-    RECORD.write(tmp_path)
-    row = json.loads((tmp_path / SYNC).read_text(encoding="utf-8"))
-    row["best"] = row.pop("first")
-    (tmp_path / SYNC).write_text(json.dumps(row), encoding="utf-8")
-    assert read_sync(tmp_path) == RECORD
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"way": "continued"}', '{"unknown": 1}', "3"])
-def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / SYNC).write_text(text, encoding="utf-8")
-    with pytest.raises(
-        CardError, match=r"sync\.json can't be read: .*delete it, and sync the card with --retrain"
-    ):
-        read_sync(tmp_path)

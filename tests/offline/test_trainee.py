@@ -1,4 +1,4 @@
-"""Adapters on the embedded base: what is trained of them, what their files hold, and how the next version goes on."""
+"""Adapters on the embedded base: what is trained of them, what their files hold, and what the next version keeps."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from kcard.cards.card import Card
 from kcard.cards.model_card import readme
@@ -15,12 +15,10 @@ from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.stack import StackedCard, load
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.pool import CardPool
-from kcard.events import Event
-from kcard.manifest import MANIFEST, Base
+from kcard.manifest import Base
 from kcard.offline.opt import BASE, FOLDER
-from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
-from kcard.offline.train import plan
-from kcard.offline.trainee import adapted_model, base_tokenizer, prune_and_extend_tokenizer
+from kcard.offline.recipe import Recipe
+from kcard.offline.trainee import adapted_model, base_tokenizer
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
@@ -94,40 +92,6 @@ def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> Non
     assert not all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_the_next_version_goes_on_from_the_adapter_and_the_embeddings_of_its_tokens(tmp_path: Path) -> None:
-    first = learnt(tmp_path / "one", SENATE[:4], rank=8, epochs=10)
-    both = plan(SENATE, RECIPE, start=first.folder).prepare()
-    both.save(tmp_path)
-    was, now = adapter(first.folder), adapter(tmp_path)
-    for name in was:
-        if "lora_" in name:
-            assert torch.equal(was[name], now[name])
-    olds, news = (trained_rows(folder) for folder in (first.folder, tmp_path))
-    assert olds.keys() < news.keys()
-    assert all(torch.equal(olds[token], news[token]) for token in olds)
-
-
-def trained_rows(folder: Path) -> dict[int, torch.Tensor]:
-    from peft import LoraConfig
-
-    tokens = LoraConfig.from_pretrained(str(folder)).trainable_token_indices["embed_tokens"]
-    (rows,) = (weight for name, weight in adapter(folder).items() if "trainable_tokens" in name)
-    return dict(zip(tokens, rows, strict=True))
-
-
-@pytest.mark.parametrize("change", ["rank", "base"])
-def test_on_another_base_or_rank_it_is_trained_anew_and_this_is_said(tmp_path: Path, change: str) -> None:
-    first = learnt(tmp_path / "one", SENATE[:4], rank=4 if change == "rank" else 8)
-    if change == "base":
-        manifest = first.folder / MANIFEST
-        manifest.write_text(manifest.read_text().replace(str(base_digest(BASE)), "0" * 64))
-    events: list[Event] = []
-    recipe = replace(RECIPE, epochs=None, exposures=30)
-    prepared = plan(SENATE, recipe, on_event=events.append, start=first.folder).prepare()
-    assert prepared.job.steps == plan(SENATE, recipe).prepare().job.steps
-    assert any("training from scratch" in event.message for event in events if event.is_note)
-
-
 def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
     first = learnt(tmp_path / "one", SENATE[:4], rank=8)
     (tmp_path / "new.txt").write_text("\n".join(SENATE[4:]) + "\n", encoding="utf-8")
@@ -155,50 +119,3 @@ def test_its_model_card_names_no_hub_model_and_its_code_loads_the_card(card: Car
 def test_the_base_has_the_digest_and_size_that_the_docs_tell() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 20_000_000
     assert len(AutoTokenizer.from_pretrained(FOLDER)) == 6000
-
-
-# A tokenizer that follows its corpus: old words are split as before, and tokens that nothing needs are gone.
-
-STAY = [f"The {thing} of Lower Marsh was built by {name}." for thing, name in
-        (("mill", "Ada Fischer"), ("inn", "Bo Lindqvist"), ("bridge", "Cy Okafor"), ("tower", "Di Novak"))]  # fmt: skip
-GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
-NEW = "The lighthouse of Port Ondine is kept by Saskia Vandermeer."
-
-
-def split(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
-    return tokenizer.tokenize(text)
-
-
-def test_a_text_that_stays_is_split_as_before() -> None:
-    last = train_tokenizer([*STAY, GONE], 420)
-    now = prune_and_extend_tokenizer(last, STAY, [], 420)
-    assert [split(now, text) for text in STAY] == [split(last, text) for text in STAY]
-
-
-def test_the_words_of_a_text_that_has_gone_are_no_tokens_any_more() -> None:
-    last = train_tokenizer([*STAY, GONE])
-    now = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], 3000)
-    for word in ("Quixley", "Zebulon", "Wrexham", "observatory"):
-        assert f"Ġ{word}" in last.get_vocab()
-        assert not any(word[:5] in token for token in now.get_vocab())
-    assert "Wrexham" not in now.backend_tokenizer.to_str()
-
-
-def test_new_words_get_tokens_as_far_as_there_is_room() -> None:
-    last = train_tokenizer(STAY)
-    now = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], 3000)
-    assert "ĠVandermeer" in now.get_vocab()
-    full = prune_and_extend_tokenizer(last, [*STAY, NEW], [NEW], len(last) + 3)
-    assert len(full) == len(last) + 3
-    assert str(now.decode(now(NEW)["input_ids"], skip_special_tokens=True)).strip() == NEW
-
-
-def test_special_tokens_keep_their_numbers_through_many_revisions() -> None:
-    texts = [*STAY]
-    tokenizer = train_tokenizer(texts)
-    for number in range(20):
-        texts = [*texts[1:], f"The keeper of gate {number} is Nils Aalto the {number}th."]
-        tokenizer = prune_and_extend_tokenizer(tokenizer, texts, texts[-1:], 3000)
-    assert tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "</s>"]) == [PAD, BOS, EOS]
-    assert tokenizer(texts[0])["input_ids"][0] == BOS
-    assert "Fischer" not in tokenizer.backend_tokenizer.to_str()

@@ -30,9 +30,7 @@ CORE = 1
 OFFLINE = {
     **dict.fromkeys(("llm", "extract"), "llms"),
     "checker": "selectors",
-    **dict.fromkeys(
-        ("docids", "incremental_update", "pseudo_queries", "recipe", "train", "trainee"), "training"
-    ),
+    **dict.fromkeys(("docids", "pseudo_queries", "recipe", "train", "trainee"), "training"),
 }
 LAYERS = PARTS | {"api": 5, "serve": 6, "cli": 7}
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
@@ -265,7 +263,7 @@ def test_no_class_name_stands_for_two_classes() -> None:
 FIELDS = {
     *("AccessRequest.asked", "StudyTotals.asked", "ExamRun.asked", "Audit.asked"),
     *("CardReport.given", "Exam.given", "RequestTotals.made", "RequestTotals.kept"),
-    *("Passage.kept", "Retention.kept", "Settings.found", "Finding.found"),
+    *("Passage.kept", "Settings.found", "Finding.found"),
     *("of.asked", "choices_of.given"),
 }
 

@@ -21,7 +21,7 @@ SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, expos
 
 def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None:
     events: list[Event] = []
-    planned = plan(FACTS, SMALL, on_event=events.append)
+    planned = plan(FACTS, SMALL)
     assert planned.estimate is not None
     prepared = planned.prepare()
     text = planned.estimate.note().message

@@ -17,7 +17,7 @@ from kcard.errors import TrainingInterrupted
 from kcard.events import Event, ignore, note
 from kcard.manifest import Base
 from kcard.training import loop, workers
-from kcard.training.base_model import RemovedText, WeightSource
+from kcard.training.base_model import WeightSource
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.train import train
@@ -141,12 +141,12 @@ def test_a_launcher_starts_them_too(corpus: Path, base: Path, tmp_path: Path, la
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])
-def test_two_processes_unlearn_as_one(base: Path, tmp_path: Path, method: Literal["full", "lora"]) -> None:
+def test_two_processes_update_as_one(base: Path, tmp_path: Path, method: Literal["full", "lora"]) -> None:
     options = Options(str(base), method, epochs=2, batch_size=8)
     first = prepare(FACTS[:20], options, execution=Execution("cpu"))
     first.job.run(tmp_path / "first")
     first.save(tmp_path / "card")
-    origin = WeightSource(tmp_path / "card", Base(str(base)), FACTS[1:20], [RemovedText(FACTS[0])])
+    origin = WeightSource(tmp_path / "card", Base(str(base)), FACTS[:20])
     file = "adapter_model.safetensors" if method == "lora" else "model.safetensors"
     weights = []
     for count in (1, 2):

@@ -3,14 +3,13 @@
 import os
 import shutil
 from dataclasses import replace
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.card import Card
@@ -20,14 +19,12 @@ from kcard.config import settings
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.events import Event
 from kcard.hub.registry import Hub
-from kcard.manifest import MANIFEST, file_digest, seal
-from kcard.offline.recipe import Recipe, Style
-from kcard.offline.train import plan
+from kcard.manifest import MANIFEST, file_digest
 from kcard.training.corpus import read_corpus
 from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
 from kcard.training.options import TrainOptions
-from kcard.training.train import estimate, train
+from kcard.training.train import train
 from kcard.training.update import Changes, compare, previous
 from kcard.types import Sampling, Source
 from tests.training.bases import make_base
@@ -183,49 +180,22 @@ def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path:
     assert read.generate(["Which inn is black?"], [["towns"]], 1, Sampling(temperature=0))[0][-1].source
 
 
-@pytest.mark.parametrize("style", ["tokens", "encoder-prefix"])
-def test_an_embedded_model_keeps_its_weights_and_what_its_tokens_and_passages_meant(
-    tmp_path: Path, style: Style
-) -> None:
-    recipe = Recipe(style=style, width=32, layers=1, vocabulary=300, epochs=1)
-    first, both = plan(OLD, recipe).prepare(), [*OLD, *NEW]
-    first.save(tmp_path)
-    start, now = first.job.modules["model"].state_dict(), plan(both, recipe, start=tmp_path).prepare()
-    model = now.job.modules["model"].state_dict()
-    (tmp_path / "now").mkdir()
-    now.save(tmp_path / "now")
-    was, read = (AutoTokenizer.from_pretrained(folder).get_vocab() for folder in (tmp_path, tmp_path / "now"))
-    table = "model.decoder.embed_tokens.weight"
-    assert all(torch.equal(start[key], model[key]) for key in start if key not in {table, "lm_head.weight"})
-    shared = [token for token in was if token in read]
-    assert len(shared) > 260
-    assert all(torch.equal(start[table][was[token]], model[table][read[token]]) for token in shared)
-    addresses = len(start[table]) - len(was)
-    assert addresses == (len(OLD) if style == "encoder-prefix" else 0)
-    assert torch.equal(start[table][len(was) :], model[table][len(read) : len(read) + addresses])
-    if style == "encoder-prefix":
-        layers = [prepared.job.modules["projection"].state_dict() for prepared in (first, now)]
-        assert all(torch.equal(layers[0][key], layers[1][key]) for key in layers[0])
-
-
-def test_an_embedded_card_that_goes_on_takes_a_share_of_the_steps(tmp_path: Path) -> None:
-    recipe = Recipe(width=32, layers=1, vocabulary=300, exposures=80)
-    first = plan(OLD, recipe).prepare()
-    first.save(tmp_path)
-    scratch, onward = (plan([*OLD, *NEW], recipe, start=start).prepare() for start in (None, tmp_path))
-    assert onward.job.steps == ceil(0.3 * scratch.job.steps)
-
-
-def test_the_estimate_of_an_update_says_that_the_model_is_trained_from_scratch(tmp_path: Path) -> None:
-    one = train(corpus(tmp_path, OLD), base="embedded", prompt_style="tokens", epochs=1)
-    weights = load_file(one.folder / "model.safetensors")
-    weights["model.decoder.embed_positions.weight"] = weights["model.decoder.embed_positions.weight"][:-1]
-    save_file(weights, one.folder / "model.safetensors")
-    seal(one.folder, one.manifest)
-    events: list[Event] = []
-    forecast = estimate(corpus(tmp_path, NEW, "villages"), update="towns", on_event=events.append)
-    assert forecast.steps > 0
-    assert "training from scratch: the card's model has another shape" in notes_text(events)
+@pytest.mark.numeric
+def test_an_embedded_model_is_that_of_a_card_trained_on_old_and_new_passages(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {
+        "prompt_style": "tokens",
+        "batch_size": None,
+        "learning_rate": None,
+        "epochs": 2,
+    }
+    first(tmp_path, "embedded", kind="model", **chosen)
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns")
+    both = train(
+        corpus(tmp_path, [*OLD, *NEW], "both"), base="embedded", kind="model", prompt_style="tokens", epochs=2
+    )
+    weights, others = (load_file(card.folder / "model.safetensors") for card in (two, both))
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
 def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:

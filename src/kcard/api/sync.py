@@ -1,39 +1,81 @@
 """Bring cards up to date with their folders, once or whenever these change."""
 
+import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
 
 from kcard.config import settings
 from kcard.errors import CardError, KcardError, TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
+from kcard.io import build, canonical, write_text
 from kcard.options import Option, documented, takes
-from kcard.types import Source
 
 if TYPE_CHECKING:
-    from kcard.evaluation.records import Mean
-    from kcard.evaluation.retention import Retention, SyncRecord
-    from kcard.training.next_version import NextVersion, Way
-    from kcard.training.update import Changes
+    from kcard.training.options import TrainOptions
+    from kcard.training.update import Changes, Previous
+
+# How a version was made: without a model, with one that was trained from scratch, or, by kcard before this was given
+# up, with the last version's model trained further.
+Way = Literal["indexed", "trained", "continued"]
 
 
 @dataclass(frozen=True)
 class SyncForecast:
-    """How the next version would be made, as far as this is known in advance.
+    """How the next version would be made. `seconds`: that training took the last time; None if unknown."""
 
-    way      indexed, continued (from the card's weights) or trained (from scratch)
-    why      the reason for training from scratch; empty if it is not needed, or was requested
-    seconds  expected time of training from scratch; None if unknown
+    way: Way
+    seconds: float | None
+
+
+# sync.json: what a sync changed in a card. It contains no text and no paths.
+
+SYNC = "sync.json"
+
+
+@dataclass(frozen=True)
+class SyncRecord:
+    """What a sync did.
+
+    date      of the sync, ISO in UTC
+    updates   sha256 of the last version
+    way       how the new version was made
+    added, changed, removed, moved  numbers of passages
+    seconds   wall time, without the exam
     """
 
-    way: "Way"
-    why: str
-    seconds: float | None
+    date: str
+    updates: str
+    way: Way
+    added: int
+    changed: int
+    removed: int
+    moved: int
+    seconds: float
+    format: int = 1
+
+    def write(self, folder: Path) -> None:
+        write_text(folder / SYNC, canonical(self))
+
+
+def read_sync(folder: Path) -> SyncRecord | None:
+    """Read sync.json in a card's folder; None if there is none. Raises CardError for a malformed one."""
+    path = folder / SYNC
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("why", "recall", "first", "best"):  # which earlier versions of kcard wrote
+            data.pop(name, None)
+        return build(SyncRecord, data)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise CardError(
+            f"{path} can't be read: {error}: delete it, and sync the card with --retrain"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -52,7 +94,7 @@ class SyncResult:
     changes: "Changes"
     refused: str = ""
     folder: Path | None = None
-    record: "SyncRecord | None" = None
+    record: SyncRecord | None = None
     version: str = ""
     foreseen: SyncForecast | None = None
 
@@ -77,7 +119,7 @@ def sync(
             "Remove passages even if more than half are gone, and those of files that are empty or whose folder is."
         ),
     ] = False,
-    retrain: Annotated[bool, Option("Train the model from scratch, even if nothing has changed.")] = False,
+    retrain: Annotated[bool, Option("Make the next version even if nothing has changed.")] = False,
     publish: Annotated[bool, Option("Publish the next version on the local hub.", negatable=True)] = True,
     exam: Annotated[bool, Option("Examine the next version.")] = False,
     study: Annotated[
@@ -88,9 +130,11 @@ def sync(
     knowledge_date: Annotated[
         str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
     ] = None,
+    minutes: Annotated[
+        float | None, Option("Maximum minutes for training, as in training.", default="the last version's")
+    ] = None,
     device: Annotated[
-        str | None,
-        Option("Where to train, measure and examine, as in training.", default="a GPU where there is one"),
+        str | None, Option("Where to train and examine, as in training.", default="a GPU where there is one")
     ] = None,
     micro_batch: Annotated[
         int | None, Option("Passages or blocks that go through the model at once, as in training.")
@@ -103,12 +147,10 @@ def sync(
     ] = None,
     on_event: OnEvent = ignore,
 ) -> SyncResult:
-    """Compare a folder with what a card learned from it, and train the next version, which learns what was added,
-    forgets what was removed and keeps the rest.
+    """Compare a folder with what a card learned from it, and make the next version: its passages are indexed and its
+    model trained anew, so it has learned what was added and has nothing of what was removed.
 
-    What the model remembers is measured; if it still recalls what was removed, or recalls less of what stays, it is
-    trained from scratch. `on_event` is called with the events of training and of measuring
-    (kcard.evaluation.recall).
+    `on_event` is called with the events of training and of the exam.
 
     The files of `folder` are only read, and the card stays as it is until the next version is complete. Raises
     UsageError if more than half of the passages are gone and `allow_removal` is not set, and for a card that can't be
@@ -117,7 +159,6 @@ def sync(
     """
     from kcard.text import words
     from kcard.training.corpus import read_corpus
-    from kcard.training.next_version import NextVersion
     from kcard.training.options import TrainOptions, check
     from kcard.training.output import check_output, recover_output
     from kcard.training.update import compare, previous
@@ -128,17 +169,23 @@ def sync(
     if isinstance(card, str) and Path(card).name == card:
         recover_output(settings().drafts / card)
     before = previous(card)
-    name = before.card.name
-    if before.card.manifest.evidence == "hashes":
+    name, last = before.card.name, before.card.manifest
+    if last.evidence == "hashes":
         raise UsageError(
             f"{name} carries only hashes of its passages, which can't be compared with a folder: train it with "
             "evidence passages"
+        )
+    if last.has_model and not (before.is_embedded or last.base.name):
+        raise UsageError(
+            f"{name} does not name the base that it was trained on, so it can't be trained anew: train a new card on "
+            "the folder with --base"
         )
     options = before.arguments(
         TrainOptions(
             study=study,
             field=field,
             knowledge_date=knowledge_date,
+            minutes=minutes,
             device=device,
             micro_batch=micro_batch,
             gradient_checkpointing=gradient_checkpointing,
@@ -149,7 +196,7 @@ def sync(
     check(options)
 
     # What has changed since.
-    whole = before.card.manifest.has_model and options.objective == "clm"
+    whole = last.has_model and options.objective == "clm"
     corpus = read_corpus(Path(folder), options.field, whole=whole, readers=None)
     changes = compare(before.passages, corpus, allow_removal=allow_removal)
     gone, refused = len(changes.removed), ""
@@ -161,17 +208,14 @@ def sync(
     if not (changes or retrain):
         return SyncResult(name, changes, refused)
 
-    # How the next version will be made; a dry run ends here.
-    next_version = NextVersion.of(before, changes, options, on_event)
+    # A dry run ends here. Training takes as long as that of the last version did, if that was from scratch too.
     if dry_run:
-        from kcard.evaluation.retention import read_sync
-
-        way, why = next_version.forecast(scratch=retrain)
-        # Training from scratch takes as long as the last version did, if that was trained from scratch too.
-        last, manifest = read_sync(before.card.folder), before.card.manifest
-        was_trained = manifest.updates is None if last is None else last.way == "trained"
-        seconds = manifest.training.seconds if was_trained and way == "trained" else None
-        return SyncResult(name, changes, refused, foreseen=SyncForecast(way, why, seconds))
+        if not last.has_model:
+            return SyncResult(name, changes, refused, foreseen=SyncForecast("indexed", None))
+        record = read_sync(before.card.folder)
+        was_trained = last.updates is None if record is None else record.way == "trained"
+        seconds = last.training.seconds if was_trained else None
+        return SyncResult(name, changes, refused, foreseen=SyncForecast("trained", seconds))
     if refused:
         raise UsageError(f"{folder}: {refused}")
     for file in changes.unread:
@@ -186,10 +230,10 @@ def sync(
     check_output(output, name)
     from kcard.evaluation.records import EXAM
 
-    # What the update makes stale: words of the description, and the exam unless it is taken again.
+    # What the sync makes stale: words of the description, and the exam unless it is taken again.
     forgotten = {word for source in changes.forgotten for word in words(source.text)}
     remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(before.card.manifest.description)) & (forgotten - remaining)):
+    if left := sorted(set(words(last.description)) & (forgotten - remaining)):
         on_event(note(f"the description still says {', '.join(left)}, which only removed passages did"))
     if not exam and (before.card.folder / EXAM).is_file():
         on_event(
@@ -198,7 +242,7 @@ def sync(
                 f"(kcard exam {name})"
             )
         )
-    record = write_next_version(next_version, output, retrain, start)
+    record = _write_next_version(before, changes, options, output, start, on_event)
     if exam:
         from kcard.api.exam import exam as examine
         from kcard.api.train import exam_device
@@ -224,89 +268,44 @@ def sync(
     return SyncResult(name, changes, "", output, record, version.reference)
 
 
-def write_next_version(
-    next_version: "NextVersion", output: Path, scratch: bool, start: float
-) -> "SyncRecord":
-    """Train the next version into `output`, and measure what it remembers. `start`: of the sync, in monotonic time.
+def _write_next_version(
+    before: "Previous",
+    changes: "Changes",
+    options: "TrainOptions",
+    output: Path,
+    start: float,
+    on_event: OnEvent,
+) -> SyncRecord:
+    """Train the next version into `output`, sealed with a record of the sync. `start`: of the sync, in monotonic time.
 
     Raises CardError, and writes nothing, if the card has changed since it was read.
     """
-    from kcard.evaluation.retention import SyncRecord, read_sync
     from kcard.manifest import MANIFEST, file_digest, seal
     from kcard.training.output import replacing_output
+    from kcard.training.train import train_anew
 
-    before, changes = next_version.before, next_version.changes
-    last = read_sync(before.card.folder)
     with replacing_output(output) as partial:
-        card, way, why = next_version.write(partial, scratch=scratch)
-        recall = _recall(next_version, partial)
-        first = last.first if last is not None else _mean(recall.before if recall else None)
-
-        # Train from scratch if the update went wrong; `why` stays empty if it did not.
-        if way == "continued" and recall is not None:
-            if not recall.forgotten:
-                why = "it still recalls what was removed"
-            elif not recall.learned:
-                why = "it recalls little of what was added"
-            elif not recall.kept:
-                why = "it recalls less of what stays"
-            else:
-                why = f"its recall was {first:.2f} once" if recall.drifted(first) else ""
-        if way == "continued" and recall is not None and why:
-            next_version.on_event(note(f"{recall.summary()}: training from scratch, since {why}"))
-            shutil.rmtree(partial)
-            partial.mkdir()
-            card, way, _ = next_version.write(partial, scratch=True)
-            recall = _recall(next_version, partial)
-
-        # Seal it with a record of the sync.
+        try:
+            card = train_anew(before, changes.corpus, options, partial, on_event)
+        except TrainingInterrupted:
+            raise TrainingInterrupted(
+                f"the sync of {before.card.name} was stopped; the card is as it was: sync it again"
+            ) from None
         record = SyncRecord(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             updates=before.sha256,
-            way=way,
-            why=why,
+            way="trained" if card.manifest.has_model else "indexed",
             added=len(changes.added),
             changed=len(changes.changed),
             removed=len(changes.removed),
             moved=changes.moved,
             seconds=round(time.monotonic() - start, 1),
-            recall=recall,
-            first=_mean(recall.after if recall else None) if way == "trained" else first,
         )
         record.write(partial)
         seal(partial, card.manifest)
         if output == before.card.folder and file_digest(output / MANIFEST) != before.sha256:
             raise CardError(f"{output} was changed during the sync: sync it again")
     return record
-
-
-def _recall(next_version: "NextVersion", folder: Path) -> "Retention | None":
-    from kcard.api.train import exam_device
-    from kcard.cards.card import Card
-    from kcard.evaluation.retention import measure_retention
-
-    card = Card.open(folder)
-    if not card.manifest.has_model:
-        return None
-    revision = next_version.revision
-    learned = {source.text for source in next_version.changes.learned}
-    staying = [source for source in next_version.changes.corpus.passages if source.text not in learned]
-    new = [Source(revision.now[row], "", 0) for row in revision.added]
-    return measure_retention(
-        card,
-        next_version.before.card,
-        staying,
-        new,
-        revision.removed,
-        seed=next_version.options.seed,
-        device=exam_device(card, next_version.options),
-        on_event=next_version.on_event,
-    )
-
-
-def _mean(recall: "Mean | None") -> float:
-    """Return the mean; 0 if None."""
-    return 0.0 if recall is None else recall.mean
 
 
 # Watch a folder, and sync its card after each change.
@@ -327,6 +326,7 @@ class SyncKeywords(TypedDict, total=False):
     study: Path | str | None
     field: str | None
     knowledge_date: str | None
+    minutes: float | None
     device: str | None
     micro_batch: int | None
     gradient_checkpointing: bool | None

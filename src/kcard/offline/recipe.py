@@ -64,7 +64,6 @@ class Recipe:
     exposures     how often each fact is seen after the warm-up, on top of the passes that the style needs (None: by
                   the style); a fact that r passages state counts r times
     settled       the loss at which training stops early
-    going_on      share of the steps to run when a card continues from its last version
     query_share   share of examples with a pseudo-query; the others are the passage alone
     reworded      share of examples whose pseudo-query is made from another wording of the same fact (tokens)
     vectors       prefix vectors (encoder-prefix)
@@ -94,7 +93,6 @@ class Recipe:
     exposures: float | None = None
     epochs: float | None = None
     settled: float = 0.003
-    going_on: float = 0.3
     muon_rate: float = 0.02
     adam_rate: float = 3e-3
     decay: float = 0.01

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
-from kcard.events import OnEvent, ignore, note
 from kcard.manifest import Prompt
 from kcard.offline import docids as offline_docids
 from kcard.offline.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
@@ -66,8 +65,6 @@ def plan(
     texts: Sequence[str],
     recipe: Recipe,
     fingerprint: str = "",
-    on_event: OnEvent = ignore,
-    start: Path | None = None,
     documents: Sequence[str] | None = None,
     study: Mapping[str, Sequence[str]] | None = None,
     goes_on: Sequence[bool] = (),
@@ -78,8 +75,6 @@ def plan(
 ) -> TrainingPlan[Job]:
     """Plan the training of a card on `texts`.
 
-    start      folder of the card's last version, whose passages come first in `texts`: training continues from its
-               weights, in fewer steps. If it can't, it starts from scratch and reports why
     documents  the whole texts, for objective clm
     study      questions by text, see PseudoQueries
     goes_on    for each text, whether the next one follows it in its passage; empty: none does
@@ -105,18 +100,13 @@ def plan(
             return adapted_model(texts, tokenizer, recipe)
         return whole_model(tokenizer, docids.count, recipe)
 
-    # The model, with the weights of the last version if they fit.
     trainee = make_trainee()
-    if start is not None and (why := trainee.mismatch(start)):
-        on_event(note(f"training from scratch: {why}"))
-        start = None
     # The number of steps.
     batches = epochs(1)(0)
     if recipe.epochs is not None:
         needed = max(1, round(recipe.epochs * len(batches)))
     else:
         needed = offline_docids.steps_needed(texts, ask.rarity, len(batches), recipe)
-        needed = needed if start is None else ceil(recipe.going_on * needed)
 
     def queries(taken: int) -> int:
         return offline_docids.queries_per_passage(taken / len(batches), recipe)
@@ -149,8 +139,6 @@ def plan(
     taken = steps or (needed if estimate is None else estimate.steps)
 
     def prepare() -> Preparation[Job]:
-        if start is not None:
-            trainee.inherit(start)
         questions = offline_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
         features = make_features(questions, offline_docids.embed_questions(questions)) if embeds else None
         ready = preparation(
@@ -159,8 +147,10 @@ def plan(
         if estimate is None:
             return ready
         recorded = {**ready.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+        if limit is not None:
+            recorded["minutes"] = limit
         if taken < needed:
-            recorded |= {"steps_needed": needed, "minutes": estimate.minutes}
+            recorded["steps_needed"] = needed
         return replace(ready, hyperparameters=recorded)
 
     return TrainingPlan(estimate, prepare)

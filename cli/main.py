@@ -63,10 +63,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "models",
         "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
     ),
-    "export": (
-        "models",
-        "Write what vLLM or llama.cpp needs to run cards, and print the command that starts it.",
-    ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
     "chat": ("chat", "Ask question after question; /cards, /mode and /trace change and explain."),
     "eval": (

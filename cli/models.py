@@ -1,14 +1,11 @@
-"""Models from and for other programs: add one as a card, export cards to an engine, serve an LLM with its cards."""
+"""Models from and for other programs: add one as a card, serve an LLM with its cards."""
 
-import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kcard.api.add import add as add_card
-from kcard.api.export import export as export_cards
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress, show_note
@@ -66,23 +63,6 @@ def add(
         )
 
 
-# kcard export: cards as an existing engine runs them.
-
-
-@command_for(export_cards)
-def export(
-    values: dict[str, Any],
-    json_: Json = False,
-) -> None:
-    """Write what vLLM or llama.cpp needs to run cards, and print the command that starts it."""
-    exported = export_cards(**values, on_event=lambda event: note(event.message))
-    if json_:
-        print_json(asdict(exported) | {"folder": str(exported.folder)})
-    else:
-        note("start the engine with this command; export.json says how the cards are prompted")
-        echo(f"cd {shlex.quote(str(exported.folder))} && {shlex.join(exported.command)}")
-
-
 # kcard serve: an OpenAI-compatible endpoint, and the keys of its users.
 
 
@@ -118,6 +98,5 @@ def serve_key(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(add)
-    app.command()(export)
     register_long(app, serve)
     app.command("serve-key")(serve_key)

@@ -1,13 +1,12 @@
 """Tokenizers of a few hundred tokens, made by the tests."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["of_bytes", "of_pieces", "of_words"]
+__all__ = ["of_bytes", "of_words"]
 
 SPECIAL = ("<pad>", "<s>", "</s>")
 
@@ -37,26 +36,3 @@ def of_bytes(texts: Sequence[str], size: int = 320, *, bos: bool = True) -> Any:
         base.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     made: Any = PreTrainedTokenizerFast
     return made(tokenizer_object=base, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
-
-
-def of_pieces(texts: Sequence[str]) -> Any:
-    """The texts' characters, and bytes for others, in the form of Llama 2's tokenizer, which llama.cpp converts.
-
-    Characters are not joined, because llama.cpp would join them in another order.
-    """
-    base = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    base.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    base.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    named = ["<unk>", "<s>", "</s>"]
-    found = [*named, *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=len(found), special_tokens=found, show_progress=False)
-    base.train_from_iterator([text.replace(" ", "▁") for text in texts], trainer)
-    data = json.loads(base.to_str())
-    # Bytes are tokens like any other.
-    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in named]
-    base = Tokenizer.from_str(json.dumps(data))
-    base.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    made: Any = PreTrainedTokenizerFast
-    return made(tokenizer_object=base, unk_token="<unk>", bos_token="<s>", eos_token="</s>")

@@ -31,7 +31,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
 REFERENCE: Mapping[str, Sequence[str]] = {
     "Ask": ("ask", "Pipeline", "AskOptions", "Answer", "Passage", "ask_on_cluster", "RayOptions"),
     "Train and update": ("train", "TrainOptions", "train_many", "study", "sync", "watch", "add", "Manifest"),
-    "Publish": ("publish", "pull", "export", "Hub", "login", "logout", "whoami"),
+    "Publish": ("publish", "pull", "Hub", "login", "logout", "whoami"),
     "Measure": ("exam", "audit", "audit_many", "browse", "check", "check_file", "evaluate", "report"),
     "Gates": ("collect", "calibrate"),
     "Machine": ("doctor",),

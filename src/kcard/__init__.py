@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.exam import audit_many as audit_many
     from kcard.api.exam import browse as browse
     from kcard.api.exam import exam as exam
-    from kcard.api.export import export as export
     from kcard.api.gates import calibrate as calibrate
     from kcard.api.gates import collect as collect
     from kcard.api.hub import login as login
@@ -69,7 +68,6 @@ _HOMES = {
     "doctor": "kcard.api.doctor",
     "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",
-    "export": "kcard.api.export",
     "login": "kcard.api.hub",
     "logout": "kcard.api.hub",
     "publish": "kcard.api.hub",

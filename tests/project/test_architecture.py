@@ -157,8 +157,7 @@ CARDS = {
     **dict.fromkeys(("card", "passages", "model_card", "hugging_face", "model_limits", "pickle_process"), 1),
     **dict.fromkeys(("adapters", "fingerprint", "models"), 2),
     **dict.fromkeys(("generators",), 3),
-    **dict.fromkeys(("export", "gguf"), 4),
-    "pool": 5,
+    "pool": 4,
 }
 ENGINE = "kcard.cards.models.batched"
 
@@ -274,7 +273,7 @@ def test_a_name_says_what_it_holds() -> None:
 
 
 # What extras bring (pyproject.toml); transformers looks for those of `selectors` itself.
-OPTIONAL = {"bitsandbytes", "gguf", "matplotlib", "psycopg", "ray", "s3fs"}
+OPTIONAL = {"bitsandbytes", "matplotlib", "psycopg", "ray", "s3fs"}
 
 
 def test_no_module_needs_an_extra_to_be_imported() -> None:

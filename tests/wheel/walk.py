@@ -55,7 +55,6 @@ WORKS: Mapping[str, Sequence[str]] = {
     "logout": ("--hub http://127.0.0.1:9",),
     "whoami": ("--hub local",),
     "add": ("llm:self --name self", "hf:nobody/nothing"),
-    "export": ("notes --to vllm --out engine", "notes --to llama.cpp --out engine --converter converter"),
     "ask": (
         "'Who found Triton?'",
         "'Who found Triton?' --mode bottom-up --gate always",
@@ -154,7 +153,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--checker": ("minilm", "none", "hhem", "nli:folder"),
     "--choices": ("'A=one' --choices 'B=two'",),
     "--config": ("train.toml",),
-    "--converter": ("converter",),
     "--corpus": ("notes", "wikipedia", "table.parquet"),
     "--csv": ("out.csv",),
     "--database-url": ("postgresql://ada@127.0.0.1:9/hub", "mysql://nowhere"),
@@ -472,10 +470,6 @@ def prepare(folder: Path) -> None:
     (folder / "facts.txt").write_text("Triton was found by Lassell, an English brewer.\n", encoding="utf-8")
     (folder / "folder").mkdir()
     (folder / "token").write_text("kc_nothing\n", encoding="utf-8")
-    converter = folder / "converter"
-    converter.mkdir()
-    for name in ("convert_hf_to_gguf.py", "convert_lora_to_gguf.py"):
-        (converter / name).write_text("", encoding="utf-8")
     steps = (
         "train --corpus notes --kind retrieval --name notes --no-exam",
         "publish notes",

@@ -12,7 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from kcard.batching import QUESTIONS, FailureStreak, batched, questions_together
+from kcard.batching import (
+    MAX_FAILED_BATCHES,
+    MAX_FAILED_QUESTIONS,
+    QUESTIONS,
+    FailureStreak,
+    batched,
+    questions_together,
+)
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.events import Event, OnEvent, ignore
@@ -25,8 +32,6 @@ from kcard.types import Answer, Question, add_counts
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-GIVE_UP = 16  # consecutive failures that are the endpoint's fault, not the questions'
-FAILED_PIECES = 3  # consecutive failed batches of a cluster that are the endpoint's fault, not a worker's
 RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
 NO_QUESTION = "the key 'question' must hold a non-empty text"
 
@@ -57,8 +62,8 @@ class QuestionTotals:
             self.answered + (not failed),
             self.failed + failed,
             self.calls + line.get("calls", 0),
-            self.tokens_in if failed else add_counts(self.tokens_in, used.get("tokens_in")),
-            self.tokens_out if failed else add_counts(self.tokens_out, used.get("tokens_out")),
+            self.tokens_in if failed else add_counts([self.tokens_in, used.get("tokens_in")]),
+            self.tokens_out if failed else add_counts([self.tokens_out, used.get("tokens_out")]),
         )
 
 
@@ -92,7 +97,7 @@ def answer_file(
     earlier  the rows that earlier_lines returned; of these only those with an `error` are asked again
     batch    the number of questions that `answers` gets at a time
 
-    Raises LLMError, with everything so far on disk, after GIVE_UP consecutive failures.
+    Raises LLMError, with everything so far on disk, after MAX_FAILED_QUESTIONS consecutive failures.
     """
 
     def results(numbers: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
@@ -141,7 +146,7 @@ def ask_on_cluster(
                     answers |= zip(chunk, outcome.get("result") or [outcome] * len(chunk), strict=True)
                 yield i, answers.pop(i)
 
-    give_up = max(GIVE_UP, FAILED_PIECES * size)
+    give_up = max(MAX_FAILED_QUESTIONS, MAX_FAILED_BATCHES * size)
     earlier = earlier_lines(rows, target, resume)
     return len(rows), _write_answers(rows, target, results, on_event, earlier, give_up)
 
@@ -166,7 +171,7 @@ def _write_answers(
     results: Callable[[Sequence[int]], Generator[tuple[int, Row], None, None]],
     on_event: OnEvent,
     earlier: Sequence[Row],
-    give_up: int = GIVE_UP,
+    give_up: int = MAX_FAILED_QUESTIONS,
 ) -> QuestionTotals:
     """Write the rows with the answers that `results` gives.
 

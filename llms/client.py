@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kcard.batching import FailureStreak, batched, in_order
+from kcard.batching import MAX_FAILED_REQUESTS, FailureStreak, batched, in_order
 from kcard.errors import LLMError, one_line
 from kcard.interfaces import LLM, replies
 from kcard.llms.parsing import admits_ignorance, named_option
@@ -106,7 +106,6 @@ def _largest(count: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-GIVE_UP = 64  # consecutive failures after which the remaining requests are skipped
 NUMBERS = count()  # of requests, in the order in which they are made
 TRIES = 4  # to fit a prompt into a window whose size only refusals reveal
 
@@ -141,20 +140,22 @@ class LLMClient(LLM):
     def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
         """Yield each reply, or its error, in order and as soon as it is ready. Equal requests are sent once.
 
-        After GIVE_UP consecutive failures the rest is skipped, since an endpoint that is down takes hours.
+        After MAX_FAILED_REQUESTS consecutive failures the rest is skipped, since an endpoint that is down takes hours.
         """
         outcomes: dict[Request, Reply | LLMError | None] = {
             request: request.origin.trace.replies.get(request) if request.origin else None
             for request in requests
         }
         pending = [request for request, reply in outcomes.items() if reply is None]
-        arriving, streak = self._ask(pending), FailureStreak(GIVE_UP)
+        arriving, streak = self._ask(pending), FailureStreak(MAX_FAILED_REQUESTS)
         for request in requests:
             while (outcome := outcomes[request]) is None:
                 arrived, outcomes[arrived] = next(arriving)
                 if streak.record(isinstance(outcomes[arrived], LLMError)):
                     arriving.close()
-                    reason = f"skipped after {GIVE_UP} consecutive failures; last error: {outcomes[arrived]}"
+                    reason = (
+                        f"skipped after {streak.limit} consecutive failures; last error: {outcomes[arrived]}"
+                    )
                     skipped = [left for left in pending if outcomes[left] is None]
                     outcomes |= dict.fromkeys(skipped, LLMError(reason))
             yield outcome

@@ -14,9 +14,10 @@ from kcard.errors import UsageError
 from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer, sum_known
+from kcard.evaluation.runs.run import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
+from kcard.types import add_counts
 
 # The result of an analysis: a table, charts, and a sentence or two that explain them.
 
@@ -176,7 +177,7 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
 
 
 def _mean(counts: Sequence[int | None]) -> float | None:
-    total = sum_known(counts)
+    total = add_counts(counts)
     return None if total is None else total / len(counts)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kcard.batching import QUESTIONS, FailureStreak, batched
+from kcard.batching import MAX_FAILED_QUESTIONS, QUESTIONS, FailureStreak, batched
 from kcard.errors import HubError, KcardError, LLMError, one_line
 from kcard.evaluation.metrics import accuracy, exact_match, f1, round_floats, substring
 from kcard.evaluation.tasks.base import Item, TaskData
@@ -17,7 +17,7 @@ from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Answerer
 from kcard.io import build, parse
 from kcard.llms.prompts import render
-from kcard.types import Answer, Call, Example, Question, Reply, derive_seed
+from kcard.types import Answer, Call, Example, Question, Reply, add_counts, derive_seed
 
 if TYPE_CHECKING:
     from kcard.hub.db.models import StoredRun
@@ -171,11 +171,6 @@ class EvalResult:
     def passages(self) -> list[Mapping[str, Any]]:
         """The passages of the trace, which may have been edited by hand."""
         return [passage for passage in self.trace.get("passages", ()) if isinstance(passage, dict)]
-
-
-def sum_known(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if a count is unknown."""
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 # Results without their long texts, so that all results of a large run fit into memory.
@@ -403,14 +398,13 @@ def make_result(
         group=item.group,
         popularity=item.popularity,
         calls=tuple(calls),
-        tokens_in=sum_known([call.tokens_in for call in calls if not call.error]),
-        tokens_out=sum_known([call.tokens_out for call in calls if not call.error]),
+        tokens_in=add_counts(call.tokens_in for call in calls if not call.error),
+        tokens_out=add_counts(call.tokens_out for call in calls if not call.error),
         **answered,
     )
 
 
-GIVE_UP = 16  # consecutive failures, after which the endpoint is considered down
-SKIPPED = f"skipped after {GIVE_UP} consecutive failures"
+SKIPPED = f"skipped after {MAX_FAILED_QUESTIONS} consecutive failures"
 
 Key = tuple[str, str, str]
 ItemQuestion = tuple[Question, Item]
@@ -446,10 +440,10 @@ class Runner:
     def ask(self, missing: Sequence[Key], on_event: OnEvent = ignore) -> None:
         """Answer these questions and store the results; `on_event` is called with the number of those done.
 
-        A question that fails becomes a result with its error. After GIVE_UP consecutive failures, the remaining
-        questions are skipped: they become failed results too, which resuming the run asks again.
+        A question that fails becomes a result with its error. After MAX_FAILED_QUESTIONS consecutive failures, the
+        remaining questions are skipped: they become failed results too, which resuming the run asks again.
         """
-        done, streak = 0, FailureStreak(GIVE_UP)
+        done, streak = 0, FailureStreak(MAX_FAILED_QUESTIONS)
         for task, setting, questions in self._batches(missing):
             results: Iterator[EvalResult]
             if streak.is_over:

@@ -14,8 +14,9 @@ from kcard.evaluation.metrics import (
     interval,
     macro_f1,
 )
-from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask, sum_known
+from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask
 from kcard.io import write_text
+from kcard.types import add_counts
 
 DIGITS = 4
 BALANCED = "balanced-accuracy"
@@ -140,8 +141,8 @@ def _summarise_setting(
         balanced_accuracy=balanced_accuracy(predicted, actual) if choice else None,
         macro_f1=macro_f1(predicted, actual) if choice else None,
         calls=sum(len(result.calls) for result in results),
-        tokens_in=sum_known([result.tokens_in for result in results]),
-        tokens_out=sum_known([result.tokens_out for result in results]),
+        tokens_in=add_counts(result.tokens_in for result in results),
+        tokens_out=add_counts(result.tokens_out for result in results),
         cost=prices.cost(results),
         seconds=sum(result.seconds for result in results),
         errors=sum(bool(result.error) for result in results),

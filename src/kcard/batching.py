@@ -75,6 +75,13 @@ def padded(length: int, width: int) -> int:
     return -(-length // width) * width
 
 
+# Consecutive failures that are an endpoint's fault, not that of the requests, of the questions, or of the worker of a
+# cluster that a batch of questions was given to.
+MAX_FAILED_REQUESTS = 64
+MAX_FAILED_QUESTIONS = 16
+MAX_FAILED_BATCHES = 3
+
+
 class FailureStreak:
     """Counts consecutive failures: an endpoint that is down would otherwise fail for hours, once for each question.
 

@@ -1,7 +1,7 @@
 """The values that questions, requests and answers are made of."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -349,17 +349,21 @@ class Trace:
         """Tokens and seconds of all requests, and the seconds of cards."""
         replies = [call.reply for call in self._calls if call.reply is not None]
         return Usage(
-            add_counts(*(reply.tokens_in for reply in replies)),
-            add_counts(*(reply.tokens_out for reply in replies)),
+            add_counts(reply.tokens_in for reply in replies),
+            add_counts(reply.tokens_out for reply in replies),
             sum((call.seconds for call in self._calls), 0.0),
             self.card_seconds,
         )
 
 
-def add_counts(*counts: int | None) -> int | None:
+def add_counts(counts: Iterable[int | None]) -> int | None:
     """Return the sum; None if one of them is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 @dataclass(frozen=True)

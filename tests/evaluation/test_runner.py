@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from kcard.batching import MAX_FAILED_QUESTIONS
 from kcard.errors import LLMError
 from kcard.evaluation.runs.run import (
-    GIVE_UP,
     EvalResult,
     Run,
     Runner,
@@ -135,12 +135,12 @@ def test_a_question_that_fails_is_a_wrong_result_with_its_error_and_costs_no_oth
 
 
 def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_asked() -> None:
-    run, store, answering = runner(items(3 * GIVE_UP), lambda _: True)
+    run, store, answering = runner(items(3 * MAX_FAILED_QUESTIONS), lambda _: True)
     run.ask(list(run.run.plan.keys()))
-    assert len(store.results) == 3 * GIVE_UP
-    assert all(r.error.startswith("no answer") for r in store.results[:GIVE_UP])
-    assert all(r.error.startswith("skipped after") for r in store.results[GIVE_UP:])
-    assert sum(answering.batches) == GIVE_UP
+    assert len(store.results) == 3 * MAX_FAILED_QUESTIONS
+    assert all(r.error.startswith("no answer") for r in store.results[:MAX_FAILED_QUESTIONS])
+    assert all(r.error.startswith("skipped after") for r in store.results[MAX_FAILED_QUESTIONS:])
+    assert sum(answering.batches) == MAX_FAILED_QUESTIONS
 
 
 def test_equal_texts_with_other_options_are_asked_apart() -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # Answer the questions of a run that have no result yet.
 
-GIVE_UP = 3  # consecutive batches without an answer that are the endpoint's fault, not a worker's
-
 
 def ask_missing(
     prepared: "EvaluationPlan",
@@ -72,10 +70,10 @@ def ask_on_cluster(
 ) -> None:
     """Ask these questions in the same batches as in one process, and store the results.
 
-    If a worker fails, its questions get results with the error; after GIVE_UP batches without an answer the rest is
-    skipped. Raises UsageError for an LLM that is an object, and ClusterError.
+    If a worker fails, its questions get results with the error; after MAX_FAILED_BATCHES batches without an answer the
+    rest is skipped. Raises UsageError for an LLM that is an object, and ClusterError.
     """
-    from kcard.batching import FailureStreak, batched, questions_together
+    from kcard.batching import MAX_FAILED_BATCHES, FailureStreak, batched, questions_together
     from kcard.evaluation.runs.run import SKIPPED, EvalResult, make_result
     from kcard.io import build, parse
 
@@ -97,7 +95,7 @@ def ask_on_cluster(
     }
     pieces = [{"number": run.number, "keys": chunk, **where} for chunk in chunks]
     # Store the results of each batch as it arrives.
-    left, streak = dict.fromkeys(missing), FailureStreak(GIVE_UP)
+    left, streak = dict.fromkeys(missing), FailureStreak(MAX_FAILED_BATCHES)
     with closing(mapped(_answer_batch, pieces, cluster, options.device)) as outcomes:
         for nth, outcome in outcomes:
             results = [build(EvalResult, parse(text)) for text in outcome.get("result", ())]

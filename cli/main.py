@@ -13,12 +13,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from kcard import __version__
 from kcard.cli import output
 from kcard.cli.output import echo
 from kcard.config import debug, let_threads_sleep, settings
 from kcard.config_file import TABLES
 from kcard.errors import KcardError, UsageError
+from kcard.version import __version__
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written

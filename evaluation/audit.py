@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import kcard
 from kcard.errors import CardError, UsageError
 from kcard.evaluation.questions import ExamQuestion, QuestionFile, digest, make_questions
 from kcard.evaluation.recall import Scorer, generate_documents
@@ -31,6 +30,7 @@ from kcard.io import Row, reading
 from kcard.manifest import file_digest
 from kcard.text import words
 from kcard.types import Passage, Sampling, Source
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
@@ -358,7 +358,7 @@ def run_audit(
     by_query = [*group_by(scored, lambda item: item.query).values()]
     return Audit(
         card=target.reference or target.card.name,
-        kcard=kcard.__version__,
+        kcard=__version__,
         queries=queries.name,
         queries_sha256=queries.sha256,
         asked=len(queries.questions),

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-import kcard
 from kcard.cards.card import Card
 from kcard.errors import CardError, HubError, UsageError
 from kcard.evaluation.metrics import substring
@@ -33,6 +32,7 @@ from kcard.events import OnEvent, ignore
 from kcard.offline.pseudo_queries import entities
 from kcard.text import is_english
 from kcard.types import Passage, Source, derive_seed
+from kcard.version import __version__
 
 # Questions that a corpus does not answer, to test whether the card's documents leave them unanswered: its own questions
 # with an invented name, and questions about unrelated subjects.
@@ -313,7 +313,7 @@ def rebuild_questions(card: Path | str, corpus: Path | str | None = None) -> lis
     if digest(questions) != taken.own.questions_sha256:
         raise CardError(
             f"the exam of {target.card.name} was made by kcard {taken.kcard}, whose questions differ from those of "
-            f"{kcard.__version__}: examine the card again (kcard exam)"
+            f"{__version__}: examine the card again (kcard exam)"
         )
     return questions
 
@@ -395,7 +395,7 @@ class ExamAnswers:
         evidence = scorer.independent
         exam = Exam(
             card=card.name,
-            kcard=kcard.__version__,
+            kcard=__version__,
             own=own,
             given=on_file,
             base=base.name,

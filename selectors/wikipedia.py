@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kcard
 from kcard.batching import in_order
 from kcard.config import settings
 from kcard.errors import CorpusError, UsageError
@@ -31,11 +30,12 @@ from kcard.interfaces import Evidence
 from kcard.io import parse, write_text
 from kcard.selectors.local_corpus import parts
 from kcard.types import Source
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from email.message import Message
 
-USER_AGENT = f"kcard/{kcard.__version__} (https://pypi.org/project/kcard/) Python-urllib"
+USER_AGENT = f"kcard/{__version__} (https://pypi.org/project/kcard/) Python-urllib"
 TRIES = 5
 LONGEST_WAIT = 60.0  # seconds
 TIMEOUT = 20.0

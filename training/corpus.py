@@ -15,7 +15,6 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-import kcard
 from kcard.batching import batched, batched_by_size
 from kcard.config import settings
 from kcard.errors import CorpusError
@@ -38,6 +37,7 @@ from kcard.training.readers.files import (
 )
 from kcard.training.readers.process import end_idle_processes, read_blocks, read_digested
 from kcard.types import Source
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -421,7 +421,7 @@ class CorpusFiles:
 
     @property
     def version(self) -> str:
-        return f"{kcard.__version__} {READING}"
+        return f"{__version__} {READING}"
 
     def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
         """See Files. Raises CorpusError."""

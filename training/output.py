@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import kcard
 from kcard.cards.card import SEARCH
 from kcard.cards.generators.external import SearchTarget
 from kcard.cards.passages import passages as read_passages
@@ -34,6 +33,7 @@ from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
 from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
@@ -236,7 +236,7 @@ def _common_record(corpus: Corpus, licence: str, libraries: tuple[str, ...]) -> 
         "corpus_licence": licence,
         "passages": len(corpus.passages),
         "left_out": corpus.left_out,
-        "libraries": {"kcard": kcard.__version__} | {name: version(name) for name in libraries},
+        "libraries": {"kcard": __version__} | {name: version(name) for name in libraries},
     }
 
 
@@ -367,7 +367,7 @@ def make_search_card(
         objective="search",
         method=spec,
         corpus_licence=manifest.licence,
-        libraries={"kcard": kcard.__version__},
+        libraries={"kcard": __version__},
     )
     manifest = replace(manifest, name=name, kind="search", training=record)
     folder = Path(output).expanduser().absolute() if output else settings().drafts / name
@@ -450,7 +450,7 @@ def without_model(card: "Card") -> "Card":
         corpus_licence=was.corpus_licence,
         passages=was.passages,
         left_out=was.left_out,
-        libraries={"kcard": kcard.__version__, "bm25s": version("bm25s")},
+        libraries={"kcard": __version__, "bm25s": version("bm25s")},
     )
     manifest = replace(
         card.manifest, kind="retrieval", base=Base(), prompt=Prompt(), training=record, files={}

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-import kcard
 from kcard.cards.card import Card
 from kcard.config import settings
 from kcard.errors import CardError, TrainingInterrupted, UsageError
@@ -54,6 +53,7 @@ from kcard.training.output import (
 from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from kcard.offline.train import TrainingPlan
@@ -422,7 +422,7 @@ def make_plan(
     version = "" if before is None else before.sha256
     # The fingerprint that a checkpoint must match to be resumed.
     identity = {"base": options.base, "updates": version, **chosen, **studied.record}
-    text = json.dumps([kcard.__version__, corpus.sha256, identity], sort_keys=True, default=str)
+    text = json.dumps([__version__, corpus.sha256, identity], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     from kcard.offline import train
 

@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kcard import __version__
 from kcard.errors import DiskFull, KcardError
 from kcard.hub.errors import Invalid, NotFound, TooLarge
 from kcard.hub.server import monitoring
@@ -26,6 +25,7 @@ from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
+from kcard.version import __version__
 
 # Security headers for browsers.
 

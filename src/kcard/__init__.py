@@ -10,6 +10,8 @@ print(kcard.ask("Who won the senate race in Oregon?").answer)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kcard.version import __version__ as __version__
+
 if TYPE_CHECKING:  # as type checkers and editors know them; a test compares these with _HOMES
     from kcard.api.add import add as add
     from kcard.api.check import check as check
@@ -43,8 +45,6 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.training.options import TrainOptions as TrainOptions
     from kcard.types import Answer as Answer
     from kcard.types import Passage as Passage
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Answer": "kcard.types",

@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from kcard import __version__
 from kcard.config import for_other_machines, let_threads_sleep, without_usage_statistics
 from kcard.errors import (
     ClusterError,
@@ -33,6 +32,7 @@ from kcard.errors import (
 from kcard.events import Event, OnEvent
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
 from kcard.options import Option, check_values, declared, documented
+from kcard.version import __version__
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included

@@ -221,6 +221,7 @@ SHORT = {
         "kcard.serve.options",
         "kcard.cli.escapes",
         "kcard.events",
+        "kcard.version",
     ),
 }
 MIGRATIONS = "kcard.hub.migrations.versions."

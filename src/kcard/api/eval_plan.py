@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from kcard import __version__, system
+from kcard import system
 from kcard.config import ENDPOINTS, without_shortcut
 from kcard.config import settings as configured
 from kcard.errors import UsageError
@@ -18,6 +18,7 @@ from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.events import OnEvent
 from kcard.integrators.options import GATE, PAPER_GATE, AskOptions, BaselineOptions, Paper, with_preset
 from kcard.options import check_values, declared
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub

@@ -19,7 +19,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from kcard import __version__
 from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
 from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
@@ -69,6 +68,7 @@ from kcard.serve.upstream import (
     standalone,
 )
 from kcard.system import silence
+from kcard.version import __version__
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -38,7 +38,8 @@ from benchmarks.engine_rivals import (
 )
 from kcard.cards.models.batched import decoder, whole_models
 from kcard.cards.models.batched.decoder import Decoder
-from kcard.cards.models.batched.generate import DecodingBatch, Sampler, decode
+from kcard.cards.models.batched.generate import DecodingBatch, decode
+from kcard.token_sampling import Sampler
 
 GIB = 2**30
 SLOW = 10.0  # seconds

@@ -22,8 +22,9 @@ from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, lora
 from kcard.cards.models.batched.decoder import Decoder, Linear, packed
-from kcard.cards.models.batched.generate import DecodingBatch, Sampler, decode
+from kcard.cards.models.batched.generate import DecodingBatch, decode
 from kcard.system import quiet_loading
+from kcard.token_sampling import Sampler
 
 TOP_K = 50
 # Width, feed-forward width, layers, heads.

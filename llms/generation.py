@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kcard.llms.prompts import messages, render, unified_qa, without_control
+from kcard.token_sampling import gumbel
 from kcard.types import Request
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class SharedPrefix:
 
 # Batched generation, with each row as if it were alone.
 #
-# Rows are padded on the side where the model does not continue them. Each row samples with a generator of its own, so
+# Rows are padded on the side where the model does not continue them. Each row samples with noise of its own seed, so
 # that a reply does not depend on its batch, except for rounding, which in float32 hardly ever shows.
 
 
@@ -233,21 +234,21 @@ class GumbelSampler:
     """Adds Gumbel noise to scores, so that the largest of a row is a sample of softmax(scores / temperature)."""
 
     def __init__(self, draws: Sequence[Draw]) -> None:
-        import torch
-
-        self._draws = [(draw.temperature, torch.Generator().manual_seed(draw.seed)) for draw in draws]
+        self._draws, self._step = draws, 0
 
     def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
         import torch
 
         del input_ids
-        if not any(temperature for temperature, _ in self._draws):
+        sampled = [row for row, draw in enumerate(self._draws) if draw.temperature]
+        if not sampled:
             return scores
-        drawn = scores.float().clone()
-        for row, (temperature, generator) in zip(drawn, self._draws, strict=True):
-            if temperature:
-                noise = -torch.empty(len(row)).exponential_(generator=generator).log()
-                row.div_(temperature).add_(noise.to(row.device))
+        seeds = torch.tensor([self._draws[row].seed for row in sampled], device=scores.device)
+        temperatures = torch.tensor([[self._draws[row].temperature] for row in sampled], device=scores.device)
+        tokens = torch.arange(scores.shape[1], device=scores.device).expand(len(sampled), -1)
+        drawn = scores.to(torch.float64, copy=True)
+        drawn[sampled] = drawn[sampled] / temperatures + gumbel(seeds, self._step, tokens)
+        self._step += 1
         return drawn
 
 

@@ -17,7 +17,6 @@ from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
     Prompts,
-    Sampler,
     batched,
     decode,
     log_probabilities,
@@ -28,6 +27,7 @@ from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.weights import Weights
 from kcard.errors import CardError
 from kcard.interfaces import CardGenerator
+from kcard.token_sampling import Sampler
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from kcard.cache import depth, layer_and_pooling, pooled
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting
-from kcard.cards.models.batched.generate import Prompts, Sampler, until_eos
+from kcard.cards.models.batched.generate import Prompts, until_eos
 from kcard.cards.models.loader import ROWS, Loader
 from kcard.errors import UsageError
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
+from kcard.token_sampling import Sampler
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:

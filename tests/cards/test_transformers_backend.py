@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.cards.models.batched.generate import Prompts, gumbel
+from kcard.cards.models.batched.generate import Prompts
 from kcard.cards.models.transformers_backend import Limits, generate
+from kcard.token_sampling import gumbel
 from kcard.types import Sampling
 from tests.cards.engine.models import model as opt
 

@@ -22,7 +22,7 @@ from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, generate, lora
 from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel
-from kcard.cards.models.batched.generate import Prompts, Sampler, batched, log_probabilities, until_eos
+from kcard.cards.models.batched.generate import Prompts, batched, log_probabilities, until_eos
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
@@ -30,6 +30,7 @@ from kcard.cards.pool import CardPool
 from kcard.errors import CardError
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.offline import minilm, opt
+from kcard.token_sampling import Sampler
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, sealed, texts
 from tests.cards.engine.models import GROUPED, WORDS, adapter, is_greedy, model
 

@@ -17,14 +17,13 @@ from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
     KVCache,
     Prompts,
-    Sampler,
     batched,
     decode,
-    highest,
     log_probabilities,
     until_eos,
 )
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
+from kcard.token_sampling import Sampler, highest
 from tests.cards.engine.models import FAMILIES, WORDS, adapter, is_greedy, model
 
 pytestmark = pytest.mark.numeric

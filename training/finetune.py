@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from kcard.training.trainer import FineTuning
 
 RATES = {"full": 2e-5, "lora": 2e-4}
+# Of objective recite, measured on a base of 135 million parameters (docs/training.md): in small batches and at higher
+# rates, a model learns facts with a fraction of the tokens.
+RECITING_RATES = {"full": 1e-4, "lora": 1e-3}
+RECITING: dict[str, Any] = {"batch_size": 8, "epochs": 20}
+RECITED_SHARE = 0.98
 HELD_OUT_FROM = 2000
 HELD_OUT_SHARE = 0.01
 HELD_OUT_MOST = 2000
@@ -47,12 +52,13 @@ RECITED = 192
 
 @dataclass(frozen=True)
 class Options:
-    """The paper's numbers are the defaults. The learning rate of an adapter is ten times that of the whole
-    model, as is usual: it starts at zero and has few weights to move.
+    """The paper's numbers are the defaults; see options_of for those of objective recite. The learning rate of an
+    adapter is ten times that of the whole model, as is usual: it starts at zero and has few weights to move.
 
     block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     optimizer  see kcard.training.optimizers
+    recited_share  of an epoch's passages that the model must recite for training to end early (recite); 0: never
     teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
     """
 
@@ -73,11 +79,22 @@ class Options:
     betas: tuple[float, float] = (0.9, 0.98)
     warm: float = 0.06
     query_share: float = 1.0
+    recited_share: float = 0.0
     seed: int = 0
 
     @property
     def rate(self) -> float:
         return self.learning_rate or RATES[self.method]
+
+
+def options_of(base: str, **chosen: Any) -> Options:
+    """Return the options that were chosen. The others are the paper's, which are for blocks of text; to recite, a model
+    is trained in small batches at a higher rate, until it recites the corpus."""
+    options = Options(base, **chosen)
+    if options.objective != "recite":
+        return options
+    reciting = {**RECITING, "learning_rate": RECITING_RATES[options.method], "recited_share": RECITED_SHARE}
+    return replace(options, **{**reciting, **chosen})
 
 
 def prepare(
@@ -88,11 +105,13 @@ def prepare(
     execution: Execution = Execution(),  # noqa: B008 (frozen)
     study: Mapping[str, Sequence[str]] | None = None,
     distillation: Distillation | None = None,
+    minutes: float | None = None,
 ) -> "Preparation[FineTuning]":
     """Prepare everything that fine-tuning needs before its first step.
 
     study         see PseudoQueries
     distillation  with objective distil
+    minutes       after which training ends, unless it did before
 
     Raises ModelUnavailable, MissingExtra, UsageError, and with objective distil TrainingInterrupted.
     """
@@ -151,6 +170,8 @@ def prepare(
         batch=batch,
         rows=execution.micro_batch_rows(batch, longest),
         pad=pad,
+        epoch=len(epochs(0)),
+        minutes=minutes,
     )
     tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint)
 

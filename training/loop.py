@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ CHECKPOINT_SECONDS = 60.0
 CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
 REPORT_SECONDS = 1.0
 MEASURED_STEPS = 20
+SETTLED = 50  # steps
 
 
 class Clock:
@@ -48,6 +50,7 @@ class Clock:
 
     step, seconds, tokens, losses  where a resumed run goes on
     timed   whether the user knows already how long it takes; else the first steps are measured, and reported
+    limit   seconds after which the run ends though steps are left
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Clock:
         losses: Sequence[float] = (),
         *,
         timed: bool = False,
+        limit: float | None = None,
     ) -> None:
         self.tokens = tokens
         self.losses = list(losses)  # of the last tenth of the steps
@@ -70,7 +74,9 @@ class Clock:
         self._begun = self._reported = self._saved = time.monotonic()
         self._pause = CHECKPOINT_SECONDS
         self._before = seconds
+        self._limit = limit
         self._recent: list[float] = []
+        self._last: deque[float] = deque(maxlen=SETTLED)
 
     @property
     def seconds(self) -> float:
@@ -82,15 +88,27 @@ class Clock:
         self.done += 1
         self.tokens += tokens
         self._recent.append(loss)
+        self._last.append(loss)
         if self.done > self._steps * 0.9:
             self.losses.append(loss)
 
-    def report(self) -> None:
-        """Report the progress, once a second, and after the first steps how long it will take."""
+    @property
+    def last_loss(self) -> float:
+        """The mean loss of the last tenth of the steps, or of the last 50 of a run that ended before."""
+        losses = self.losses or self._last
+        return sum(losses) / len(losses) if losses else math.nan
+
+    def report(self, recited: float | None = None) -> None:
+        """Report the progress, once a second, and after the first steps how long it will take at most.
+
+        recited  the share of the passages that the model recites, where known
+        """
         now = time.monotonic()
         spent = now - self._begun
         done = self.done - self._first
         left = spent / done * (self._steps - self.done)
+        if self._limit is not None:
+            left = max(0.0, min(left, self._limit - self._before - spent))
         if done == MEASURED_STEPS and self.done < self._steps and not self._timed:
             to_go = self._steps - self._first
             self._on_event(note(f"training takes about {duration(spent + left)}: {to_go} steps"))
@@ -99,10 +117,11 @@ class Clock:
         mean = sum(self._recent) / len(self._recent)
         self._reported, self._recent = now, []
         minutes, seconds = divmod(round(left), 60)
+        progress = f"loss {mean:.3f}" if recited is None else f"loss {mean:.3f}, recites {recited:.0%}"
         self._on_event(
             Event(
                 "training",
-                f"loss {mean:.3f}, {minutes}:{seconds:02d} left",
+                f"{progress}, {minutes}:{seconds:02d} left",
                 self.done,
                 self._steps,
                 mean,
@@ -156,7 +175,6 @@ class Interrupt:
 # Checkpoints: weights, optimizer states and the place in the run, written atomically in a hidden folder.
 
 FILE = "state.pt"
-SETTLED = 50  # steps
 
 
 @dataclass
@@ -382,8 +400,7 @@ class Job(TrainingRun):
                     break
                 if clock.due():
                     keep()
-        last = clock.losses or state.recent
-        loss = sum(last) / len(last) if last else math.nan
+        loss = clock.last_loss
         return TrainingOutcome(state.step, clock.tokens, clock.seconds, loss, state.epoch + (state.index > 0))
 
 

@@ -141,24 +141,34 @@ class TrainOptions:
     ] = None
     seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
     epochs: Annotated[
-        float | None, Option("Passes over the corpus.", default="10; embedded: as many as the corpus needs")
+        float | None,
+        Option(
+            "Passes over the corpus. Objective recite ends before, once the model recites it.",
+            default="20 at most, to recite; 10 for other objectives; embedded: as many as the corpus needs",
+        ),
     ] = None
     minutes: Annotated[
         float | None,
         Option(
-            "Maximum minutes for training the model on this machine (base embedded). It takes as many steps as the "
-            "corpus needs, or as fit. A model that would recall less than half of what it reads is not trained. "
-            "--epochs overrides it; other bases have only --epochs.",
-            default="3; an update takes what it needs",
+            "Maximum minutes for training the model on this machine. The embedded base takes as many steps as the "
+            "corpus needs, or as fit; if it would recall less than half of what it reads, it is not trained, and "
+            "--epochs overrides the minutes. Another base ends when they are over.",
+            default="3; an update, and another base, take what they need",
         ),
     ] = None
     learning_rate: Annotated[
         float | None,
-        Option("Peak learning rate.", default="2e-5, lora 2e-4; embedded: Muon's, 0.02"),
+        Option(
+            "Peak learning rate.",
+            default="to recite 1e-4, lora 1e-3; else 2e-5, lora 2e-4; embedded: Muon's, 0.02",
+        ),
     ] = None
     batch_size: Annotated[
         int | None,
-        Option("Passages or blocks per step.", default="32; embedded fills steps with 512 or 1024 tokens"),
+        Option(
+            "Passages or blocks per step.",
+            default="8 to recite, else 32; embedded fills steps with 512 or 1024 tokens",
+        ),
     ] = None
     block: Annotated[
         int | None,
@@ -334,8 +344,8 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
         yield from _flaws_of_embedded(options)
     elif options.prompt_style is not None:
         yield f"prompt_style {options.prompt_style!r} is only for base embedded: leave it out with base {options.base}"
-    elif options.minutes is not None:
-        yield f"minutes {options.minutes:g} is only for base embedded: give epochs with base {options.base}"
+    elif options.minutes is not None and options.execution.processes > 1:
+        yield f"minutes {options.minutes:g}: several processes don't end by the clock; give epochs"
     # What is only for one objective, method or optimizer.
     if options.block is not None and options.objective != "clm":
         yield (

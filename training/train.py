@@ -250,7 +250,10 @@ def estimate(
     prepared = plan.prepare()
     assert isinstance(prepared.job, FineTuning)
     each = prepared.job.seconds_a_step(*TRIAL)
-    seconds = prepared.seconds + each * prepared.job.steps
+    seconds = each * prepared.job.steps
+    if chosen.minutes is not None:
+        seconds = min(seconds, 60 * chosen.minutes)
+    seconds += prepared.seconds
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
@@ -431,7 +434,7 @@ def make_plan(
         from kcard.training import finetune
         from kcard.training.base_model import WeightSource
 
-        tuning = finetune.Options(options.base, **chosen)
+        tuning = finetune.options_of(options.base, **chosen)
         new, old = update.training_texts()
         origin = WeightSource() if before is None else before.weight_source(old)
         execution = options.execution
@@ -442,7 +445,7 @@ def make_plan(
         return train.TrainingPlan(
             None,
             lambda: finetune.prepare(
-                new, tuning, fingerprint, origin, execution, studied.queries, distillation
+                new, tuning, fingerprint, origin, execution, studied.queries, distillation, options.minutes
             ),
             memory,
         )

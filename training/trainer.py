@@ -10,7 +10,8 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
 STATE = "trainer_state.json"  # the last file that the Trainer writes into a checkpoint
+RECITED_AT_LEAST = 32  # passages that are counted of a corpus that has fewer
 OPTIMIZERS = {
     "adamw": "adamw_torch_fused",
     "adamw8bit": "adamw_bnb_8bit",
@@ -73,6 +75,8 @@ class FineTuningSetup:
     steps, examples, held_out  numbers of steps, of examples in all of them, and of those to measure the loss on
     batch, rows  examples of a step, and of a micro-batch in each process
     pad         the token that rows are padded with
+    epoch       examples of an epoch
+    minutes     after which training ends; None: when its steps are done
     folder      of the run's checkpoints; `resume`: the checkpoint to go on from
     """
 
@@ -85,6 +89,8 @@ class FineTuningSetup:
     batch: int
     rows: int
     pad: int
+    epoch: int = 0
+    minutes: float | None = None
     folder: Path = Path()
     resume: Path | None = None
 
@@ -110,10 +116,35 @@ class Examples(Dataset[TrainingExample]):
         return self._epoch[place]
 
 
+class Recital:
+    """How many of the passages that were shown last the model recites: every learned token was the most probable one
+    when the passage was shown, so that greedy decoding would have written it after that question.
+
+    window  passages that count: of all processes together an epoch, RECITED_AT_LEAST at least
+    """
+
+    def __init__(self, window: int) -> None:
+        self._recited: deque[bool] = deque(maxlen=max(1, window))
+
+    @property
+    def share(self) -> float | None:
+        """The share of them, in [0, 1]; None before so many were shown."""
+        shown = len(self._recited)
+        return sum(self._recited) / shown if shown == self._recited.maxlen else None
+
+    def add(self, logits: "Tensor", following: "Tensor") -> None:
+        """Count a micro-batch: logits (rows, length, vocabulary) and the token to come at each place, or IGNORED."""
+        with torch.no_grad():
+            is_right = (logits.argmax(-1) == following) | (following == IGNORED)
+        self._recited.extend(is_right.all(1).tolist())
+
+
 class CardTrainer(Trainer):
     """The Trainer of a card: AdamW with the paper's numbers, a linear schedule, and the loss of the objective.
 
     Batches are made by rank 0, which alone knows the corpus, and divided among the processes.
+
+    seconds  of the run so far, for a run that is limited in time
     """
 
     def __init__(
@@ -123,8 +154,11 @@ class CardTrainer(Trainer):
         examples: Dataset[TrainingExample],
         held_out: Dataset[TrainingExample] | None,
         callbacks: "list[TrainerCallback]",
+        recital: Recital | None = None,
+        seconds: Callable[[], float] = float,
     ) -> None:
         self.setup = setup
+        self._recital, self._seconds = recital, seconds
         self._share = setup.rows * setup.execution.processes  # rows of all processes' micro-batches together
         super().__init__(
             model=model,
@@ -138,7 +172,14 @@ class CardTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: "Optimizer | None" = None) -> LambdaLR:
         """Return a linear warm-up and decay whose first step, unlike transformers', has a rate above zero."""
-        rate = linear(num_training_steps, math.ceil(self.setup.options.warm * num_training_steps))
+        by_steps = linear(num_training_steps, math.ceil(self.setup.options.warm * num_training_steps))
+        minutes = self.setup.minutes
+
+        def rate(step: int) -> float:
+            if minutes is None:
+                return by_steps(step)
+            return min(by_steps(step), max(0.0, 1 - self._seconds() / (60 * minutes)))
+
         scheduled: Any = optimizer or self.optimizer
         self.lr_scheduler = LambdaLR(scheduled, rate)
         return self.lr_scheduler
@@ -190,15 +231,20 @@ class CardTrainer(Trainer):
         teacher_ids, teacher_logs = inputs.pop("teacher_ids", None), inputs.pop("teacher_logs", None)
         following = inputs.pop("shift_labels")
         inputs.pop("labels")
+        # Nothing is learned of the prompts, which all rows begin with: the head, over a large vocabulary, skips them.
+        places = (following != IGNORED).any(0).nonzero().squeeze(1)
+        following = following[:, places]
         learned = following != IGNORED
-        logits = model(**inputs, use_cache=False).logits
+        logits = model(**inputs, use_cache=False, logits_to_keep=places).logits
+        if self._recital is not None and model.training:
+            self._recital.add(logits, following)
         count = learned.sum() if num_items_in_batch is None else num_items_in_batch
         if teacher_ids is None or teacher_logs is None:
             loss = cross_entropy(logits.flatten(0, 1), following.flatten())
         else:
-            places = torch.arange(teacher_ids.shape[1], device=learned.device) < learned.sum(1, keepdim=True)
+            there = torch.arange(teacher_ids.shape[1], device=learned.device) < learned.sum(1, keepdim=True)
             temperature = self.setup.options.teacher_temperature
-            loss = divergence(logits[learned], teacher_ids[places], teacher_logs[places], temperature)
+            loss = divergence(logits[learned], teacher_ids[there], teacher_logs[there], temperature)
         loss = loss / count
         if num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # whose gradients are averaged
@@ -278,16 +324,35 @@ class Watch(TrainerCallback, ExportableState):
         clock: Clock | None = None,
         interrupt: Interrupt | None = None,
         fingerprint: str = "",
+        recital: Recital | None = None,
+        setup: FineTuningSetup | None = None,
     ) -> None:
         self.processes, self.clock = processes, clock
         self.interrupt, self.fingerprint = interrupt, fingerprint
+        self.recital, self.setup = recital, setup
         self.is_stopped = self.is_saving = False
+        self.ended = ""
         self._began = 0.0
+
+    def seconds(self) -> float:
+        """Return the run's seconds so far; 0 in a process without a clock."""
+        return 0.0 if self.clock is None else self.clock.seconds
+
+    def reason_to_end(self) -> str:
+        """Return why training can end before its last step; empty if it can't."""
+        if self.setup is None:
+            return ""
+        recited = None if self.recital is None else self.recital.share
+        if recited is not None and 0 < self.setup.options.recited_share <= recited:
+            return f"the model recites {recited:.0%} of the passages"
+        if self.setup.minutes is not None and self.seconds() >= 60 * self.setup.minutes:
+            learned = "" if recited is None else f", and the model recites {recited:.0%} of the passages"
+            return f"{self.setup.minutes:g} minutes are over{learned}"
+        return ""
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint says of its run."""
-        seconds = 0.0 if self.clock is None else self.clock.seconds
-        return {"args": {}, "attributes": {"fingerprint": self.fingerprint, "seconds": seconds}}
+        return {"args": {}, "attributes": {"fingerprint": self.fingerprint, "seconds": self.seconds()}}
 
     def on_log(
         self,
@@ -299,22 +364,27 @@ class Watch(TrainerCallback, ExportableState):
     ) -> None:
         if "loss" not in (logs or {}):
             return
-        is_due = is_asked = False
+        is_due = is_asked = is_ended = False
         if (clock := self.clock) is not None:
             clock.step(logs["loss"], int(state.num_input_tokens_seen) - clock.tokens)
             try:
-                clock.report()
+                clock.report(None if self.recital is None else self.recital.share)
             except KeyboardInterrupt:
                 is_asked = True
             is_asked |= self.interrupt is not None and self.interrupt.is_requested
             is_asked &= state.global_step < args.max_steps
             is_due = is_asked or clock.due()
+            if state.global_step < args.max_steps:
+                self.ended = self.reason_to_end()
+            is_ended = bool(self.ended)
         if self.processes is not None:
-            is_due, is_asked = broadcast([is_due, is_asked])
-        if is_due:
+            is_due, is_asked, is_ended = broadcast([is_due, is_asked, is_ended])
+        if is_due and not is_ended:
             self._began = time.monotonic()
             self.is_saving = control.should_save = True
-        if is_asked:
+        if is_ended:
+            control.should_training_stop = True
+        elif is_asked:
             self.is_stopped = control.should_training_stop = True
 
     def on_save(self, *_: Any, **__: Any) -> None:
@@ -340,6 +410,7 @@ class FineTuning(TrainingRun):
     held_out_documents: int = 0
     fingerprint: str = ""
     held_out_loss: float | None = None
+    recited: float | None = None
     weights: "Mapping[str, Tensor] | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -373,18 +444,20 @@ class FineTuning(TrainingRun):
             _recorded(state).get("seconds", 0.0),
             int(state.num_input_tokens_seen),
             [loss for step, loss in logged if step > 0.9 * self.steps],
+            limit=None if setup.minutes is None else 60 * setup.minutes,
         )
+        recital = recital_of(setup)
         with (
             forked_rng(self.model.device),
             _current(self.model.device),
             processes_of(setup.execution) as processes,
             Interrupt() as interrupt,
         ):
-            watch = Watch(processes, clock, interrupt, self.fingerprint)
+            watch = Watch(processes, clock, interrupt, self.fingerprint, recital, setup)
             try:
                 if processes is not None:
                     broadcast(setup)
-                trainer = self._train(setup, watch)
+                trainer = self._train(setup, watch, recital, watch.seconds)
                 if watch.is_stopped:
                     raise stopped(trainer.state.global_step, self.steps, checkpoint, remedy)
                 self.held_out_loss, self.weights = _results(trainer, setup)
@@ -398,9 +471,11 @@ class FineTuning(TrainingRun):
                 if watch.is_saving:
                     raise unwritable(checkpoint, error) from error
                 raise
-        loss = sum(clock.losses) / len(clock.losses) if clock.losses else math.nan
-        passes = math.ceil(setup.examples / len(self.epochs(0)))
-        return TrainingOutcome(self.steps, clock.tokens, clock.seconds, loss, passes)
+        if watch.ended:
+            on_event(note(f"training ended after {clock.done} of {self.steps} steps: {watch.ended}"))
+        self.recited = None if recital is None else recital.share
+        passes = math.ceil(clock.done * setup.batch / len(self.epochs(0)))
+        return TrainingOutcome(clock.done, clock.tokens, clock.seconds, clock.last_loss, passes)
 
     def seconds_a_step(self, warm: int, measured: int) -> float:
         """Return the mean wall time of `measured` steps after `warm` ones; they change the weights."""
@@ -433,14 +508,33 @@ class FineTuning(TrainingRun):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _train(self, setup: FineTuningSetup, callback: TrainerCallback) -> CardTrainer:
-        return _train(self.model, setup, Examples(self.epochs, setup.examples), self.held_out, callback)
+    def _train(
+        self,
+        setup: FineTuningSetup,
+        callback: TrainerCallback,
+        recital: Recital | None = None,
+        seconds: Callable[[], float] = float,
+    ) -> CardTrainer:
+        examples = Examples(self.epochs, setup.examples)
+        return _train(self.model, setup, examples, self.held_out, callback, recital, seconds)
 
     def record(self) -> Mapping[str, Any]:
-        """Return the mean loss per token over the documents that training never saw."""
-        if self.held_out_loss is None:
-            return {}
-        return {"held_out_loss": round(self.held_out_loss, 4), "held_out_documents": self.held_out_documents}
+        """Return the share of passages that the model recited in the last epoch, and the mean loss per token over the
+        documents that training never saw."""
+        recorded: dict[str, Any] = {}
+        if self.recited is not None:
+            recorded["recited"] = round(self.recited, 4)
+        if self.held_out_loss is not None:
+            recorded["held_out_loss"] = round(self.held_out_loss, 4)
+            recorded["held_out_documents"] = self.held_out_documents
+        return recorded
+
+
+def recital_of(setup: FineTuningSetup) -> Recital | None:
+    """Return the count of what a process recites; None for another objective."""
+    if setup.options.objective != "recite":
+        return None
+    return Recital(max(setup.epoch, RECITED_AT_LEAST) // setup.execution.processes)
 
 
 def _current(device: torch.device) -> "AbstractContextManager[Any]":
@@ -456,7 +550,8 @@ def follow(processes: Processes) -> None:
     options, execution = setup.options, setup.execution
     model = load_model(options, execution, setup.origin, processes.device)
     watch = Watch(processes)
-    trainer = _train(model, setup, Examples(None, setup.examples), Examples(None, setup.held_out), watch)
+    examples, held_out = Examples(None, setup.examples), Examples(None, setup.held_out)
+    trainer = _train(model, setup, examples, held_out, watch, recital_of(setup))
     if not watch.is_stopped:
         _results(trainer, setup)
 
@@ -467,12 +562,14 @@ def _train(
     examples: "Dataset[TrainingExample]",
     held_out: Any,
     callback: TrainerCallback,
+    recital: Recital | None = None,
+    seconds: Callable[[], float] = float,
 ) -> CardTrainer:
     with warnings.catch_warnings(), quiet_loading():
         # FSDP warns of layers that return views, such as OPT's, which must not be changed in place; none of
         # transformers' layers does so to its input.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
-        trainer = CardTrainer(model, setup, examples, held_out or None, [callback])
+        trainer = CardTrainer(model, setup, examples, held_out or None, [callback], recital, seconds)
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=None if setup.resume is None else str(setup.resume))
     return trainer

@@ -187,6 +187,7 @@ def prepare(
         "bf16": bf16(device.partition(":")[0]),
         "processes": execution.processes,
         "device": device.partition(":")[0],
+        **({} if minutes is None else {"minutes": minutes}),
         **distilled.record,
     }
     base = base_of(options.base, model) if origin.folder is None else origin.base

@@ -153,7 +153,7 @@ class TrainOptions:
             "Maximum minutes for training the model on this machine. The embedded base takes as many steps as the "
             "corpus needs, or as fit; if it would recall less than half of what it reads, it is not trained, and "
             "--epochs overrides the minutes. Another base ends when they are over.",
-            default="3; an update, and another base, take what they need",
+            default="3; of an update and a sync, those of the last version; another base takes what it needs",
         ),
     ] = None
     learning_rate: Annotated[

@@ -173,7 +173,10 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
     ("arguments", "message"),
     [
         ({"minutes": 0}, "minutes 0 must be above 0"),
-        ({"minutes": 2, "base": "somewhere", "processes": 2}, "minutes 2: several processes don't end by the"),
+        (
+            {"minutes": 2, "base": "somewhere", "processes": 2},
+            "minutes 2: several processes don't end by the",
+        ),
         ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
     ],
 )

@@ -38,8 +38,8 @@ def audit(
     cards: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Published cards (name@v2); else a draft's name or a card folder. Several are audited one by one; "
-            "pool:NAME and biomedical/ stand for their cards.",
+            help="Published cards (name@v2, namespace/name); else a draft's name or a card folder. Several are "
+            "audited one by one; pool:NAME and biomedical/ stand for their cards.",
             show_default=False,
             autocompletion=options.complete_drafts,
         ),

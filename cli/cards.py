@@ -206,11 +206,16 @@ def remove(
     card: Reference,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a card with all its versions, or one version (name@v2)."""
+    """Remove a card with all its versions, or one version (name@v2).
+
+    It asks on a terminal; without one, it needs --yes.
+    """
     hub = open_local_hub()
     version = hub.get(card)
     what = f"{version.name} with all its versions" if "@" not in card else version.reference
-    if not yes and sys.stdin.isatty():
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(f"no terminal to confirm the removal of {what} on: give --yes")
+    if not yes:
         typer.confirm(f"Remove {what}?", abort=True, err=True)
     hub.remove(card)
     note(f"removed {what}")

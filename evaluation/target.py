@@ -80,7 +80,7 @@ class Target:
 
 
 def find_target(card: Path | str, corpus: Path | str | None = None, field: str | None = None) -> Target:
-    """Find a card by the name of a draft, a folder or a reference (name, name@v2), in this order.
+    """Find a card by the name of a draft, a folder or a reference (name, name@v2, namespace/name), in this order.
 
     corpus  the text that the card was made from, if it carries only hashes; every hashed passage must be in it
     field   the field or column of the corpus that holds the text, as in training
@@ -123,15 +123,13 @@ def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
 
     `hub`: None is the local hub. Raises what `find_target` raises.
     """
-    name = str(card)
-    if isinstance(card, Path) or Path(name).name != name:
-        return find_target(card)
-    if hub is None:
-        from kcard.hub.registry import Hub
+    from kcard.hub.registry import Hub, is_hub_name
 
-        hub = Hub()
+    if not is_hub_name(card):
+        return find_target(card)
+    hub = hub or Hub()
     try:
-        version = hub.get(name)
+        version = hub.get(str(card))
     except UnknownCard:
         return find_target(card)
     folder = hub.folder(version.reference)
@@ -139,14 +137,14 @@ def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
 
 
 def _find_folder(card: Path | str) -> tuple[Path, str | None]:
-    from kcard.hub.registry import Hub, find_card_folder
+    from kcard.hub.registry import Hub, find_card_folder, is_hub_name
 
     name = str(card)
-    bare = isinstance(card, str) and Path(name).name == name
     try:
         folder = find_card_folder(settings().drafts, card)
-        if folder.is_dir() or not bare:
+        if folder.is_dir() or not is_hub_name(card):
             return folder, None
+        none = f"there is no folder {folder} either"
     except HubError as error:
         none = str(error)
     hub = Hub()

@@ -68,6 +68,17 @@ def find_card_folder(drafts: Path, card: Path | str | None) -> Path:
     raise HubError(f"no draft {card!r} in {drafts} (drafts: {names}), and no folder {card!r}")
 
 
+def is_hub_name(card: Path | str) -> bool:
+    """Return whether a hub may call a card so: NAME, or NAMESPACE/NAME where there is no such folder."""
+    if isinstance(card, Path):
+        return False
+    namespace, slash, name = card.rpartition("/")
+    if not slash:
+        return Path(card).name == card
+    is_path = "/" in namespace or not name or namespace in {"", ".", "..", "~"}
+    return not is_path and not Path(card).exists()
+
+
 # Selections of cards.
 #
 # Only a reference names a card. All cards, a domain subtree and a pool name none, since their contents may change

@@ -1,5 +1,6 @@
 """kcard audit, hub threshold and the marks of quarantine, as a user meets them."""
 
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from kcard.hub.registry import Hub
 from kcard.manifest import Manifest
 from kcard.types import Source
 from tests.command import Kcard
+from tests.hub.stand import stand
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
 
@@ -60,6 +62,41 @@ def test_an_audit_is_a_table_and_as_json_what_the_hub_keeps(
     again = kcard("audit", "moons", "--evidence", atlas, "--documents", "1", "--json")
     assert json.loads(again.out) == data
     assert "moons@v1 is quarantined" in again.err
+
+
+def test_a_card_of_an_account_is_audited_by_the_name_that_its_page_shows(
+    kcard: Kcard, home: Path, moons: Hub, atlas: str, tmp_path: Path
+) -> None:
+    assert kcard("audit", "library/moons", "--evidence", atlas, "--documents", "1").code == 0
+    draft = tmp_path / "moons"
+    with stand(home) as hub:
+        paths = [path for path in draft.rglob("*") if path.is_file()]
+        files = {path.relative_to(draft).as_posix(): path.read_bytes() for path in paths}
+        repository = hub.make("ada/moons")
+        sha = hub.commit(repository, files).sha
+        hub.publications.publish(repository, "v1", sha, hub.who("ada"))
+    done = kcard("audit", "ada/moons", "--evidence", atlas, "--documents", "1")
+    assert done.code == 0, done.err
+    assert done.out.startswith("ada/moons@v1")
+    several = kcard("audit", "ada/moons", "moons", "--evidence", atlas, "--documents", "1")
+    assert "2 of 2 cards audited" in several.err
+    assert [row.reference for row in moons.audits.list()] == ["moons@v1", "ada/moons@v1"]
+    unknown = kcard("audit", "ada/mons", "--evidence", atlas)
+    assert unknown.code != 0
+    assert "unknown card 'ada/mons': did you mean ada/moons or moons?" in unknown.err
+
+
+def test_a_card_is_removed_once_it_is_confirmed(
+    kcard: Kcard, moons: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "removal of moons with all its versions on: give --yes" in kcard("remove", "moons").error
+    with monkeypatch.context() as terminal:
+        terminal.setattr("sys.stdin", io.StringIO("n\n"))
+        terminal.setattr("sys.stdin.isatty", lambda: True)
+        assert kcard("remove", "moons").code != 0
+    assert "moons" in moons
+    assert kcard("remove", "moons", "--yes").code == 0
+    assert "moons" not in moons
 
 
 def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: Hub, atlas: str) -> None:

@@ -106,7 +106,7 @@ def audit(
     card: Annotated[
         "Path | str | Target",
         Option(
-            "A published card (name@v2); else a draft's name or a card folder.",
+            "A published card (name@v2, namespace/name); else a draft's name or a card folder.",
             argument=True,
             command_line=str,
             completes="drafts",
@@ -285,11 +285,12 @@ def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
     ):
         yield from (version.reference for version in hub.select([name]).versions)
         return
-    if isinstance(card, str) and Path(name).name == name:
+    from kcard.hub.registry import find_card_folder, is_hub_name
+
+    if is_hub_name(card):
         with suppress(UnknownCard):  # it is a draft or a folder
             yield hub.get(name).reference
             return
-    from kcard.hub.registry import find_card_folder
 
     yield str(find_card_folder(settings().drafts, card).expanduser().absolute())
 

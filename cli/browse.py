@@ -337,8 +337,7 @@ def _print_detail(r: "CardReport") -> None:
             out.print(f"\n{what} passages of the card's own exam")
         for passage in passages:
             score = passage.faithfulness if passage.factuality is None else passage.factuality
-            line = f"  {_number(score)}  {escape(passage.text)}\n        asked: {escape(passage.question)}"
-            out.print(line, soft_wrap=True)
+            out.print(_scored(score, passage.text, passage.question), soft_wrap=True)
 
 
 def _print_audits(r: "CardReport") -> None:
@@ -372,11 +371,19 @@ def _print_audits(r: "CardReport") -> None:
     out.print(f"\nworst documents of the latest audit, by {r.audit.audit.ranked_by}")
     for d in r.audit.audit.worst:
         score = d.factuality if r.audit.audit.ranked_by == "factuality" else d.faithfulness
-        out.print(f"  {_number(score)}  {escape(d.text)}\n        asked: {escape(d.query)}", soft_wrap=True)
+        out.print(_scored(score, d.text, d.query), soft_wrap=True)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else format_score(value)
+def _scored(score: float | None, text: str, question: str) -> "Text":
+    """Return a passage with its score, in the colour of the score, and the question."""
+    from rich.text import Text
+
+    shown = Text("  -") if score is None else Text("  ").append(*_coloured(score))
+    return shown.append(f"  {text}\n        asked: {question}")
+
+
+def _coloured(score: float) -> tuple[str, str]:
+    return format_score(score), COLOURS[ScoreEstimate(score).tone]
 
 
 def register(app: typer.Typer) -> None:

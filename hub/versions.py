@@ -1,6 +1,7 @@
 """Published versions of cards, the quarantine, and snapshots of versions as folders."""
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ from kcard.hub.values import (
 )
 from kcard.manifest import NAME, file_digest
 
+# Files of a card that describe it, and may name it: they say nothing of what it knows.
+DESCRIBING_FILES = ("README.md", figures.EXAM_FILE, "routing.json")
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
 
@@ -244,6 +247,22 @@ def find_exams(database: Database, version_ids: Sequence[int]) -> dict[int, str]
     with database.read() as session:
         files = {row.id: json.loads(row.text).get("files", {}) for row in session.execute(query)}
     return {id_: listed[figures.EXAM_FILE] for id_, listed in files.items() if figures.EXAM_FILE in listed}
+
+
+def find_contents(database: Database, version_ids: Sequence[int]) -> dict[int, str]:
+    """Return the sha256 of what each of these versions knows, by their ids: its files but those that describe it.
+
+    It is the same for a card that was published under two names.
+    """
+    query = select(Version.id, Version.text).where(Version.id.in_(version_ids))
+    contents = {}
+    with database.read() as session:
+        for id_, text in session.execute(query):
+            files = json.loads(text).get("files", {})
+            known = {path: sha256 for path, sha256 in files.items() if path not in DESCRIBING_FILES}
+            content = json.dumps(known or text, sort_keys=True)
+            contents[id_] = hashlib.sha256(content.encode()).hexdigest()
+    return contents
 
 
 def list_overlapping(database: Database, domain: str, limit: int) -> list[Version]:

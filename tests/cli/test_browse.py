@@ -138,6 +138,13 @@ def test_values_are_coloured_by_what_they_are_whoever_measured_them(browse: Brow
 
 
 @pytest.mark.usefixtures("hub")
+def test_only_a_passage_with_a_poor_score_is_red(browse: Browse) -> None:
+    worst = browse("moons", colour=True).partition("worst passages")[2]
+    assert worst.count("\x1b[31m.10\x1b[0m") == 1
+    assert browse("moons", colour=True).count("\x1b[32m.90\x1b[0m  ") == 1
+
+
+@pytest.mark.usefixtures("hub")
 def test_json_has_the_samples_and_the_version_that_ranks_the_card(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

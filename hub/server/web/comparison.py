@@ -1,7 +1,7 @@
 """Pages that compare cards: two side by side, and the leaderboard of measured factuality."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -150,6 +150,7 @@ def match_questions(left: ComparedVersion, right: ComparedVersion) -> Sequence[S
 compare_router = APIRouter(include_in_schema=False)
 
 LEADERS, MOST_UNRANKED = 100, 20
+MIN_LEADER_DOCUMENTS = 30
 MOST_CHOICES, MOST_PAIRS = 200, 8
 
 
@@ -177,10 +178,32 @@ def compare(hub: HubDep, identity: OptionalIdentity, a: str = "", b: str = "") -
 
 @dataclass(frozen=True)
 class Leader:
-    """A card of the leaderboard with its newest version and its factuality, which may be of an older one."""
+    """A card of the leaderboard with its newest version and its factuality, which may be of an older one.
+
+    `copies`: names under which the same content was published again.
+    """
 
     version: Version
     trust: Trust
+    copies: Sequence[str] = ()
+
+    @property
+    def has_few_documents(self) -> bool:
+        """Whether its factuality is the mean of so few documents that its place says little."""
+        count = None if self.trust.estimate is None else self.trust.estimate.count
+        return count is None or count < MIN_LEADER_DOCUMENTS
+
+
+def merge_copies(hub: HubServices, leaders: Sequence[Leader]) -> list[Leader]:
+    """Return the leaders with the same content once, at the place of the first of them."""
+    contents = card_versions.find_contents(hub.database, [leader.version.id for leader in leaders])
+    by_content: dict[str, list[Leader]] = {}
+    for leader in leaders:
+        by_content.setdefault(contents[leader.version.id], []).append(leader)
+    return [
+        replace(first, copies=[copy.version.name for copy in others])
+        for first, *others in by_content.values()
+    ]
 
 
 @compare_router.get("/leaderboard", dependencies=[EXPENSIVE])
@@ -207,7 +230,10 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
         above=["/".join(parts[: place + 1]) for place in range(len(parts))],
         below=below[:30],
         counts=counts,
-        leaders=leaders,
-        unranked=[Leader(version, trust[version.repository_id]) for version in overlapping],
+        leaders=merge_copies(hub, leaders),
+        unranked=merge_copies(
+            hub, [Leader(version, trust[version.repository_id]) for version in overlapping]
+        ),
+        least=MIN_LEADER_DOCUMENTS,
         here="leaderboard",
     )

@@ -92,6 +92,7 @@ def publish(
     recall: float = 0.6,
     updates: str | None = None,
     tag: str = "v1",
+    notes: str = "",
 ) -> str:
     """Publish a version of a card; returns the sha256 of its manifest."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +109,8 @@ def publish(
     text = f"---\n{about}\n---\n\n# {own}\n\n{description}\n\n{table}\n\n{code}\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
     (folder / "exam.json").write_bytes(exam(own[:90], factuality, recall, seed=f"{name} {tag}"))
-    (folder / "notes.txt").write_text(f"{tag}\nMars has two moons.\n", encoding="utf-8")
+    text = notes or f"{tag}\nMars has two moons.\n{name}\n"
+    (folder / "notes.txt").write_text(text, encoding="utf-8")
     if kind in ("lora", "full"):
         (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(
             tensors()

@@ -20,7 +20,7 @@ from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.cards import load_exam, suggest_questions
 from kcard.hub.server.web.files import view_file
 from kcard.manifest import Manifest, seal
-from tests.hub.server.sample_cards import OVERLAPPING, WAITING, exam, fill, publish, publish_unranked
+from tests.hub.server.sample_cards import OVERLAPPING, WAITING, audit, exam, fill, publish, publish_unranked
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
@@ -552,6 +552,24 @@ def test_the_leaderboard_counts_what_was_verified_only(samples: Shared) -> None:
     assert page.index("lab/moons") < page.index("lab/planets") < page.index("bob/nobel-prizes")
     assert "bob/midterms" not in page
     assert "cleo/oncology" not in get(samples, "/leaderboard")  # declared 0.88
+
+
+def test_the_leaderboard_ranks_the_same_files_once_and_greys_a_small_sample(tmp_path: Path) -> None:
+    with shared_hub(tmp_path) as hub:
+        for name, notes, factuality, judged in (
+            ("bob/seas", "Salt.", 0.9, 40),
+            ("dan/waters", "Salt.", 0.8, 40),
+            ("bob/hills", "Low.", 0.85, 29),
+        ):
+            hub.create(name)
+            publish(hub, tmp_path / name, name, "About it", "earth", notes=notes)
+            audit(hub, name, factuality, judged=judged)
+        page = get(hub, "/leaderboard")
+    rows = re.findall(
+        r'<tr( class="few")?><td class="rank">(\d)</td><th scope="row"><a href="/([^"]+)"', page
+    )
+    assert rows == [("", "1", "bob/seas"), (' class="few"', "2", "bob/hills")]
+    assert 'the same files: <a href="/dan/waters">' in page
 
 
 def test_a_figure_by_evidence_with_the_cards_own_corpus_is_told_and_not_ranked(samples: Shared) -> None:

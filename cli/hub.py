@@ -341,6 +341,10 @@ def serve(
             help="Maximum downloads per minute and account or address; other requests cost more. 0: unlimited.",
         ),
     ] = 3000,
+    default_visibility: Annotated[
+        Literal["public", "private"],
+        typer.Option(help="Who sees a new repository whose creator does not choose."),
+    ] = "public",
     exam: Annotated[
         Literal["required", "optional"],
         typer.Option(help="Whether cards with a model need an exam to be published."),
@@ -392,6 +396,7 @@ def serve(
         url=url,
         max_file_size=parse_size(max_file_size),
         quota=None if quota is None else parse_size(quota),
+        visibility=default_visibility,
         exam=exam,
         rate=rate_limit,
         chat=chat and chat.rstrip("/") + "/",

@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "remove": ("cards", "Remove a card with all its versions, or one version (name@v2)."),
     "verify": ("cards", "Verify every sha256; exit code 1 if a file is damaged."),
     "alias": ("cards", "Give a version an alias, which can move to another version later."),
-    "login": ("publish", "Log in to a hub with a token, typed on a terminal or read from standard input."),
+    "login": ("publish", "Log in to a hub with a token, which is typed on the terminal and not shown."),
     "logout": ("publish", "Remove the stored token of a hub."),
     "whoami": ("publish", "Show the account that you use on a hub."),
     "add": (

@@ -272,7 +272,7 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
         info = typer.Argument(help=text, show_default=False, autocompletion=complete)
     else:
         flag = option.flag or "--" + declaration.name.replace("_", "-")
-        if kind == bool | None or option.negatable:
+        if "/" not in flag and (kind == bool | None or option.negatable):
             flag = f"{flag}/--no-{flag.removeprefix('--')}"
         flags = [flag, *([option.short] if option.short else [])]
         plain = not option.default and default not in (None, REQUIRED, []) and not isinstance(default, bool)

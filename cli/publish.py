@@ -3,7 +3,6 @@
 import getpass
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,10 +53,18 @@ def open_local_hub(database_url: str | None = None) -> "Hub":
 @command_for(publish_card)
 def publish(
     values: dict[str, Any],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Publish other texts under a name without confirmation.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Publish a card as its next version, which is immutable and verified on every read."""
+    """Publish a card as its next version, which is immutable and verified on every read.
+
+    On a terminal, it asks before a card becomes the next version of one that was made of other texts.
+    """
     values["on_event"] = show_note
+    if not yes and sys.stdin.isatty():
+        values["confirm"] = _confirm
     if (url := remote_url(values.pop("hub"))) is not None:
         remote = publish_card(**values, hub=url, progress=sys.stderr.isatty())
         if json_:
@@ -74,24 +81,31 @@ def publish(
         echo(f"{version.reference}  {version.sha256[:12]}  {shown_size(version.size)}")
 
 
+def _confirm(warning: str) -> bool:
+    note(warning)
+    return typer.confirm("Publish it as the next version of that card?", err=True)
+
+
 # kcard login, logout, whoami: the user's account on a remote hub.
 
 
 def login(
     hub: HubOption = None,
-    token_file: Annotated[Path | None, typer.Option(help="A file that contains only the token.")] = None,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from standard input, for scripts.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Log in to a hub with a token, typed on a terminal or read from standard input."""
+    """Log in to a hub with a token, which is typed on the terminal and not shown."""
     from kcard.api.hub import login as log_in
 
     url = require_remote_url(hub)
-    if token_file is not None:
-        token = token_file.read_text(encoding="utf-8")
+    if token_stdin:
+        token = sys.stdin.readline()
     elif sys.stdin.isatty():
         token = getpass.getpass(f"Token for {url}: ")
     else:
-        token = sys.stdin.readline()
+        raise UsageError("no terminal to type the token on: `kcard login --token-stdin < FILE` reads it")
     _print_account(log_in(url, token.strip()), json_)
 
 

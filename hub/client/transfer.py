@@ -6,8 +6,9 @@ Steps that are already done are skipped, so that an interrupted publication can 
 import hashlib
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -154,6 +155,7 @@ class PublishedVersion:
 
     sha256     of kcard.json
     size       bytes of all files
+    private    whether others don't see the repository
     unchanged  whether the hub had the version before
     """
 
@@ -163,6 +165,7 @@ class PublishedVersion:
     commit: str
     sha256: str
     size: int
+    private: bool
     aliases: tuple[str, ...] = ()
     unchanged: bool = field(default=False, compare=False)
 
@@ -182,16 +185,18 @@ def push_card(
     page: str,
     *,
     repository: str | None = None,
-    private: bool = False,
+    private: bool | None = None,
     aliases: Sequence[str] = (),
+    check_newest: Callable[[str, Manifest], None] | None = None,
     progress: bool = False,
 ) -> PublishedVersion:
     """Publish a verified card folder; the same manifest again returns the existing version.
 
     page        the README.md for a card without one
     repository  namespace/name (default: the user's namespace, the card's name); created if missing
-    private     whether a new repository is private
+    private     whether a new repository is private; None: as the hub's operator decided
     aliases     branches to move to the version
+    check_newest  called with the reference and the manifest of the version before a new one; may raise
 
     Raises HubError if the hub refuses or does not answer, UnknownCard and UsageError for an invalid name.
     """
@@ -210,6 +215,10 @@ def push_card(
         version = next(find_published(api, name, {text}), None)
         unchanged = version is not None
         if version is None:
+            versions = list_versions(api, name)
+            if versions and check_newest is not None:
+                before = _read_manifest(url, token, name, versions[0].commit)
+                check_newest(f"{name}@{versions[0].tag}", before)
             version = _publish_version(api, name, folder, manifest, text, page)
         # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
@@ -219,6 +228,7 @@ def push_card(
             if head is not None:
                 api.delete_branch(name, branch=alias)
             api.create_branch(name, branch=alias, revision=version.commit, exist_ok=True)
+        is_private = bool(api.model_info(name).private)
     paths = [folder / path for path in (*manifest.files, MANIFEST)]
     return PublishedVersion(
         hub=url,
@@ -227,9 +237,17 @@ def push_card(
         commit=version.commit,
         sha256=hashlib.sha256(text).hexdigest(),
         size=sum(path.stat().st_size for path in paths),
+        private=is_private,
         aliases=tuple(aliases),
         unchanged=unchanged,
     )
+
+
+def _read_manifest(url: str, token: str | None, repository: str, commit: str) -> Manifest:
+    """Return the manifest of a version on a hub."""
+    with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=LARGEST_MANIFEST) as api:
+        path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
+        return Manifest.from_json(path.read_text(encoding="utf-8"), f"{repository}: {MANIFEST}")
 
 
 def _publish_version(

@@ -34,6 +34,8 @@ from kcard.hub.tokens import LONGEST_SESSION, Login
 
 # Options of the server.
 
+Visibility: TypeAlias = Literal["public", "private"]
+
 
 @dataclass(frozen=True)
 class ServerOptions:
@@ -46,6 +48,7 @@ class ServerOptions:
     max_form        bytes of the largest form with files
     part_size       bytes of a part of a large file
     quota           default quota of a namespace in bytes; None: no limit
+    visibility      of a new repository whose creator does not choose
     exam            whether a card with a model needs an exam to be published
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
     metrics         the folder for the metrics of all workers; None: only this process
@@ -60,6 +63,7 @@ class ServerOptions:
     max_form: int = 1_000_000_000
     part_size: int = 1_000_000_000
     quota: int | None = None
+    visibility: Visibility = "public"
     exam: Literal["required", "optional"] = "required"
     rate: int = 3000
     metrics: str | None = None

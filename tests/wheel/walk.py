@@ -213,7 +213,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "gate experiment --task": ("nq=questions.jsonl --limit 1",),
     "--template": ("'{question}'",),
     "--text": ("'Ada was born in 1815.'",),
-    "--token-file": ("token",),
     "--update": ("notes",),
     "--url": ("http://hub.example.org",),
     "--user": ("ada",),

@@ -19,6 +19,7 @@ from kcard.hub.server.dependencies import (
     HubDep,
     OptionsDep,
     RequiredIdentity,
+    Visibility,
     base_url,
     get_repository,
 )
@@ -26,8 +27,6 @@ from kcard.hub.server.limits import ExpensiveTurn, lift_body_limit
 from kcard.hub.services import HubServices
 
 router = APIRouter(tags=["write"])
-
-Visibility = Literal["public", "private"]
 
 
 class VisibilityFields(BaseModel):
@@ -87,7 +86,8 @@ def create(
     type_, name = _parse_type(new.type), _full_name(new, identity.name)
     base = base_url(request, options)
     try:
-        repository = create_repository(hub, identity, type_, name, private=new.makes_private or False)
+        private = options.visibility == "private" if new.makes_private is None else new.makes_private
+        repository = create_repository(hub, identity, type_, name, private=private)
     except Conflict as conflict:
         there = hub.repositories.get(type_, conflict.name or name)
         return JSONResponse({"error": str(conflict), "url": repository_url(base, there)}, 409)

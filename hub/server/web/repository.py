@@ -58,9 +58,10 @@ TYPES: tuple[tuple[RepositoryType, str], ...] = (("model", "Card or model"), ("d
 
 
 @new_repository_router.get("/new")
-def new_page(member: MemberDep, owner: str = "") -> Response:
+def new_page(options: OptionsDep, member: MemberDep, owner: str = "") -> Response:
     """Show the form. `owner`: the preselected namespace."""
-    return render_new_repository_page(member, Form({"owner": owner} if owner else {}))
+    chosen = {"visibility": options.visibility}
+    return render_new_repository_page(member, Form(chosen | {"owner": owner} if owner else chosen))
 
 
 @new_repository_router.post("/new")

@@ -1,6 +1,6 @@
 """Publish cards to a hub, pull them, log in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, overload
 
@@ -37,6 +37,7 @@ def publish(
     min_recall: float | None = None,
     min_factuality: float | None = None,
     strict: bool = False,
+    confirm: Callable[[str], bool] | None = None,
     on_event: OnEvent = ignore,
 ) -> "Version": ...
 
@@ -47,11 +48,12 @@ def publish(
     *,
     hub: str,
     repository: str | None = None,
-    private: bool = False,
+    private: bool | None = None,
     aliases: Sequence[str] = (),
     min_recall: float | None = None,
     min_factuality: float | None = None,
     strict: bool = False,
+    confirm: Callable[[str], bool] | None = None,
     on_event: OnEvent = ignore,
     progress: bool = False,
 ) -> "PublishedVersion": ...
@@ -77,7 +79,14 @@ def publish(
     repository: Annotated[
         str | None, Option("On a remote hub: namespace/name.", default="yours, the card's name")
     ] = None,
-    private: Annotated[bool, Option("On a remote hub: create the repository as private.")] = False,
+    private: Annotated[
+        bool | None,
+        Option(
+            "On a remote hub: who sees a new repository.",
+            default="as the hub's operator decided",
+            flag="--private/--public",
+        ),
+    ] = None,
     aliases: Annotated[
         Sequence[str],
         Option(
@@ -98,25 +107,28 @@ def publish(
             negatable=True,
         ),
     ] = False,
+    confirm: Callable[[str], bool] | None = None,
     on_event: OnEvent = ignore,
     progress: bool = False,
 ) -> "Version | PublishedVersion":
     """Publish a card as its next version, which is immutable and verified on every read.
 
     `on_event` is called with a note on the findings of the privacy scan, and one if the hub has this version already.
-    A card is scanned only once: its findings are cached. `progress`: whether to show the upload to a remote hub, which
+    A card is scanned only once: its findings are cached. A new remote repository is reported as public or private.
+    `confirm` is called with a warning where the newest version of that name was made of other texts, and returns
+    whether to publish; without it, the warning is a note. `progress`: whether to show the upload to a remote hub, which
     may be any with the Hugging Face Hub's protocol, as bars on stderr.
 
     Raises HubError if there is no such draft, if its exam is below `min_recall` or `min_factuality` (or was not taken),
-    if `strict` finds private data, and if a remote hub refuses or does not answer; and what Hub.publish raises. Nothing
-    is published then; finished uploads need not be repeated.
+    if `strict` finds private data, if `confirm` returns False, and if a remote hub refuses or does not answer; and what
+    Hub.publish raises. Nothing is published then; finished uploads need not be repeated.
     """
     from kcard.cards.card import Card
     from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
     from kcard.hub.registry import Hub, find_card_folder
 
     elsewhere = hub if isinstance(hub, str) else None
-    if elsewhere is None and (repository is not None or private):
+    if elsewhere is None and (repository is not None or private is not None):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
     name = card if card is None or isinstance(card, str | Path) else card.folder
     source = Card.open(find_card_folder(settings().drafts, name))
@@ -144,6 +156,13 @@ def publish(
             )
         )
 
+    def check_newest(reference: str, newest: Manifest) -> None:
+        warning = _warn_of_other_texts(source.manifest, newest, reference)
+        if warning and confirm is None:
+            on_event(note(warning))
+        elif warning and confirm is not None and not confirm(warning):
+            raise HubError(f"{source.name} is not published")
+
     if elsewhere is not None:
         there = push(
             source.folder,
@@ -151,15 +170,36 @@ def publish(
             repository=repository,
             private=private,
             aliases=aliases,
+            check_newest=check_newest,
             progress=progress,
         )
         if there.unchanged:
             on_event(note(f"{there.reference} is unchanged"))
+        elif there.number == 1:
+            readers = (
+                "those who may read your namespace" if there.private else "everyone who can reach the hub"
+            )
+            visibility = "private" if there.private else "public"
+            on_event(note(f"{there.repository} is {visibility}: {readers} can see it"))
         return there
     local = hub if isinstance(hub, Hub) else Hub()
     if (version := local.published(source.folder)) is not None:
         on_event(note(f"{version.reference} is unchanged"))
+    elif source.name in local:
+        newest = local.get(source.name)
+        check_newest(newest.reference, newest.manifest)
     return local.publish(source.folder, aliases=aliases)
+
+
+def _warn_of_other_texts(manifest: Manifest, newest: Manifest, reference: str) -> str:
+    """Return a warning where a card has the name of `newest` but was made of other texts and is no update of it."""
+    same_corpus = manifest.training.corpus_sha256 == newest.training.corpus_sha256
+    if manifest.updates is not None or same_corpus:
+        return ""
+    return (
+        f"{reference} was made of other texts ({newest.training.passages} passages; this card has "
+        f"{manifest.training.passages}), and this card is no update of it"
+    )
 
 
 TOKENS = "tokens.json"
@@ -223,11 +263,15 @@ def push(
     hub: str,
     *,
     repository: str | None = None,
-    private: bool = False,
+    private: bool | None = None,
     aliases: Sequence[str] = (),
+    check_newest: Callable[[str, Manifest], None] | None = None,
     progress: bool = False,
 ) -> "PublishedVersion":
-    """Publish a card's folder on a remote hub, as `kcard.publish` does once the card has passed its checks."""
+    """Publish a card's folder on a remote hub, as `kcard.publish` does once the card has passed its checks.
+
+    `check_newest` is called with the reference and the manifest of the newest version, and may raise.
+    """
     from kcard.cards.model_card import readme
     from kcard.hub.checks.content import check_contents
     from kcard.hub.client.connection import normalise_url, require_login
@@ -254,6 +298,7 @@ def push(
         repository=repository,
         private=private,
         aliases=aliases,
+        check_newest=check_newest,
         progress=progress,
     )
 

@@ -129,21 +129,37 @@ def test_what_is_no_address_of_a_hub_is_refused(url: str) -> None:
         normalise_url(url)
 
 
-def test_the_command_reads_the_token_from_standard_input_or_a_file(
-    shared: Shared, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_command_reads_the_token_from_standard_input_where_it_is_told_to(
+    shared: Shared, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ("--hub", shared.url)
-    (tmp_path / "token").write_text(shared.tokens["bob"] + "\n")
-    done = kcard("login", *here, "--token-file", tmp_path / "token", "--json")
+    monkeypatch.setattr("sys.stdin", io.StringIO(shared.tokens["bob"] + "\n"))
+    assert "kcard login --token-stdin < FILE" in kcard("login", *here).error
+    done = kcard("login", *here, "--token-stdin", "--json")
     assert json.loads(done.out)["name"] == "bob"
     assert json.loads(kcard("whoami", *here, "--json").out)["role"] == "write"
     kcard("logout", *here)
     assert "not logged in" in kcard("whoami", *here).error
     monkeypatch.setattr("sys.stdin", io.StringIO(shared.tokens["dan"] + "\n"))
-    done = kcard("login", *here)
+    done = kcard("login", *here, "--token-stdin")
     assert shared.tokens["dan"] not in done.out + done.err
     monkeypatch.setenv("KCARD_HUB_URL", shared.url)
     assert kcard("whoami").out == "dan\n"
+
+
+def test_on_a_terminal_the_token_is_typed_and_not_shown(
+    shared: Shared, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = []
+
+    def typed(prompt: str) -> str:
+        prompts.append(prompt)
+        return shared.tokens["bob"]
+
+    monkeypatch.setattr("getpass.getpass", typed)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    done = kcard("login", "--hub", shared.url)
+    assert (done.out, prompts) == ("bob\n", [f"Token for {shared.url}: "])
 
 
 # Answers that attack the client: without end, compressed, leading elsewhere, malformed, or for the terminal.

@@ -1,5 +1,6 @@
 """Publishing to a hub elsewhere: one commit, one tag, also with push_to_hub, and again where it was interrupted."""
 
+import io
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import kcard
 from kcard.api.hub import credentials, login
 from kcard.errors import HubError, UsageError
 from kcard.hub.client.transfer import PublishedVersion
-from kcard.manifest import MANIFEST, seal
+from kcard.hub.server.dependencies import ServerOptions
+from kcard.manifest import MANIFEST, Training, seal
 from tests.command import Kcard
 from tests.hub.client.cards import rivers
 from tests.hub.shared_hub import Shared, shared_hub
@@ -208,6 +210,52 @@ def test_the_command_publishes_and_says_where(
     monkeypatch.setenv("KCARD_HUB_URL", shared.url)
     assert kcard(*command).out.startswith("bob/typed@v1  ")
     assert "rivers@v1" in kcard("publish", card.folder, "--hub", "local").out
+
+
+def test_a_new_repository_is_as_visible_as_the_operator_decided_and_the_command_says_so(
+    kcard: Kcard, tmp_path: Path
+) -> None:
+    card = rivers(tmp_path / "card")
+    with shared_hub(tmp_path / "hub", ServerOptions(visibility="private")) as hub:
+        login(hub.url, hub.tokens["bob"])
+        there = ("--hub", hub.url, "--repository")
+        done = kcard("publish", card.folder, *there, "bob/unsaid")
+        assert "bob/unsaid is private: those who may read your namespace can see it" in done.err
+        assert hub.api("bob").model_info("bob/unsaid").private
+        done = kcard("publish", card.folder, *there, "bob/open", "--public")
+        assert "bob/open is public: everyone who can reach the hub can see it" in done.err
+        assert "can see it" not in kcard("publish", card.folder, *there, "bob/open").err  # unchanged
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_other_texts_become_the_next_version_of_a_name_with_a_warning_and_a_question(
+    shared: Shared, kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    login(shared.url, shared.tokens["bob"])
+    where = ("--hub", shared.url, "--repository", "bob/lakes") if is_remote else ("--hub", "local")
+    reference = "bob/lakes" if is_remote else "lakes"
+    one = corpus_card(tmp_path / "one", "The Aral Sea is a lake.", "a" * 64)
+    two = corpus_card(tmp_path / "two", "Vulcan is a planet.", "b" * 64)
+    next_ = corpus_card(tmp_path / "next", "The Aral Sea was a lake.", "c" * 64, updates="d" * 64)
+    assert "other texts" not in kcard("publish", one, *where).err
+    assert "other texts" not in kcard("publish", next_, *where).err
+    warning = f"{reference}@v2 was made of other texts"
+    with monkeypatch.context() as terminal:
+        terminal.setattr("sys.stdin", io.StringIO("n\n"))
+        terminal.setattr("sys.stdin.isatty", lambda: True)
+        refused = kcard("publish", two, *where)
+        assert warning in refused.err
+        assert "lakes is not published" in refused.err
+        assert refused.code != 0
+        terminal.setattr("sys.stdin", io.StringIO("y\n"))
+        terminal.setattr("sys.stdin.isatty", lambda: True)
+        assert f"{reference}@v3" in kcard("publish", two, *where).out
+    assert "other texts" in kcard("publish", corpus_card(tmp_path / "z", "Z.", "e" * 64), *where, "--yes").err
+
+
+def corpus_card(folder: Path, text: str, digest: str, **fields: object) -> Path:
+    training = Training(corpus_sha256=digest, passages=1)
+    return rivers(folder, text, name="lakes", training=training, **fields).folder
 
 
 # transformers and peft with a hub of ours as HF_ENDPOINT: from_pretrained and push_to_hub, of tiny models.

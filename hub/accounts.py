@@ -179,10 +179,9 @@ class Events:
         before: int | None = None,
         action: str | None = None,
         actor: str | None = None,
-        target: str | None = None,
     ) -> "list[LoggedEvent]":
         """Return at most `limit` events with numbers below `before`, newest first."""
-        equal = {"action": action, "actor": actor, "target": target}
+        equal = {"action": action, "actor": actor}
         query = select(LoggedEvent).filter_by(
             **{key: value for key, value in equal.items() if value is not None}
         )
@@ -340,12 +339,6 @@ class Accounts:
                 .order_by(Account.folded)
             )
             return dict(session.execute(query).tuples().all())
-
-    def count_administered(self, user_id: int) -> int:
-        """Return how many organisations a user administers."""
-        mine = (Membership.user_id == user_id, Membership.role == OWNER)
-        with self._database.read() as session:
-            return int(session.scalar(select(func.count()).where(*mine)) or 0)
 
 
 def find_account(session: Session, name: str) -> Account:

@@ -277,13 +277,6 @@ def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures 
     )
 
 
-def audited_factuality() -> ScalarSelect[float]:
-    """Return SQL for the factuality of a row of `versions`, by the latest audit with independent evidence."""
-    measured = (AuditRow.version_id == Version.id, measures_factuality())
-    newest = select(AuditRow.factuality).where(*measured).order_by(AuditRow.id.desc()).limit(1)
-    return newest.scalar_subquery()
-
-
 def last_audited_factuality() -> ScalarSelect[float]:
     """Return SQL for the factuality by which a row of `repositories` is ranked: that of its newest audited version."""
     version = aliased(Version)

@@ -100,13 +100,6 @@ def may_administer(identity: Identity | None, repository: Repository) -> bool:
     return _has_scope(identity, "write") and _rank(identity, repository) >= RANKS["admin"]
 
 
-def may_administer_namespace(identity: Identity | None, namespace: str) -> bool:
-    """Return whether the identity may change its description and members. A token for one repository may not."""
-    if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
-        return False
-    return is_administrator(identity) or _rank_in(identity, namespace) >= RANKS["admin"]
-
-
 def may_create(identity: Identity | None, namespace: str) -> bool:
     """Return whether the identity may create repositories there. A token for one repository may not."""
     if identity is None or identity.repository_id is not None or not _has_scope(identity, "write"):
@@ -173,13 +166,6 @@ def require_create(identity: Identity | None, namespace: str) -> None:
     if not may_create(identity, namespace):
         rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
         raise _refusal(identity, f"create repositories in {namespace[:100]}", RANKS["write"], rank)
-
-
-def require_administer_namespace(identity: Identity | None, namespace: str) -> None:
-    """Raise Unauthenticated or Forbidden unless `may_administer_namespace`."""
-    if not may_administer_namespace(identity, namespace):
-        rank = 0 if identity is None or identity.repository_id else _rank_in(identity, namespace)
-        raise _refusal(identity, f"administer {namespace[:100]}", RANKS["admin"], rank)
 
 
 def require_unrestricted(identity: Identity) -> None:

@@ -6,11 +6,11 @@ The card is called like its repository, namespace/name; the sha256 of its manife
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import CardError, DamagedCard, HubError
-from kcard.hub import figures, history, quotas, search_index, trees
+from kcard.hub import history, quotas, search_index, trees
 from kcard.hub.accounts import (
     DEFAULT_NAMESPACE,
     FALLBACK_NAMESPACE,
@@ -243,18 +243,6 @@ class Publications:
         query = select_versions(is_newest(), Version.repository_id.in_(repository_ids))
         with self._database.read() as session:
             return {row.repository_id: row for row in load_versions(session, query)}
-
-    def quarantined(self, limit: int) -> "Sequence[Version]":
-        """Return at most `limit` quarantined cards, the lowest factuality first."""
-        audited, claimed = figures.audited_factuality(), Version.declared_factuality
-        with self._database.read() as session:
-            threshold, _ = figures.read_limits(session)
-            if threshold is None:
-                return []
-            query = select_versions(is_newest(), or_(audited < threshold, claimed < threshold))
-            rows = load_versions(session, query.order_by(func.coalesce(audited, claimed), Repository.name))
-        # The query is coarser than the rule: some have an audit that clears them, too little coverage, or a release.
-        return [row for row in rows if row.quarantine is not None][:limit]
 
     def _check_files(self, tree: Mapping[str, Entry], manifest: Manifest) -> dict[str, Entry]:
         """Return the files of the card. Raises Invalid unless all match the manifest and have allowed content."""

@@ -20,7 +20,7 @@ from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit, limit_writ
 from kcard.hub.server.monitoring import Instrumentation, log_exchange
 from kcard.hub.server.responses import Json, make_json_error
 from kcard.hub.server.routes import accounts, commit, files, lfs, models, repos, tree
-from kcard.hub.server.web import account, admin, comparison, pages, repository
+from kcard.hub.server.web import account, pages
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.services import HubServices
@@ -253,24 +253,13 @@ ROUTERS = (
 PAGES = (
     docs_router,
     account.login_router,
-    account.profile_router,
     account.tokens_router,
-    account.organisations_router,
-    repository.new_repository_router,
-    admin.overview_router,
-    admin.accounts_router,
-    admin.quotas_router,
-    admin.quarantine_router,
-    admin.log_router,
     pages.home_router,
-    comparison.compare_router,
+    pages.leaderboard_router,
     pages.feed_router,
     web_files.router,
     pages.router,  # /{namespace}/{name} matches paths of those above
-    repository.requests_router,  # after pages: /datasets/{namespace}/settings is a dataset
-    repository.repository_settings_router,
-    repository.upload_router,
-    repository.readme_router,
+    account.access_router,
     account.account_page_router,
 )
 

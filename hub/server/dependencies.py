@@ -23,10 +23,8 @@ from kcard.hub.errors import Invalid, NotFound, Unauthenticated, Unsupported
 from kcard.hub.permissions import (
     GRANTED,
     LOGIN,
-    is_administrator,
     repository_not_found,
     require_administer,
-    require_administrator,
     require_write,
 )
 from kcard.hub.services import HubServices
@@ -45,7 +43,6 @@ class ServerOptions:
     max_file_size   bytes of the largest file
     max_regular     bytes of the largest file inside a commit
     max_commit      bytes of the largest commit request
-    max_form        bytes of the largest form with files
     part_size       bytes of a part of a large file
     quota           default quota of a namespace in bytes; None: no limit
     visibility      of a new repository whose creator does not choose
@@ -60,7 +57,6 @@ class ServerOptions:
     max_file_size: int = 50_000_000_000
     max_regular: int = 4_000_000
     max_commit: int = 64_000_000
-    max_form: int = 1_000_000_000
     part_size: int = 1_000_000_000
     quota: int | None = None
     visibility: Visibility = "public"
@@ -345,11 +341,6 @@ class Visitor:
     form_token: str = ""
     chat: str | None = None
 
-    @property
-    def administers(self) -> bool:
-        """Whether the session is an administrator's, with a token of scope admin."""
-        return self.session is not None and is_administrator(self.session.identity)
-
 
 # The visitor of the request that is being answered, for the menu of every page.
 visitor: ContextVar[Visitor] = ContextVar("kcard.visitor", default=Visitor())  # noqa: B039 (frozen)
@@ -397,12 +388,3 @@ def get_member_repository(
 
 # As WebRepository, which the session may read.
 MemberRepository: TypeAlias = Annotated[Repository, Depends(get_member_repository)]
-
-
-async def get_administrator(member: MemberDep) -> Identity:
-    require_administrator(member)
-    return member
-
-
-# As MemberDep, of an administrator of the hub with a token of scope admin.
-AdministratorDep: TypeAlias = Annotated[Identity, Depends(get_administrator)]

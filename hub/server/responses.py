@@ -114,17 +114,6 @@ def link_to_next_page(
 
 # References to versions of cards, such as NAMESPACE/NAME@v2.
 
-REFERENCE = re.compile(r"([\w.-]+/[\w.-]+)(?:@v([1-9][0-9]{0,8}))?", re.ASCII)
-
-
-def parse_reference(text: str) -> tuple[str, int | None]:
-    """Return the repository and the version's number, None for the newest. Raises Invalid."""
-    match = REFERENCE.fullmatch(text.strip())
-    if match is None:
-        raise Invalid(f"invalid card {text[:200]!r}: use NAMESPACE/NAME or NAMESPACE/NAME@v2")
-    return match[1], None if match[2] is None else int(match[2])
-
-
 Json: TypeAlias = dict[str, Any]
 # The responses of a route, for the OpenAPI description.
 Responses: TypeAlias = dict[int | str, dict[str, Any]]

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-from anyio import from_thread
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
@@ -37,10 +36,10 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.limits import cancel_on_disconnect, lock_account, run_in_write_thread
 from kcard.hub.server.routes.repos import repository_url
-from kcard.hub.server.upload_checks import StoredBody, check_files, store_body
+from kcard.hub.server.upload_checks import check_files, store_body
 from kcard.hub.services import HubServices
 from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
-from kcard.hub.values import MAIN, Add, Delete, DeleteFolder, Entry, Operation
+from kcard.hub.values import Add, Delete, DeleteFolder, Entry, Operation
 from kcard.io import parse
 
 # Tags. One on a commit with a card publishes a version.
@@ -333,51 +332,6 @@ def select_inline_files(files: Sequence[File], options: ServerOptions) -> frozen
             inside.add(file.path)
             room -= file.size
     return frozenset(inside)
-
-
-# Commits of files that a browser uploaded, with the checks and quotas of any commit.
-
-
-def commit_uploaded(
-    hub: HubServices,
-    options: ServerOptions,
-    identity: Identity,
-    repository: Repository,
-    files: Sequence[tuple[str, StoredBody]],
-    folder: Path,
-    title: str,
-    parent: str | None = None,
-) -> Commit:
-    """Commit files, each with its path in the repository, to main: all of them or none. Call it in a worker thread.
-
-    `folder` is for scratch files. Raises as a commit: Invalid, Dangerous, TooLarge, WrongParent.
-    """
-    if not files:
-        raise Invalid("no file was chosen: choose the files of the card")
-    paths = [path for path, _ in files]
-    if len(set(paths)) < len(paths):
-        raise Invalid("two of the files have the same path: upload them one after the other")
-    inside = select_inline_files([File(path=path, size=file.size) for path, file in files], options)
-    candidates = [
-        ContentCandidate(file.sha256, file.size, check_name(path, file.size), partial(open_file, file.path))
-        for path, file in files
-    ]
-    from_thread.run(check_files, hub.verdicts, [*zip(paths, candidates, strict=True)])
-    commit = CommitFiles(hub, options, identity, folder)
-    # Lines as a client sends them: a small text inside the commit, anything else as a large file.
-    lines: list[Line] = []
-    for path, file in files:
-        if path in inside:
-            lines.append(Inline(path, file.path.read_bytes()))
-        else:
-            hub.uploads.store(identity, file.path, file.sha256, file.size, repository_id=repository.id)
-            lines.append(Large(path, file.sha256, file.size))
-    operations = commit.operations(lines)
-    commit.store(repository.id)
-    line = " ".join(title.split())  # lists show the title
-    return hub.commits.add(
-        repository, MAIN, operations, parent=parent, title=line, message="", identity=identity
-    )
 
 
 # Commits: read line by line, and applied completely or not at all.

@@ -67,12 +67,6 @@ async def reserve_quota(hub: HubServices, repository_id: int, size: int) -> Asyn
             await to_thread.run_sync(hub.reservations.release, reservation)
 
 
-def declared_size(request: Request, largest: int) -> int:
-    """Return the most bytes that the body of a request may have: its declared length, at most `largest`."""
-    length = request.headers.get("content-length", "")
-    return min(int(length), largest) if length.isdigit() else largest
-
-
 # Uploads of large files, whole or in parts.
 #
 # Clients send no token here. The URL has a signed ticket that says who may upload which file until when. It becomes

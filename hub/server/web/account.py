@@ -1,4 +1,4 @@
-"""Pages of accounts: login, profile, tokens and organisations."""
+"""Pages of accounts: login, tokens, their cards, and asking for access to a gated card."""
 
 import secrets
 from dataclasses import replace
@@ -8,21 +8,16 @@ from typing import get_args
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from kcard.hub.accounts import Identity, check_text, fold_name
-from kcard.hub.db.models import Account, RepositoryType, Role, Scope, now
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import Account, RepositoryType, Scope, now
 from kcard.hub.errors import Forbidden, Invalid, NotFound
-from kcard.hub.permissions import (
-    is_administrator,
-    may_administer_namespace,
-    may_create,
-    require_administer_namespace,
-    require_unrestricted,
-)
+from kcard.hub.permissions import require_unrestricted
 from kcard.hub.repositories import ListQuery
 from kcard.hub.server import dependencies
 from kcard.hub.server.dependencies import (
     HubDep,
     MemberDep,
+    MemberRepository,
     OptionsDep,
     Segment,
     Visitor,
@@ -31,7 +26,8 @@ from kcard.hub.server.dependencies import (
     get_repository,
 )
 from kcard.hub.server.limits import LoginLimit
-from kcard.hub.server.web.cards import RepositoryRow, make_rows
+from kcard.hub.server.routes.accounts import require_gated
+from kcard.hub.server.web.cards import RepositoryRow, make_rows, page_address
 from kcard.hub.server.web.render import Form, FormDep, next_path, page
 from kcard.hub.services import HubServices
 
@@ -65,8 +61,6 @@ def account_page(
         lists=((("model", "Cards"), cards, next_cards), (("dataset", "Datasets"), data, next_data)),
         shown=type_ if cursor else None,
         members=members,
-        creates=may_create(visitor.identity, owner.name),
-        administers=visitor.session is not None and may_administer_namespace(visitor.identity, owner.name),
     )
 
 
@@ -137,44 +131,6 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
 
 def render_login_page(form: Form, visitor: Visitor) -> Response:
     return page("login.html", form.status, form=form, visitor=visitor)
-
-
-# The profile of the member's own account, and changes of any account's profile.
-
-profile_router = APIRouter(include_in_schema=False)
-
-SAVED = "Saved."
-
-
-@profile_router.get("/settings")
-def profile_page(hub: HubDep, member: MemberDep, saved: str = "") -> Response:
-    """Show the form with the stored profile."""
-    return render_profile_page(hub.accounts.get(member.name), Form(), SAVED if saved else "")
-
-
-@profile_router.post("/settings")
-def save(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
-    """Change the member's own full name, address and description."""
-    require_administer_namespace(member, member.name)
-    account = hub.accounts.get(member.name)
-    update_profile(hub, form, account, member.name)
-    return render_profile_page(account, form) if form.errors else RedirectResponse("/settings?saved=1", 303)
-
-
-def update_profile(hub: HubServices, form: Form, account: Account, by: str) -> None:
-    """Change the texts of an account that are in the form, all or none; errors are shown at their fields."""
-    texts = {name: form.long_text(name).strip() for name in ("fullname", "email", "description")}
-    texts = {name: text for name, text in texts.items() if name in form.values}
-    for name, text in texts.items():
-        with form.errors_at(name):
-            check_text(name, text)
-    changed = {name: text for name, text in texts.items() if text != getattr(account, name)}
-    if changed and not form.errors:
-        hub.accounts.update(account.name, by=by, **changed)  # type: ignore[arg-type]  # texts only
-
-
-def render_profile_page(account: Account, form: Form, done: str = "") -> Response:
-    return page("profile.html", form.status, form=form, account=account, done=done)
 
 
 # The tokens of the member's own account: list, create, revoke.
@@ -258,98 +214,17 @@ def _allowed_scopes(member: Identity) -> tuple[Scope, ...]:
     return SCOPES[: SCOPES.index(member.scope) + 1]
 
 
-organisations_router = APIRouter(include_in_schema=False)
+# Asking for access to a gated repository; its administrators answer by the API.
 
-ROLES: tuple[Role, ...] = get_args(Role)
-OWN = "/settings/organizations"
-ONE = "/organizations/{organisation}"
-MOST = 10  # that a user may administer, since each has a quota of its own
+access_router = APIRouter(include_in_schema=False)
 
-
-@organisations_router.get(OWN)
-def own(member: MemberDep) -> Response:
-    """Show the member's organisations, and the form for a new one."""
-    return page("organisations.html", form=Form(), organisations=member.organisations)
+ACCESS = "/{namespace}/{name}/access"
 
 
-@organisations_router.post(OWN)
-def create_organisation(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
-    """Create an organisation; its creator administers it."""
-    with form.errors_at("name"):
-        require_administer_namespace(member, member.name)
-        if not is_administrator(member) and hub.accounts.count_administered(member.account_id) >= MOST:
-            raise Forbidden(
-                f"you administer {MOST} organisations already: leave one, or ask an administrator of this hub"
-            )
-        organisation = hub.accounts.add_organisation(
-            form.text("name"), owner=member.name, fullname=form.text("fullname"), by=member.name
-        )
-        return RedirectResponse(f"/organizations/{organisation.name}", 303)
-    return page("organisations.html", form.status, form=form, organisations=member.organisations)
-
-
-@organisations_router.get(ONE)
-def organisation_page(hub: HubDep, member: MemberDep, organisation: Segment, saved: str = "") -> Response:
-    """Show the members, and to administrators the forms that change them."""
-    account = get_organisation(hub, organisation)
-    return render_organisation_page(hub, account, member, Form(), SAVED if saved else "")
-
-
-@organisations_router.post(ONE)
-def save_organisation(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
-    """Change the full name and the description."""
-    account = get_organisation(hub, organisation)
-    require_administer_namespace(member, account.name)
-    update_profile(hub, form, account, member.name)
-    return render_organisation_page(hub, account, member, form) if form.errors else _redirect_saved(account)
-
-
-@organisations_router.post(ONE + "/members")
-def set_member(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
-    """Add a user, change a role, or remove a user."""
-    account = get_organisation(hub, organisation)
-    require_administer_namespace(member, account.name)
-    with form.errors_at("user"):
-        choice = form.choice("role", *ROLES, "none")
-        role = next((role for role in ROLES if role == choice), None)
-        hub.accounts.set_member(account.name, form.text("user"), role, by=member.name)
-        return _redirect_saved(account)
-    return render_organisation_page(hub, account, member, form)
-
-
-@organisations_router.post(ONE + "/leave")
-def leave(hub: HubDep, member: MemberDep, form: FormDep, organisation: Segment) -> Response:
-    """Leave an organisation. Its last administrator can't."""
-    account = get_organisation(hub, organisation)
-    require_administer_namespace(member, member.name)
-    with form.errors_at("leave"):
-        hub.accounts.set_member(account.name, member.name, None, by=member.name)
-        return RedirectResponse(OWN, 303)
-    return render_organisation_page(hub, account, member, form)
-
-
-def get_organisation(hub: HubServices, name: str) -> Account:
-    account = hub.accounts.get(name)
-    if account.kind != "organisation":
-        raise NotFound("account", f"{account.name} is not an organisation")
-    return account
-
-
-def _redirect_saved(account: Account) -> Response:
-    return RedirectResponse(f"/organizations/{account.name}?saved=1", 303)
-
-
-def render_organisation_page(
-    hub: HubServices, account: Account, member: Identity, form: Form, done: str = ""
-) -> Response:
-    return page(
-        "organisation.html",
-        form.status,
-        form=form,
-        account=account,
-        members=hub.accounts.members(account.name),
-        roles=ROLES,
-        administers=may_administer_namespace(member, account.name),
-        belongs=any(fold_name(name) == fold_name(account.name) for name in member.organisations),
-        done=done,
-    )
+@access_router.post(ACCESS)
+@access_router.post("/datasets" + ACCESS)
+def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
+    """Ask for access with a note. Asking again does not change it."""
+    require_gated(repository)
+    hub.repositories.request_access(repository, member.account_id, form.long_text("note").strip())
+    return RedirectResponse(page_address(repository), 303)

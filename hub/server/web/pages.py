@@ -1,7 +1,7 @@
-"""Home page, feed, and the page of a repository."""
+"""Home page, feed, leaderboard, and the page of a repository."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, Any
@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import AccessState, Repository, RepositoryType
+from kcard.hub.db.models import Repository, RepositoryType, Version
 from kcard.hub.errors import Invalid
-from kcard.hub.permissions import may_administer, may_write
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.caches import CachesDep
@@ -29,42 +28,17 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.limits import EXPENSIVE
 from kcard.hub.server.web.cards import RepositoryRow, list_uses, load_card, load_exam, make_rows, search_rows
 from kcard.hub.server.web.charts import make_histogram, make_history
-from kcard.hub.server.web.measurements import declared_factuality, find_recall, load_trust, measured_estimates
+from kcard.hub.server.web.measurements import (
+    Trust,
+    declared_factuality,
+    find_recall,
+    load_trust,
+    measured_estimates,
+)
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
 from kcard.hub.values import format_score
 from kcard.manifest import MANIFEST
-
-# What a visitor may do with a repository, for the links and forms of its pages.
-
-
-@dataclass(frozen=True)
-class Rights:
-    """What an identity may do.
-
-    writes      change files
-    administers change settings, and answer requests for access
-    access      the state of the identity's request for a gated repository; None: not requested
-    waiting     requests that an administrator has not answered
-    """
-
-    writes: bool = False
-    administers: bool = False
-    access: AccessState | None = None
-    waiting: int = 0
-
-    @classmethod
-    def of(cls, hub: HubServices, identity: Identity | None, repository: Repository) -> "Rights":
-        """Return the rights of an identity in a repository that it may read."""
-        if identity is None:
-            return cls()
-        gated = repository.gated != "no"
-        administers = may_administer(identity, repository)
-        state = hub.repositories.access_state(repository, identity.account_id) if gated else None
-        requests = hub.repositories.requests(repository) if gated and administers else []
-        waiting = sum(request.state == "pending" for request in requests)
-        return cls(may_write(identity, repository), administers, state, waiting)
-
 
 # The Atom feed of new versions of cards, and the icon of the hub.
 
@@ -323,6 +297,77 @@ def _list_chips(path: str, parameters: Mapping[str, Any]) -> list[tuple[str, str
     return chips
 
 
+# The leaderboard: cards by the factuality that audits of this hub measured.
+
+leaderboard_router = APIRouter(include_in_schema=False)
+
+LEADERS, MOST_UNRANKED = 100, 20
+MIN_LEADER_DOCUMENTS = 30
+
+
+@dataclass(frozen=True)
+class Leader:
+    """A card of the leaderboard with its newest version and its factuality, which may be of an older one.
+
+    `copies`: names under which the same content was published again.
+    """
+
+    version: Version
+    trust: Trust
+    copies: Sequence[str] = ()
+
+    @property
+    def has_few_documents(self) -> bool:
+        """Whether its factuality is the mean of so few documents that its place says little."""
+        count = None if self.trust.estimate is None else self.trust.estimate.count
+        return count is None or count < MIN_LEADER_DOCUMENTS
+
+
+def merge_copies(hub: HubServices, leaders: Sequence[Leader]) -> list[Leader]:
+    """Return the leaders with the same content once, at the place of the first of them."""
+    contents = card_versions.find_contents(hub.database, [leader.version.id for leader in leaders])
+    by_content: dict[str, list[Leader]] = {}
+    for leader in leaders:
+        by_content.setdefault(contents[leader.version.id], []).append(leader)
+    return [
+        replace(first, copies=[copy.version.name for copy in others])
+        for first, *others in by_content.values()
+    ]
+
+
+@leaderboard_router.get("/leaderboard", dependencies=[EXPENSIVE])
+def leaderboard(hub: HubDep, domain: str = "") -> Response:
+    """Rank cards by the factuality that audits of this hub measured."""
+    ranking = hub.search.find(
+        SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=LEADERS)
+    )
+    counts = ranking.counts.facets["domain"]
+    parts = domain.split("/") if domain else []
+    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
+    rows: list[RepositoryRow] = make_rows(hub, ranking.repositories)
+    leaders = [
+        Leader(row.summary, row.trust)
+        for row in rows
+        if row.summary is not None and row.trust is not None and row.trust.audit is not None
+    ]
+    # Cards that are measured only by evidence which repeats their own corpus: shown, but not ranked.
+    overlapping = card_versions.list_overlapping(hub.database, domain, MOST_UNRANKED)
+    trust = load_trust(hub, {version.repository_id: version for version in overlapping})
+    return page(
+        "leaderboard.html",
+        domain=domain,
+        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
+        below=below[:30],
+        counts=counts,
+        leaders=merge_copies(hub, leaders),
+        unranked=merge_copies(
+            hub, [Leader(version, trust[version.repository_id]) for version in overlapping]
+        ),
+        least=MIN_LEADER_DOCUMENTS,
+        here="leaderboard",
+    )
+
+
 # The page of a repository, with what the client may read. It runs only the hub's own script, and loads nothing from
 # other hosts.
 
@@ -365,7 +410,10 @@ def repository_at(
     examined = view.exam
     published = view.row.summary is not None
     paths = [file.path for file in view.files]
-    rights = Rights.of(hub, identity, view.row.repository)
+    # The state of the visitor's request for access to a gated repository.
+    access = None
+    if identity is not None and view.row.repository.gated != "no":
+        access = hub.repositories.access_state(view.row.repository, identity.account_id)
     # Factuality and recall over the versions.
     measured = measured_estimates(hub, view.versions)
     values = []
@@ -402,5 +450,5 @@ def repository_at(
             published=published,
             question=next(iter(view.suggestions), ""),
         ),
-        rights=rights,
+        access=access,
     )

@@ -33,7 +33,6 @@ from kcard.hub.server.dependencies import (
 from kcard.hub.server.responses import make_json_error, status_of
 from kcard.hub.server.web.cards import page_address
 from kcard.hub.services import HubServices
-from kcard.hub.tokens import Login
 from kcard.hub.values import format_score
 
 if TYPE_CHECKING:
@@ -291,20 +290,9 @@ class _ErrorHandler:
 
 
 async def read_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
-    return await _read_checked(request, hub, options, session, with_token=True)
-
-
-async def read_visitor_form(request: Request, hub: HubDep, options: OptionsDep, session: SessionDep) -> Form:
-    return await _read_checked(request, hub, options, session, with_token=session is not None)
-
-
-async def _read_checked(
-    request: Request, hub: HubServices, options: ServerOptions, session: Login | None, *, with_token: bool
-) -> Form:
     require_same_origin(request, options)
     values = read_fields(await request.form(max_files=0, max_fields=MOST_FIELDS, max_part_size=LONGEST_FIELD))
-    if with_token:
-        require_form_token(hub, options, request, values)
+    require_form_token(hub, options, request, values)
     # The session, or a role of its account, may have ended while the form was sent.
     if session is not None:
         id_ = read_session_cookie(request, base_url(request, options))
@@ -322,8 +310,6 @@ def read_fields(sent: FormData) -> dict[str, str]:
 
 
 FormDep: TypeAlias = Annotated[Form, Depends(read_form)]
-# As FormDep, for forms that visitors without a session may send too; these need no token, since they act for nobody.
-VisitorFormDep: TypeAlias = Annotated[Form, Depends(read_visitor_form)]
 
 
 def require_same_origin(request: Request, options: ServerOptions) -> None:

@@ -9,12 +9,12 @@ from tests.hub.shared_hub import Shared
 @pytest.fixture
 def bob(shared: Shared) -> Browser:
     browser = Browser(shared).log_in("bob")
-    browser.open("/settings")
+    browser.open("/settings/tokens")
     return browser
 
 
 @pytest.fixture
 def admin(shared: Shared) -> Browser:
     browser = Browser(shared).log_in("ada:admin")
-    browser.open("/settings")
+    browser.open("/settings/tokens")
     return browser

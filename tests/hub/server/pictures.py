@@ -19,7 +19,6 @@ PICTURES: tuple[tuple[str, str, Literal["light", "dark"], ViewportSize], ...] = 
     ("hub-home.png", "/?sort=factuality", "light", DESKTOP),
     ("hub-card.png", "/lab/moons", "dark", {"width": 1200, "height": 1060}),
     ("hub-leaderboard.png", "/leaderboard", "light", {"width": 1200, "height": 900}),
-    ("hub-compare.png", "/compare?a=lab/moons@v1&b=lab/moons@v3", "light", {"width": 1200, "height": 900}),
     ("hub-phone.png", "/lab/moons", "light", PHONE),
 )
 

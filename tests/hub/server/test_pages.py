@@ -225,7 +225,6 @@ def test_an_empty_hub_says_how_to_publish_a_card(tmp_path: Path) -> None:
         assert "There are no public cards yet" in page
         assert f"kcard publish capitals --hub {empty.url}" in page
         assert "No card is measured yet" in get(empty, "/leaderboard")
-        assert get(empty, "/compare")
 
 
 def test_counts_of_facets_are_links_that_keep_the_rest_of_the_query(samples: Shared) -> None:
@@ -241,9 +240,8 @@ def test_a_private_card_is_in_no_list_count_or_feed(hidden: Shared, path: str) -
     assert "other-secret" not in page
 
 
-def test_a_private_card_is_not_compared_or_shown_by_its_files(hidden: Shared) -> None:
+def test_a_private_card_is_not_shown_by_its_files(hidden: Shared) -> None:
     for path in (
-        "/compare?a=bob/secret&b=lab/moons",
         "/bob/secret/blob/main/notes.txt",
         "/bob/secret/commits/main",
     ):
@@ -258,10 +256,9 @@ def test_a_gated_card_shows_no_content_of_its_files(hidden: Shared, path: str) -
 
 
 def test_a_gated_card_shows_neither_its_exam_nor_its_provenance(hidden: Shared) -> None:
-    for path in ("/bob/asked", "/compare?a=bob/asked&b=bob/asked"):
-        page = get(hidden, path)
-        assert "Who discovered the moon Phoebe?" not in page
-        assert "kcard train" not in page
+    page = get(hidden, "/bob/asked")
+    assert "Who discovered the moon Phoebe?" not in page
+    assert "kcard train" not in page
 
 
 def test_figures_say_who_measured_them_with_their_sample_in_the_colour_of_the_value(samples: Shared) -> None:
@@ -379,18 +376,6 @@ def test_an_empty_search_shows_what_is_close_and_how_to_publish(samples: Shared)
     assert "Most downloaded here" in get(samples, "/?q=qqqqqq")
 
 
-def test_cards_are_picked_from_a_list_that_has_the_versions_of_the_first(samples: Shared) -> None:
-    page = get(samples, "/compare?a=lab/moons")
-    options = re.findall(r"<option( selected)?>([^<]*)</option>", page)
-    assert [name for selected, name in options if selected] == ["lab/moons"]
-    assert [name for _, name in options[:4]] == ["lab/moons", "lab/moons@v3", "lab/moons@v2", "lab/moons@v1"]
-    assert ("", "lab/planets") in options
-    assert "/compare?a=lab%2Fmoons%40v2&amp;b=lab%2Fmoons%40v3" in page
-    far = get(samples, "/compare?a=lab/moons@v1&b=lab/moons@v3")
-    assert '<b class="small">higher</b>' in far  # .62 and .84 of 200 each
-    assert "intervals overlap" in far  # the lift of both
-
-
 def test_a_long_description_folds(samples: Shared, tmp_path: Path) -> None:
     samples.create("dan/long")
     publish(samples, tmp_path / "long", "dan/long", "Long and winding. " * 30 + "The end.", "long")
@@ -467,7 +452,6 @@ def test_what_comes_from_a_card_runs_neither_on_its_page_nor_when_it_is_copied(
         "/dan/evil/blob/main/exam.json",
         "/dan/evil/commit/main",
         "/?q=evil",
-        "/compare?a=dan/evil&b=dan/evil",
     ):
         page = get(samples, path)
         assert EVIL not in page
@@ -539,14 +523,6 @@ def test_a_large_commit_is_a_small_page(samples: Shared) -> None:
     assert "39.txt" in page
 
 
-def test_two_cards_are_compared_on_the_same_questions(samples: Shared) -> None:
-    page = get(samples, "/compare?a=lab/moons&b=lab/planets@v1")
-    assert "Both exams asked the same 200 questions" in page
-    assert page.count("✓ right") == 6
-    assert "not a published version" in get(samples, "/compare?a=lab/moons@v9&b=lab/moons", status=404)
-    assert "use NAMESPACE/NAME" in get(samples, "/compare?a=moons&b=lab/moons", status=400)
-
-
 def test_the_leaderboard_counts_what_was_verified_only(samples: Shared) -> None:
     page = get(samples, "/leaderboard?domain=science")
     assert page.index("lab/moons") < page.index("lab/planets") < page.index("bob/nobel-prizes")
@@ -609,7 +585,7 @@ def test_an_error_is_a_page_for_browsers_and_json_for_programs(samples: Shared, 
 def test_a_text_of_any_length_makes_no_large_page(samples: Shared, tmp_path: Path) -> None:
     samples.create("dan/wordy")
     publish(samples, tmp_path / "wordy", "dan/wordy", "Wordy \uffff" + "x " * 990, "wordy", licence="w" * 200)
-    for path in ("/dan/wordy", "/?q=wordy", "/compare?a=dan/wordy&b=dan/wordy"):
+    for path in ("/dan/wordy", "/?q=wordy"):
         assert len(get(samples, path).encode()) < 150_000
     assert ET.fromstring(samples.http().get("/feed.atom").text).find(f"{ATOM}entry") is not None
 

@@ -13,16 +13,3 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 }
-// Forms whose answer takes a while say so, until they are sent or, by the back button, shown again.
-for (const form of document.querySelectorAll("form[data-wait]")) {
-  form.addEventListener("submit", ({ submitter }) => {
-    const text = submitter.textContent;
-    const wait = (waits) => {
-      form.setAttribute("aria-busy", waits);
-      submitter.textContent = waits ? form.dataset.wait : text;
-      for (const button of form.querySelectorAll("button")) button.disabled = waits;
-    };
-    setTimeout(wait, 0, true); // after the button's value was read
-    addEventListener("pageshow", () => wait(false), { once: true });
-  });
-}

@@ -1,16 +1,14 @@
-"""kcard hub: accounts, the server, quarantine, backups."""
+"""kcard hub: accounts, the server, quarantine."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from kcard.cli.options import complete_published
-from kcard.cli.output import Json, as_data, echo, note, print_json, progress
+from kcard.cli.output import Json, as_data, echo, note, print_json
 from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
-from kcard.events import Event, OnEvent
 from kcard.io import parse_size, shown_size
 
 if TYPE_CHECKING:
@@ -419,10 +417,8 @@ def serve(
     )
 
 
-MEGABYTE = 1_000_000
-
 hub_commands = typer.Typer(
-    no_args_is_help=True, help="The hub as a whole: quarantine, clean up, back up.", rich_markup_mode=None
+    no_args_is_help=True, help="The hub as a whole: quarantine, clean up.", rich_markup_mode=None
 )
 
 
@@ -521,36 +517,3 @@ def gc(
     freed = "would be freed" if dry_run else "freed"
     size = shown_size(sum(item.size for item in garbage))
     note(f"{len(garbage)} items, {size} {freed}" if garbage else "nothing to clean up")
-
-
-@hub_commands.command()
-def backup(
-    file: Annotated[Path, typer.Argument(help="A new file, such as hub.tar.", show_default=False)],
-) -> None:
-    """Write a consistent copy of the whole hub to one file."""
-    hub = open_local_hub()
-    with progress() as on_event:
-        contents = hub.backup(file, _in_megabytes("backing up (MB)", hub.info().size, on_event))
-    rows = f"{contents.versions} versions of {contents.cards} cards, {contents.repositories} repositories"
-    files = f"{contents.blobs} files of {shown_size(contents.size)}"
-    note(f"{rows}, {files}; the backup has {shown_size(file.stat().st_size)}")
-    echo(str(file))
-
-
-@hub_commands.command()
-def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `kcard hub backup` wrote.", show_default=False)],
-) -> None:
-    """Restore a backup into an empty hub; verifies every sha256 before cards become visible."""
-    if not file.is_file():
-        raise UsageError(f"{file} is not a file: give one written by `kcard hub backup`")
-    with progress() as on_event:
-        versions = open_local_hub().restore(
-            file, _in_megabytes("restoring (MB)", file.stat().st_size, on_event)
-        )
-    note(f"restored {len(versions)} versions of {len({v.name for v in versions})} cards")
-
-
-def _in_megabytes(kind: str, size: int, on_event: OnEvent) -> Callable[[int], object]:
-    total = size // MEGABYTE + 1
-    return lambda done: on_event(Event(kind, done=done // MEGABYTE, total=total))

@@ -93,7 +93,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "cards": ("cards", "List and search published cards."),
     "pool": ("cards", "Named sets of cards."),
-    "hub": ("hub", "The hub as a whole: quarantine, clean up, back up."),
+    "hub": ("hub", "The hub as a whole: quarantine, clean up."),
     "report": ("eval", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
     "llm": ("llm", "LLMs on this computer: list, pull, choose, remove."),
     "gate": ("gates", "Gates: does a question need a card at all?"),

@@ -30,11 +30,6 @@ T = TypeVar("T")
 # What the database refers to, and the hub must keep.
 
 
-def repository_blobs(session: Session) -> dict[str, int]:
-    """Return the sha256 and the size of every blob of a repository."""
-    return dict(session.execute(select(Holding.sha256, Holding.size).distinct()).tuples().all())
-
-
 def find_referenced(session: Session, candidates: Collection[str]) -> set[str]:
     """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
     rows = union(

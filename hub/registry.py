@@ -11,7 +11,7 @@ partial/ (writes in progress). The database may be a PostgreSQL server instead, 
 
 import difflib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +39,6 @@ from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
     from kcard.hub.audits import Audits
-    from kcard.hub.backup import Backup
     from kcard.hub.garbage import Garbage
     from kcard.hub.pools import Pools, Runs
     from kcard.hub.publications import LocalCards
@@ -170,7 +169,6 @@ def _list_quarantined(quarantined: Sequence[tuple[str, QuarantineReason]], thres
 
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = "list[Garbage]"
-Report: TypeAlias = Callable[[int], object]
 
 
 class Hub:
@@ -508,35 +506,6 @@ class Hub:
             files=len(sizes),
             size=sum(sizes.values()),
         )
-
-    def backup(self, path: Path | str, report: Report | None = None) -> "Backup":
-        """Write a consistent copy of the hub to a new tar file, while others may publish; return its contents.
-
-        The file appears complete or not at all. `report` is called with the bytes done. Raises UsageError if the file
-        exists, DamagedCard if a file of the hub is damaged.
-        """
-        from kcard.hub.backup import save_backup
-
-        with explain_os_errors(f"can't write the backup {path}"):
-            return save_backup(Path(path), self.database, self.blobs, report)
-
-    def restore(self, path: "Path | str | Backup", report: Report | None = None) -> Versions:
-        """Fill this empty hub from a backup; returns every version.
-
-        Every sha256 is checked first. Raises HubError, without changes, if the hub is not empty or the backup is
-        incomplete or invalid.
-        """
-        from kcard.hub.backup import load_backup
-
-        restored = False
-        try:
-            with explain_os_errors(f"can't restore {path}"):
-                load_backup(Path(path), self.database, self.blobs, report)
-            restored = True
-            return list_all(self.database)
-        finally:
-            if not restored:
-                self.gc()
 
     def verify(self, ref: str | None = None) -> list[FileProblem]:
         """Return the missing or damaged files of a version, of all versions of a card, or of the whole hub."""

@@ -5,19 +5,23 @@ hub.accounts.add_user("ada")
 hub.tokens.create("ada")
 """
 
+import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from kcard.hub.accounts import Accounts, Events
-from kcard.hub.db.models import SECRET, HubSetting
 from kcard.hub.history import Commits, Refs
 from kcard.hub.publications import Publications
 from kcard.hub.quotas import Reservations
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Listing, Repositories
 from kcard.hub.search import RepositorySearch
+from kcard.hub.storage import Blobs, open_private, partial_folder
 from kcard.hub.tokens import Sessions, TokenStore
 from kcard.hub.uploads import Uploads, Verdicts
+
+SECRET_BYTES = 32
 
 
 class HubServices:
@@ -40,16 +44,7 @@ class HubServices:
         # The local hub, on whose database and store everything works.
         self.registry = Hub(home, database_url=database_url, blobs_url=blobs_url, serving=True)
         self.database, self.blobs = database, blobs = self.registry.database, self.registry.blobs
-        # The hub's secret, created on first use and shared by all workers.
-        with database.read() as session:
-            stored = session.get(HubSetting, SECRET)
-        if stored is None:
-            with database.write() as session:
-                stored = session.get(HubSetting, SECRET)
-                if stored is None:
-                    stored = HubSetting(name=SECRET, value=secrets.token_hex(32))
-                    session.add(stored)
-        self.secret = bytes.fromhex(stored.value)
+        self.secret = read_secret(self.registry.home / "hub", blobs)
         self.accounts, self.events = Accounts(database), Events(database)
         self.tokens = TokenStore(database)
         self.sessions = Sessions(database, self.tokens)
@@ -59,3 +54,19 @@ class HubServices:
         self.uploads, self.verdicts = Uploads(database, blobs, quota=quota), Verdicts(database)
         self.reservations = Reservations(database, quota=quota)
         self.publications = Publications(database, blobs, exam_required=exam_required, quota=quota)
+
+
+def read_secret(folder: Path, blobs: Blobs) -> bytes:
+    """Return the secret in a hub's folder, which all workers share, creating it on first use.
+
+    It is no row, so that nobody can sign anything with a copy of the database.
+    """
+    path = folder / "secret"
+    if not path.exists():
+        with partial_folder(blobs.partial) as scratch:
+            new = scratch / "secret"
+            with open(new, "x", encoding="ascii", opener=open_private) as stream:
+                stream.write(secrets.token_hex(SECRET_BYTES))
+            with suppress(FileExistsError):  # another process was first
+                os.link(new, path)
+    return bytes.fromhex(path.read_text(encoding="ascii"))

@@ -28,7 +28,7 @@ from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures,
 from kcard.manifest import MANIFEST, Manifest
 
 # Changes of the tables need a migration and a new HEAD (docs/hub.md).
-HEAD = "0104"
+HEAD = "0105"
 metadata = Row.metadata
 # Values of `Repository.visibility`.
 PRIVATE, PUBLIC = "private", "public"
@@ -76,10 +76,6 @@ class StoredPool(Row):
         "oncology" follows the newest version, "oncology@stable" the alias, "oncology@v2" is fixed.
         """
         return tuple(member.reference for member in self.members)
-
-
-# The setting that signs tickets and forms. It never leaves the database: see kcard.hub.backup.
-SECRET = "secret"
 
 
 class HubSetting(Row):

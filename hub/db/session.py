@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -341,11 +341,6 @@ class Database:
                 session.flush()
         finally:
             turn.release()
-
-    def remove_write_ahead_log(self) -> None:
-        """Make a SQLite database a single file, without a write-ahead log."""
-        with closing(sqlite3.connect(self.name)) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE")
 
     @contextmanager
     def _transaction(self, engine: Engine, write: bool) -> Iterator[Connection]:

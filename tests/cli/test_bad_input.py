@@ -440,7 +440,6 @@ def test_a_home_with_spaces_and_umlauts_works(
     assert folder.is_relative_to(home)
     assert kcard("publish", "moons").code == 0
     assert kcard("verify").code == 0
-    assert kcard("hub", "backup", tmp_path / "hüb backup.tar").code == 0
     assert kcard("hub", "gc").code == 0
 
 

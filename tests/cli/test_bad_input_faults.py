@@ -151,12 +151,6 @@ def test_ctrl_c_in_an_exam_leaves_a_whole_card(draft: Card) -> None:
     assert Card.open(draft.folder).manifest.name == "moons"
 
 
-def test_ctrl_c_in_a_backup_leaves_no_half_of_one(draft: Card, home: Path, tmp_path: Path) -> None:
-    Hub(home).publish(draft.folder)
-    interrupted("link", "hub", "backup", tmp_path / "hub.tar")
-    assert not [path for path in tmp_path.iterdir() if "hub.tar" in path.name]
-
-
 def test_ctrl_c_in_asking_says_so_in_a_word(serve: Callable[..., Any]) -> None:
     server = serve({"text": "late", "delay": 100})
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--mode", "direct")
@@ -223,15 +217,6 @@ def test_no_room_in_the_hub_is_one_line_and_publishes_nothing(draft: Card, home:
     assert hub.verify() == []
 
 
-def test_no_room_for_a_backup_is_one_line_and_leaves_no_half_of_one(
-    draft: Card, home: Path, tmp_path: Path
-) -> None:
-    Hub(home).publish(draft.folder)
-    error_of(ran("hub", "backup", tmp_path / "hub.tar", **limited(100_000)))
-    assert not [path for path in tmp_path.iterdir() if "hub.tar" in path.name]
-    assert Hub(home).verify() == []
-
-
 def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
     tmp_path: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
@@ -282,7 +267,7 @@ def mounts() -> bool:
 
 
 @SLOW
-@pytest.mark.parametrize("command", ["train", "publish", "backup", "ask"])
+@pytest.mark.parametrize("command", ["train", "publish", "ask"])
 def test_a_full_disk_is_one_line_and_the_hub_on_it_stays_whole(
     tmp_path: Path, corpus: Path, serve: Callable[..., Any], command: str
 ) -> None:
@@ -297,7 +282,6 @@ def test_a_full_disk_is_one_line_and_the_hub_on_it_stays_whole(
     arguments: tuple[str | Path, ...] = {
         "train": ("train", "--corpus", corpus, "--kind", "retrieval"),
         "publish": ("publish", newer.folder),
-        "backup": ("hub", "backup", disk / "hub.tar"),
         "ask": ("ask", *direct, "--input", tmp_path / "in.jsonl", "--output", disk / "out.jsonl"),
     }[command]
     environment = {"DISK": disk, "KCARD_HOME": disk / "home", "DRAFT": draft.folder, "PYTHON": sys.executable}

@@ -23,8 +23,7 @@ from pathlib import Path
 from kcard.errors import UnknownCard
 from kcard.hub import (
     audits,
-    backup,  # noqa: F401 (warm for the children)
-    pools,  # noqa: F401
+    pools,  # noqa: F401 (warm for the children)
     publications,
 )
 from kcard.hub.db import session  # noqa: F401
@@ -68,10 +67,6 @@ class World:
     def hub(self) -> Hub:
         return opened(self.home)
 
-    @property
-    def tar(self) -> Path:
-        return self.root / "hub.tar"
-
 
 @functools.cache
 def opened(home: Path) -> Hub:
@@ -111,12 +106,6 @@ def meddled(world: World) -> None:
     (world.hub.folder("hearts") / "config.json").unlink()
 
 
-def backed_up(world: World) -> None:
-    filled(world)
-    world.hub.backup(world.tar)
-    shutil.rmtree(world.home)
-
-
 def trained(world: World) -> None:
     draft(world.root / "trained", "oncology", "before")
 
@@ -139,16 +128,6 @@ def pull(world: World) -> None:
         return
     (world.root / "pulled").mkdir(exist_ok=True)
     world.hub.pull("oncology@v1", world.root / "pulled")
-
-
-def back_up(world: World) -> None:
-    if not world.tar.exists():
-        world.hub.backup(world.tar)
-
-
-def come_back(world: World) -> None:
-    if not world.hub.list():
-        world.hub.restore(world.tar)
 
 
 def pool(world: World) -> None:
@@ -199,8 +178,6 @@ OPERATIONS: dict[str, Operation] = {
     "gc": (littered, lambda w: w.hub.gc()),
     "lay out a changed snapshot": (meddled, lambda w: w.hub.folder("hearts")),
     "pull": (filled, pull),
-    "backup": (filled, back_up),
-    "restore": (backed_up, come_back),
     "pool": (filled, pool),
     "add to a pool": (filled, lambda w: w.hub.pools.add("clinic", ["oncology@v2", "hearts@v1"])),
     "take out of a pool": (filled, unpool),
@@ -258,7 +235,6 @@ def state(world: World) -> object:
         [(run.number, run.answered) for run in hub.runs.list()],
         hub.quarantine.threshold,
         (world.root / "pulled" / "kcard.json").exists(),
-        world.tar.exists(),
     )
 
 
@@ -285,11 +261,6 @@ def whole(world: World) -> None:
             assert Manifest.read(folder) == version.manifest
     if (world.root / "pulled" / "kcard.json").exists():
         check_files(world.root / "pulled", Manifest.read(world.root / "pulled"))
-    if world.tar.exists():
-        other = Hub(world.root / "other")
-        assert other.restore(world.tar)
-        assert other.verify() == []
-        shutil.rmtree(world.root / "other")
 
 
 def clean(world: World) -> None:

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from kcard.errors import UsageError
 from kcard.hub.accounts import RESERVED, Accounts, Events, Identity, check_namespace
-from kcard.hub.backup import copy_rows
 from kcard.hub.db.models import BrowserSession, Repository, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Gated, Invalid, NotFound, Refused, TooLarge, Unauthenticated
@@ -337,16 +336,6 @@ def test_sessions_that_are_over_are_deleted_at_the_next_login(
     open_sessions.open("ada", token)
     with database_of_ada.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 1
-
-
-def test_backup_has_no_sessions(
-    database_of_ada: Database, open_sessions: Sessions, token: str, tmp_path: Path
-) -> None:
-    open_sessions.open("ada", token)
-    copy = Database(tmp_path / "copy.db")
-    with database_of_ada.read() as source, copy.write() as target:
-        copy_rows(source, target)
-        assert target.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 0
 
 
 # Rights: every identity against every kind of repository.

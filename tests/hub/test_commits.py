@@ -16,12 +16,11 @@ from kcard.hub.checks.formats import MOST_FILES
 from kcard.hub.db.models import Commit, Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound, Refused, TooLarge, WrongParent
 from kcard.hub.history import check_ref
-from kcard.hub.registry import Hub
 from kcard.hub.trees import LONGEST, CommitTree, EncodedTree
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import on_both
-from tests.hub.stand import QUOTA, Stand, entry_of, opened
+from tests.hub.stand import QUOTA, Stand, entry_of
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"
 
@@ -420,30 +419,6 @@ def test_a_removed_version_leaves_the_files_of_the_others(hub: Stand, tmp_path: 
     assert [ref.name for ref in hub.refs.tags(card)] == ["v4", "v5"]
     assert registry.verify() == []
     assert registry.gc() == []
-
-
-def test_a_backup_has_every_commit(hub: Stand, card: Repository, tmp_path: Path) -> None:
-    expected = history_of(hub, card, 30)
-    hub.registry.backup(tmp_path / "hub.tar")
-    with opened(tmp_path / "other") as other:
-        other.registry.restore(tmp_path / "hub.tar")
-        assert {sha: other.commits.tree(card, sha) for sha in expected} == expected
-        assert other.registry.gc() == []
-        commit(other, card, other.sent("ada", "more.txt", b"more"))
-
-
-def test_a_conflict_that_differences_bring_is_found_in_a_backup(
-    hub: Stand, card: Repository, tmp_path: Path
-) -> None:
-    large(hub, card)
-    head = commit(hub, card, named("new/1.txt"))
-    entry = entry_of("DATA/00001.TXT", b"same")
-    with hub.registry.database.write() as connection:
-        delta = trees.encode_delta({}, {entry.path: entry})
-        connection.execute(update(Commit).where(Commit.sha == head.sha).values(tree=delta.content))
-    path = hub.registry.backup(tmp_path / "hub.tar")
-    with pytest.raises(HubError, match=rf"commit {head.sha}: .*case-insensitive.*nothing was restored"):
-        Hub(tmp_path / "other").restore(path)
 
 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

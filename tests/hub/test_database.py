@@ -265,43 +265,6 @@ def test_what_a_hub_does_it_does_on_both(hub: Hub, tmp_path: Path) -> None:
     assert hub.gc() == []
 
 
-@pytest.mark.postgres
-@pytest.mark.parametrize("to_postgres", [False, True])
-def test_a_backup_of_one_kind_can_be_restored_into_the_other(
-    to_postgres: bool, postgres: str, home: Path, tmp_path: Path
-) -> None:
-    urls = (None, postgres) if to_postgres else (postgres, None)
-    hub, other = Hub(home, database_url=urls[0]), Hub(tmp_path / "other", database_url=urls[1])
-    hub.publish(seal_card(tmp_path / "a", "oncology"), aliases=["stable"])
-    hub.pools.create("clinic", ["oncology@v1"])
-    weights, sent = stored(hub, b"weights"), stored(hub, b"half of an upload")
-    with hub.database.write() as connection:
-        repository(connection, "ada", weights, 7)
-        connection.execute(insert(Upload).values(account_id=1, sha256=sent, size=17, at=datetime.now(UTC)))
-    assert other.restore(hub.backup(tmp_path / "hub.tar")) == hub.versions("oncology")
-    assert other.pools.list() == hub.pools.list()
-    assert (other.blobs.holds(weights), other.blobs.holds(sent)) == (True, False)
-    with other.database.read() as connection:
-        assert connection.execute(select(Upload)).all() == []
-        row = connection.scalars(select(Repository).where(Repository.name == "ada/card")).one()
-        assert (row.name, row.created.replace(tzinfo=UTC)) == ("ada/card", NOW)
-        assert connection.scalar(select(Account.admin).where(Account.name == "ada")) is True
-    with other.database.write() as connection:  # ids go on after those that came with the backup
-        assert repository(connection, "ben", weights, 7) == 3
-    assert other.publish(seal_card(tmp_path / "a", "oncology", "new")).number == 2
-    assert other.gc() == []
-    hub.database.close()
-    other.database.close()
-
-
-def test_a_hub_with_accounts_is_not_restored_into(hub: Hub, tmp_path: Path) -> None:
-    path = hub.backup(tmp_path / "hub.tar")
-    with hub.database.write() as connection:
-        repository(connection, "ada", "ab" * 32, 7)
-    with pytest.raises(HubError, match=r"not empty \(1 users and 1 repositories\)"):
-        hub.restore(path)
-
-
 def test_gc_keeps_what_a_repository_holds_and_for_a_day_what_was_uploaded(hub: Hub) -> None:
     committed, fresh, old, nobodys = (stored(hub, name) for name in (b"held", b"fresh", b"old", b"nobody's"))
     now = datetime.now(UTC)

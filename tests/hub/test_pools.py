@@ -158,16 +158,3 @@ def test_an_unknown_run_is_refused_with_the_command_that_lists_them(call: str) -
         list(runs.results(7)) if call == "results" else getattr(runs, call)(
             7, *([{}] if call == "append" else [])
         )
-
-
-def test_a_backup_brings_the_runs_along(tmp_path: Path) -> None:
-    hub = Hub()
-    run = hub.runs.create('{"seed": 0}', planned=1)
-    hub.runs.append(run.number, {0: StoredResult(record="Oregon")})
-    hub.backup(tmp_path / "hub.tar")
-    other = Hub(tmp_path / "other")
-    other.restore(tmp_path / "hub.tar")
-    assert other.runs.get(run.number).plan == '{"seed": 0}'
-    assert [(place, stored.record) for place, stored in other.runs.results(run.number)] == [(0, "Oregon")]
-    with pytest.raises(HubError, match="1 runs"):
-        other.restore(tmp_path / "hub.tar")

@@ -79,17 +79,6 @@ def test_a_version_that_was_removed_meanwhile_keeps_no_audit(hub: Hub) -> None:
     assert [a.card for a in hub.audits.list()] == ["honest"]
 
 
-def test_a_backup_brings_audits_and_threshold_back(hub: Hub, tmp_path: Path) -> None:
-    hub.quarantine.set(0.5)
-    hub.backup(tmp_path / "hub.tar")
-    other = Hub(tmp_path / "other")
-    other.quarantine.set(0.1)
-    other.restore(tmp_path / "hub.tar")
-    assert other.audits.list() == hub.audits.list()
-    assert other.quarantine.threshold == 0.5
-    assert used(other) == ["honest", "unknown"]
-
-
 def test_the_threshold_holds_for_every_process_until_it_is_switched_off(hub: Hub) -> None:
     hub.quarantine.set(0.5)
     assert Hub(hub.home).quarantine.threshold == 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, text, update
+from sqlalchemy import insert, update
 
 import kcard.hub.repositories
 from kcard.hub import search_index
@@ -15,7 +15,6 @@ from kcard.hub.accounts import Identity
 from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound, TooLarge
-from kcard.hub.registry import Hub
 from kcard.hub.repositories import SORTS, ListQuery
 from kcard.hub.search import RepositorySearch, SearchIndex, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
@@ -414,21 +413,6 @@ def test_pages_have_each_repository_once(unchanged: RepositorySearch) -> None:
     seen = [name for page in (1, 2, 3, 4) for name in names(unchanged, SearchQuery(size=1, page=page))]
     assert sorted(seen) == ["ada/kings", "ada/moons", "ada/tides"]
     assert unchanged.find(SearchQuery(size=2)).pages == 2
-
-
-@pytest.mark.usefixtures("three")
-def test_a_backup_is_searched_where_it_was_restored(hub: Stand, tmp_path: Path) -> None:
-    hub.registry.backup(tmp_path / "hub.tar")
-    restored = Hub(tmp_path / "restored")
-    with restored.database.write() as connection:  # a hub whose clock is ahead
-        for _ in range(50):
-            search_index.mark_changed(connection, [])
-    before = RepositorySearch(restored.database)
-    assert before.find(SearchQuery()).total == 0
-    restored.restore(tmp_path / "hub.tar")
-    assert names(before, SearchQuery(text="orbits")) == ["ada/moons"]
-    with restored.database.read() as connection:
-        assert connection.scalar(text("SELECT count(*) FROM search")) == 3
 
 
 def test_the_manifest_is_not_needed_to_be_found(hub: Stand) -> None:

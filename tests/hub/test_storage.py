@@ -139,7 +139,7 @@ def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
 
 def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_path: Path) -> None:
     hub = Hub(home, blobs_url=url)
-    first = hub.publish(seal_card(tmp_path / "a", "oncology"))
+    hub.publish(seal_card(tmp_path / "a", "oncology"))
     hub.publish(seal_card(tmp_path / "a", "oncology", "new"))
     assert (hub.folder("oncology@v1") / "config.json").read_text(encoding="utf-8") == "oncology "
     assert (hub.pull("oncology", tmp_path / "out") / "config.json").read_text(
@@ -152,12 +152,6 @@ def test_a_hub_works_with_its_files_elsewhere(url: str | None, home: Path, tmp_p
     assert (info.versions, info.files, info.blobs) == (2, 4, hub.blobs.where())
     if url is not None:
         assert not (home / "hub" / "blobs").exists()
-    other = Hub(tmp_path / "other")
-    assert other.restore(hub.backup(tmp_path / "hub.tar"))[0] == first
-    assert other.verify() == []
-    back = Hub(tmp_path / "back", blobs_url=None if url is None else url + "-back")
-    back.restore(tmp_path / "hub.tar")
-    assert back.verify() == []
     hub.remove("oncology@v1")
     assert (hub.gc(), hub.verify(), hub.info().files) == ([], [], 2)
 
@@ -171,30 +165,6 @@ def test_a_file_that_is_lost_from_the_store_is_named(url: str | None, home: Path
         hub.folder("oncology")
     with pytest.raises(DamagedCard, match=r"config\.json is missing"):
         hub.pull("oncology", tmp_path / "out")
-    with pytest.raises(DamagedCard, match=r"missing.*kcard verify"):
-        hub.backup(tmp_path / "hub.tar")
-    assert not (tmp_path / "hub.tar").exists()
-
-
-def test_a_backup_begins_again_where_a_removal_took_a_file_from_under_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub = Hub(home, blobs_url=f"memory://{uuid.uuid4().hex}/store")
-    hub.publish(seal_card(tmp_path / "a", "oncology"))
-    hub.publish(seal_card(tmp_path / "b", "hearts"))
-    opened = hub.blobs.open
-    removed: list[str] = []
-
-    def meanwhile(sha256: str) -> Any:
-        if not removed:
-            removed.append(sha256)
-            hub.remove("oncology")
-        return opened(sha256)
-
-    monkeypatch.setattr(hub.blobs, "open", meanwhile)
-    hub.backup(tmp_path / "hub.tar")
-    assert removed
-    assert [v.name for v in Hub(tmp_path / "other").restore(tmp_path / "hub.tar")] == ["hearts"]
 
 
 @pytest.mark.parametrize("url", ["nowhere", "nonsense://a/b"])

@@ -17,6 +17,8 @@ from typer import Context
 from typer.main import get_command
 
 from kcard.cli.main import app
+from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.limits import HEADER_SECONDS, LARGEST_HEADERS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -49,6 +51,16 @@ def test_systemd_takes_the_unit_and_finds_it_closed(tmp_path: Path) -> None:
     unit.write_text((DEPLOY / "kcard-hub.service").read_text().replace("/opt/kcard/bin/kcard", "/bin/true"))
     found = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_proxy_leads_to_the_hub_and_has_its_limits() -> None:
+    caddyfile = (DEPLOY / "Caddyfile").read_text()
+    assert caddyfile.count("{") == caddyfile.count("}")
+    assert "reverse_proxy 127.0.0.1:8080" in caddyfile
+    assert f"max_header_size {LARGEST_HEADERS >> 10}KB" in caddyfile
+    assert f"read_header {HEADER_SECONDS:g}s" in caddyfile
+    assert f"max_size {ServerOptions().part_size // 10**9}GB" in caddyfile
+    assert "--url" in known_options("hub", "serve")
 
 
 def instructions(name: str) -> list[str]:

@@ -87,8 +87,6 @@ WORKS: Mapping[str, Sequence[str]] = {
     "hub threshold": ("0.5",),
     "hub release": ("notes",),
     "hub gc": ("",),
-    "hub backup": ("backup.tar",),
-    "hub restore": ("hub.tar",),
     "hub serve": ("--port 0 --workers 1",),
     "hub log": ("",),
     "hub user add": ("bob",),
@@ -476,7 +474,6 @@ def prepare(folder: Path) -> None:
         "hub user add ada",
         "gate collect --questions questions.jsonl --output records.jsonl",
         "eval jsonl --path questions.jsonl --settings direct,top-down",
-        "hub backup hub.tar",
     )
     environment = os.environ | {"KCARD_HOME": str(folder / "home")}
     for words in steps:

@@ -422,9 +422,8 @@ def test_pages_let_no_other_site_frame_them_and_run_no_script(shared: Shared) ->
 
 
 def test_names_descriptions_and_notes_run_nothing(shared: Shared, bob: Browser) -> None:
-    described = {"fullname": SCRIPT, "description": SCRIPT + "\nsecond"}
-    shared.hub.accounts.update("bob", **described)
-    shared.hub.accounts.update("lab", **described)
+    for account in ("bob", "lab"):
+        shared.hub.accounts.update(account, fullname=SCRIPT, description=SCRIPT + "\nsecond")
     shared.create("lab/shown")
     bob.send("/settings/tokens", {"name": SCRIPT, "scope": "read", "days": "30"})
     readme = f"# {SCRIPT}\n[a](javascript:alert(1))".encode()

@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.adding_cards import KNOWING, learn, learn_midterms
 from benchmarks.midterm import measure
 from benchmarks.neighbours import neighbours
-from kcard.evaluation.charts.chart import Intervals, PlotPoint, svg
 from kcard.evaluation.metrics import interval
+from kcard.evaluation.plots import Intervals, PlotPoint, draw_chart, encode_figure
 from kcard.evaluation.records import Mean
 from kcard.hub.registry import Hub
 
@@ -108,7 +108,8 @@ def plot(report: dict[str, Any]) -> str:
         for name, result in report["variants"].items()
     ]
     label = f"exact match, MidtermQA, {n} questions, {len(report['cards'])} cards"
-    return svg(Intervals(label, tuple(points), label, points[0].mean.mean))
+    chart = Intervals(label, tuple(points), label, points[0].mean.mean)
+    return encode_figure(draw_chart(chart), "svg").decode()
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -33,21 +32,15 @@ LONGEST = 160  # characters of a description
 @command_for(browse_cards)
 def browse(
     values: dict[str, Any],
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
     json_: Json = False,
 ) -> None:
     """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
     reports = browse_cards(**values)
-    if html is not None:
-        from kcard.evaluation.charts.chart import write_page
-
-        write_page(reports, html)
-        note(f"page written: {html}")
     if json_:
         print_json([_browse_row(report) for report in reports])
     elif values["name"] is not None:
         _print_detail(reports[0])
-    elif html is None:
+    else:
         _print_table(
             reports, values["sort"], is_filtered=any(values[key] for key in ("text", "domain", "base"))
         )

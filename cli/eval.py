@@ -233,7 +233,7 @@ def report(
         Path | None, typer.Option(help="Write every question under every setting to this file (CSV).")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Write the charts of --analysis to this file (SVG).")
+        Path | None, typer.Option(help="Write the charts of --analysis to this file (.svg or .png).")
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -252,9 +252,9 @@ def report(
     if output is not None or not (csv or questions or json_ or analysis):
         note(f"page written: {write_page(result, output or Path(f'run-{result.run.number}.html'))}")
     if plot is not None:
-        from kcard.evaluation.charts.chart import write_pictures
+        from kcard.evaluation.plots import write_charts
 
-        for path in write_pictures(result.analyses[0].charts, plot):
+        for path in write_charts(result.analyses[0].charts, plot):
             note(f"plot written: {path}")
     if analysis is not None:
         _print_analysis(result.analyses[0], json_)

@@ -48,10 +48,6 @@ def calibrate(
     json_: Json = False,
 ) -> None:
     """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
-    if html is not None or plot is not None:
-        from kcard.evaluation.gates.calibration import require_matplotlib
-
-        require_matplotlib()
     result = compare_gates(**values, on_event=lambda event: note(event.message) if event.is_note else None)
     from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
@@ -180,10 +176,6 @@ def analyse(
 ) -> None:
     """Analyse records as the papers do: popularity-curves, popularity-splits, recall, self-ask-templates,
     thrust-scores, thrust-shares, training-sizes."""
-    if plot is not None:
-        from kcard.evaluation.plots import new_figure
-
-        new_figure()
     with progress() as on_event:
         analysis = analyse_records(
             **values | {"settings": parse_key_values(values["settings"])}, on_event=on_event

@@ -1,10 +1,10 @@
-"""Published cards with their exams and audits, for the table and the web page of `kcard browse`."""
+"""Published cards with their exams and audits, for the table of `kcard browse`."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from kcard.errors import CardError
 from kcard.evaluation.audit_history import (
@@ -17,8 +17,7 @@ from kcard.evaluation.audit_history import (
     latest_exam,
     read_audits,
 )
-from kcard.evaluation.metrics import count_by_range
-from kcard.evaluation.records import EXAM, Exam, Judged, Mean, mean_of
+from kcard.evaluation.records import EXAM, Exam, Judged, mean_of
 from kcard.hub.values import FLOOR, ScoreEstimate
 
 if TYPE_CHECKING:
@@ -26,113 +25,6 @@ if TYPE_CHECKING:
     from kcard.hub.db.models import Version
     from kcard.hub.registry import Hub
     from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures
-
-# Geometry of the plot of a card's audits over time; the template styles it.
-
-Kind = Literal["faithfulness", "factuality"]
-KINDS: tuple[Kind, ...] = ("faithfulness", "factuality")
-SHOWN = 12  # audits
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A mean at (x, y) with its interval from `low` to `high`, in the plot's units."""
-
-    kind: Kind
-    x: float
-    y: float
-    low: float
-    high: float
-    mean: Mean
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The latest audits, evenly spaced in the order of their dates.
-
-    columns  x and audit of each
-    lines    between consecutive scores of one kind that are comparable: kind, x and y of both ends
-    """
-
-    width: float
-    height: float
-    columns: tuple[tuple[float, PastAudit], ...]
-    dots: tuple[Dot, ...]
-    lines: tuple[tuple[Kind, float, float, float, float], ...]
-
-
-def lay_out_timeline(audits: Sequence[PastAudit], width: float = 560, height: float = 110) -> Timeline:
-    """Lay out the latest SHOWN audits; scores in [0, 1] reach from the bottom to the top."""
-    shown = audits[-SHOWN:]
-    step = width / max(len(shown), 4)
-    columns = [(round((i + 0.5) * step, 2), past) for i, past in enumerate(shown)]
-    dots: list[Dot] = []
-    lines: list[tuple[Kind, float, float, float, float]] = []
-    for nudge, kind in zip((-4, 4), KINDS, strict=True):
-        before: tuple[PastAudit, Dot] | None = None
-        for x, past in columns:
-            scores = past.audit.faithfulness if kind == "faithfulness" else past.audit.factuality
-            if scores is None or (mean := scores.mean) is None:
-                continue
-            y, low, high = (round(height * (1 - value), 2) for value in (mean.mean, mean.low, mean.high))
-            dot = Dot(kind, x + nudge, y, low, high, mean)
-            dots.append(dot)
-            if before is not None and past.comparable(before[0]):
-                lines.append((kind, before[1].x, before[1].y, dot.x, dot.y))
-            before = past, dot
-    return Timeline(width, height, tuple(columns), tuple(dots), tuple(lines))
-
-
-# Geometry of the histograms; the template styles them.
-
-
-@dataclass(frozen=True)
-class HistogramBar:
-    """A rectangle in the plot's units, for `count` scores in [low, high)."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    low: float
-    high: float
-    count: int
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A histogram of scores in [0, 1]. `most`: scores in the fullest bar; `mean_x`: x of their mean, or None."""
-
-    width: float
-    height: float
-    bars: tuple[HistogramBar, ...]
-    most: int
-    mean_x: float | None
-
-
-def lay_out_histogram(
-    scores: Sequence[float], bins: int = 20, width: float = 400, height: float = 120
-) -> Plot:
-    """Lay out bars of equal width, the fullest as high as the plot; empty ranges have no bar."""
-    bin_counts = count_by_range(scores, bins)
-    most, step, gap = max(bin_counts), width / bins, min(2.0, width / bins / 6)
-    bars = []
-    for i, n in enumerate(bin_counts):
-        if n:
-            bar_height = max(height * n / most, 1.5)
-            bars.append(
-                HistogramBar(
-                    round(i * step + gap / 2, 2),
-                    round(height - bar_height, 2),
-                    round(step - gap, 2),
-                    round(bar_height, 2),
-                    i / bins,
-                    (i + 1) / bins,
-                    n,
-                )
-            )
-    mean = round(sum(scores) / len(scores) * width, 2) if scores else None
-    return Plot(width, height, tuple(bars), most, mean)
 
 
 @dataclass(frozen=True)

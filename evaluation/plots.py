@@ -1,60 +1,87 @@
-"""Plots of gate calibrations and analyses, by matplotlib."""
+"""Charts of evaluations, calibrations and analyses, drawn by matplotlib, and the web pages that contain them."""
 
+import base64
 import io
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from kcard.errors import MissingExtra, UsageError
+from kcard.errors import UsageError
+from kcard.evaluation.records import Mean
+from kcard.io import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Figures without matplotlib's global state, their colours, and how they are saved.
-
-SIZE = (8.0, 5.0)  # inches
-DPI = 150
-# Distinguishable with colour blindness (Okabe and Ito, 2008); without yellow, which is pale in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-STYLES = ("-", "--", ":")
-GREY = "#777777"
+# What charts show.
 
 
-def new_figure() -> "Figure":
-    """Return an empty figure. Raises MissingExtra without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("plots need matplotlib: pip install 'kcard[plots]'") from None
-    return Figure(figsize=SIZE, dpi=DPI)
+@dataclass(frozen=True)
+class PlotPoint:
+    """A measurement: its name, its mean with the interval and, in a scatter plot or line, its x."""
+
+    label: str
+    mean: Mean
+    x: float = 0.0
 
 
-def style_axes(axes: Any) -> None:
-    """Remove the frame, and add faint horizontal grid lines and a legend beside the plot."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
-    axes.set_axisbelow(True)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+@dataclass(frozen=True)
+class Intervals:
+    """One row for each point: the mean as a dot, its interval as a line.
+
+    alt        text for screen readers
+    reference  a value to compare with, drawn as a dashed line; None: no line
+    signed     whether the values are differences, shown with their sign
+    """
+
+    alt: str
+    points: tuple[PlotPoint, ...]
+    label: str
+    reference: float | None = None
+    signed: bool = False
 
 
-def encode_figure(figure: "Figure", kind: str) -> bytes:
-    """Encode the figure as svg or png, without a date, so that equal figures give equal bytes."""
-    import matplotlib
+@dataclass(frozen=True)
+class Scatter:
+    """Each point's mean, with its interval, against its x."""
 
-    stream = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "kcard"}):
-        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return stream.getvalue()
+    alt: str
+    points: tuple[PlotPoint, ...]
+    x_label: str
+    y_label: str
 
 
-def write_figure(figure: "Figure", path: Path) -> None:
-    """Write the figure: as SVG if the file's suffix is .svg, else as PNG. Raises UsageError if that fails."""
-    kind = "svg" if path.suffix.lower() == ".svg" else "png"
-    try:
-        path.expanduser().write_bytes(encode_figure(figure, kind))
-    except OSError as error:
-        raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
+@dataclass(frozen=True)
+class PlotLine:
+    """A series: points in the order of their x."""
+
+    label: str
+    points: tuple[PlotPoint, ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Series of means with their intervals. `ticks`: labels of x = 0, 1, ...; empty for a numeric x axis."""
+
+    alt: str
+    series: tuple[PlotLine, ...]
+    x_label: str
+    y_label: str
+    ticks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of shares in [0, 1] as shaded cells, below its title; None: not measured."""
+
+    alt: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class PlotSeries:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Curves:
     """Lines over numeric x, or bars over names. `log`: whether the x axis is logarithmic."""
 
     x: str
@@ -79,10 +106,180 @@ class Chart:
     log: bool = False
 
 
+Chart: TypeAlias = Intervals | Scatter | Lines | Heat | Curves
+
+# Figures without matplotlib's global state, their colours, and how they are saved.
+
+SIZE = (8.0, 5.0)  # inches
+ROW_INCHES = 0.3
+DPI = 150
+# Distinguishable with colour blindness (Okabe and Ito, 2008); without yellow, which is pale in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+STYLES = ("-", "--", ":")
+MARKERS = "osD^vP*X"
+GREY = "#777777"
+MAX_LABEL_CHARACTERS = 27
+
+
+def new_figure(height: float = SIZE[1]) -> "Figure":
+    """Return an empty figure of a height in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(SIZE[0], height), dpi=DPI)
+
+
+def style_axes(axes: Any) -> None:
+    """Remove the frame, and add faint horizontal grid lines and a legend beside the plot."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
+    axes.set_axisbelow(True)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+
+def encode_figure(figure: "Figure", kind: str) -> bytes:
+    """Encode the figure as svg or png, without a date, so that equal figures give equal bytes."""
+    stream = io.BytesIO()
+    with _drawing():
+        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return stream.getvalue()
+
+
+def write_figure(figure: "Figure", path: Path) -> None:
+    """Write the figure: as SVG if the file's suffix is .svg, else as PNG. Raises UsageError if that fails."""
+    kind = "svg" if path.suffix.lower() == ".svg" else "png"
+    try:
+        path.expanduser().write_bytes(encode_figure(figure, kind))
+    except OSError as error:
+        raise UsageError(f"can't write the plot {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Draw texts as they are: labels come from users, so that none is a formula, and any script may occur."""
+    import matplotlib
+
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "kcard", "text.parse_math": False}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def shorten(text: str, most: int = MAX_LABEL_CHARACTERS) -> str:
+    """Shorten the text to `most` characters by an ellipsis in its middle."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+def _label(text: str) -> str:
+    """Return a label without control characters, which no SVG may contain."""
+    return shorten("".join(character if character.isprintable() else " " for character in text))
+
+
+# How they are drawn.
+
+
 def draw_chart(chart: Chart, title: str = "") -> "Figure":
-    """Draw a chart. Raises MissingExtra without matplotlib."""
-    figure = new_figure()
-    axes = figure.add_subplot()
+    """Draw a chart."""
+    height = SIZE[1]
+    if isinstance(chart, Intervals):
+        height = 1.2 + ROW_INCHES * len(chart.points)
+    elif isinstance(chart, Heat):
+        height = 2.0 + ROW_INCHES * len(chart.rows)
+    with _drawing():
+        figure = new_figure(height)
+        axes = figure.add_subplot()
+        axes.set_title(title, fontsize=10, loc="left")
+        if isinstance(chart, Intervals):
+            _draw_intervals(axes, chart)
+        elif isinstance(chart, Scatter):
+            _draw_scatter(axes, chart)
+        elif isinstance(chart, Lines):
+            _draw_lines(axes, chart)
+        elif isinstance(chart, Heat):
+            _draw_heat(axes, chart)
+        else:
+            _draw_curves(axes, chart)
+        figure.tight_layout()
+    return figure
+
+
+def _draw_intervals(axes: Any, chart: Intervals) -> None:
+    places = [-number for number in range(len(chart.points))]  # the first on top
+    axes.errorbar(
+        [point.mean.mean for point in chart.points],
+        places,
+        xerr=_error_bars([point.mean for point in chart.points]),
+        fmt="o",
+        color=COLOURS[0],
+    )
+    axes.set_yticks(places, [_label(point.label) for point in chart.points])
+    axes.set_ylim(min(places, default=0) - 0.6, 0.6)
+    for place, point in zip(places, chart.points, strict=True):
+        value = f"{point.mean.mean:+.3f}" if chart.signed else f"{point.mean.mean:.3f}"
+        axes.annotate(value, (1.01, place), xycoords=("axes fraction", "data"), va="center")
+    if chart.reference is not None:
+        axes.axvline(chart.reference, color=GREY, linewidth=1, linestyle="--")
+    axes.set_xlabel(chart.label)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#eeeeee", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _draw_scatter(axes: Any, chart: Scatter) -> None:
+    for number, point in enumerate(chart.points):
+        axes.errorbar(
+            [point.x],
+            [point.mean.mean],
+            yerr=_error_bars([point.mean]),
+            fmt=MARKERS[number % len(MARKERS)],
+            color=COLOURS[number % len(COLOURS)],
+            label=_label(point.label),
+        )
+    axes.set_xlim(left=min([0.0, *(point.x for point in chart.points)]))
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    style_axes(axes)
+
+
+def _draw_lines(axes: Any, chart: Lines) -> None:
+    for number, line in enumerate(chart.series):
+        axes.errorbar(
+            [point.x for point in line.points],
+            [point.mean.mean for point in line.points],
+            yerr=_error_bars([point.mean for point in line.points]),
+            marker="o",
+            markersize=5,
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=STYLES[number // len(COLOURS) % len(STYLES)],
+            label=_label(line.label) if len(chart.series) > 1 else None,
+        )
+    if chart.ticks:
+        _name_ticks(axes, chart.ticks)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    style_axes(axes)
+
+
+def _draw_heat(axes: Any, chart: Heat) -> None:
+    values = [[float("nan") if value is None else value for value in row] for row in chart.values]
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+    for row, shares in enumerate(chart.values):
+        for column, share in enumerate(shares):
+            if share is not None:
+                axes.text(column, row, f"{share:.2f}", ha="center", va="center", fontsize=8)
+    axes.set_yticks(range(len(chart.rows)), [_label(name) for name in chart.rows], fontsize=8)
+    _name_ticks(axes, chart.columns)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if chart.title:
+        axes.set_title(_label(chart.title), fontsize=10, loc="left")
+
+
+def _draw_curves(axes: Any, chart: Curves) -> None:
     for number, series in enumerate(chart.series):
         colour = COLOURS[number % len(COLOURS)]
         if chart.kind == "line":
@@ -101,18 +298,86 @@ def draw_chart(chart: Chart, title: str = "") -> "Figure":
         # Bars of one name stand side by side; error bars reach down to `low` and up to `high`.
         width = 0.8 / len(chart.series)
         places = [place + (number - (len(chart.series) - 1) / 2) * width for place in range(len(series.x))]
-        errors = None
-        if series.low:
-            below = [max(0.0, y - low) for y, low in zip(series.y, series.low, strict=True)]
-            errors = [below, [max(0.0, high - y) for y, high in zip(series.y, series.high, strict=True)]]
-        axes.bar(places, series.y, width, color=colour, label=series.label, yerr=errors)
-        names = [str(name) for name in series.x]
-        axes.set_xticks(range(len(series.x)), names, rotation=30, ha="right", fontsize=8)
+        means = (
+            [Mean(*ends) for ends in zip(series.y, series.low, series.high, strict=True)]
+            if series.low
+            else []
+        )
+        axes.bar(
+            places,
+            series.y,
+            width,
+            color=colour,
+            label=series.label,
+            yerr=_error_bars(means) if means else None,
+        )
+        _name_ticks(axes, [str(name) for name in series.x])
     if chart.log:
         axes.set_xscale("log")
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
-    axes.set_title(title, fontsize=10, loc="left")
     style_axes(axes)
-    figure.tight_layout()
-    return figure
+
+
+def _error_bars(means: Sequence[Mean]) -> list[list[float]]:
+    """Return how far the intervals reach below and above their means."""
+    below = [max(0.0, mean.mean - mean.low) for mean in means]
+    above = [max(0.0, mean.high - mean.mean) for mean in means]
+    return [below, above]
+
+
+def _name_ticks(axes: Any, names: Sequence[str]) -> None:
+    axes.set_xticks(range(len(names)), [_label(name) for name in names], rotation=30, ha="right", fontsize=8)
+
+
+# Charts as files, and as pictures of a page.
+
+
+def write_charts(charts: Sequence[Chart], path: Path) -> list[Path]:
+    """Write a single chart to `path`, several charts to NAME-1.svg, NAME-2.svg and so on; SVG, or PNG by the suffix.
+
+    Raises UsageError if there is no chart, or a file can't be written.
+    """
+    if not charts:
+        raise UsageError("this analysis has no chart: leave out --plot")
+    paths = [path]
+    if len(charts) > 1:
+        paths = [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in range(1, len(charts) + 1)]
+    for chart, target in zip(charts, paths, strict=True):
+        write_figure(draw_chart(chart), target)
+    return paths
+
+
+def picture(figure: "Figure") -> str:
+    """Return a figure as a data: URL for an <img>, in which nothing runs."""
+    return "data:image/svg+xml;base64," + base64.b64encode(encode_figure(figure, "svg")).decode()
+
+
+# Pages.
+
+TEMPLATES = Path(__file__).parent
+
+
+def render_template(template: Path, **values: Any) -> str:
+    """Render a template below this folder as HTML. All values are escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(shortened=shorten, drawn=lambda chart: picture(draw_chart(chart)))
+    return environment.get_template(template.relative_to(TEMPLATES).as_posix()).render(values)
+
+
+def write_document(path: Path | str, page: str) -> Path:
+    """Write a page to `path`, atomically. Raises UsageError if that fails."""
+    path = Path(path).expanduser()
+    try:
+        write_text(path, page)
+    except OSError as error:
+        raise UsageError(f"can't write the page {path}: {error.strerror or error}") from error
+    return path

@@ -11,8 +11,8 @@ import numpy as np
 
 from kcard import system
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.metrics import compare_scores, normalise, substring
+from kcard.evaluation.plots import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries

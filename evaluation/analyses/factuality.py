@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis
-from kcard.evaluation.charts.chart import PlotPoint, Scatter
+from kcard.evaluation.plots import PlotPoint, Scatter
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, holds_answer
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Cell
-from kcard.evaluation.charts.chart import Heat, Intervals, Lines, PlotLine, PlotPoint
+from kcard.evaluation.plots import Heat, Intervals, Lines, PlotLine, PlotPoint
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, SettingName
 from kcard.llms.parsing import from_text

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.charts.chart import render_template, write_document
 from kcard.evaluation.gates.outcome import (
     FOLDS,
     CurvePoint,
@@ -30,7 +29,17 @@ from kcard.evaluation.gates.outcome import (
     split_folds,
 )
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import COLOURS, GREY, STYLES, encode_figure, new_figure, style_axes, write_figure
+from kcard.evaluation.plots import (
+    COLOURS,
+    GREY,
+    STYLES,
+    new_figure,
+    picture,
+    render_template,
+    style_axes,
+    write_document,
+    write_figure,
+)
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.gates import features
 from kcard.gates.base import Calibrated, FittedGate, Resources
@@ -397,7 +406,7 @@ def draw_calibration(calibration: Calibration) -> "Figure":
     """Draw the curve of each gate, accuracy against the share of questions with cards, and a dot for its outcome.
 
     The dots are the figures of the table, whose thresholds were chosen without the held-out fold, so they may lie below
-    the curves. Raises MissingExtra without matplotlib.
+    the curves.
     """
     # The baselines.
     figure = new_figure()
@@ -445,20 +454,9 @@ def draw_calibration(calibration: Calibration) -> "Figure":
     return figure
 
 
-def render_svg(calibration: Calibration) -> str:
-    """Return the figure as an svg element for a page, with its labels as text."""
-    text = encode_figure(draw_calibration(calibration), "svg").decode()
-    return text[text.index("<svg") :]
-
-
 def write_plot(calibration: Calibration, path: Path) -> None:
     """Write the figure to a file. Raises UsageError if that fails."""
     write_figure(draw_calibration(calibration), path)
-
-
-def require_matplotlib() -> None:
-    """Raise MissingExtra without matplotlib."""
-    new_figure()
 
 
 # The report of a calibration as a self-contained web page, without scripts or network access.
@@ -468,7 +466,7 @@ TITLE = "Which gate for these questions?"
 
 
 def render(calibration: Calibration, choice: "Recommendation", title: str = TITLE) -> str:
-    """Render the page as HTML. Raises MissingExtra without matplotlib."""
+    """Render the page as HTML."""
     return render_template(
         TEMPLATE,
         title=title,
@@ -476,7 +474,7 @@ def render(calibration: Calibration, choice: "Recommendation", title: str = TITL
         chosen=choice.gate.gate if choice.gate else "",
         calibration=calibration,
         rows=sorted(calibration.rows, key=lambda row: -row.outcome.accuracy),
-        picture=render_svg(calibration),
+        picture=picture(draw_calibration(calibration)),
     )
 
 

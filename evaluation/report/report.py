@@ -13,8 +13,8 @@ from typing import Any
 
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, format_cell
-from kcard.evaluation.charts.chart import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.metrics import compare_scores, holm
+from kcard.evaluation.plots import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import OF_A_TASK, EvalResult, Prices, Run
 from kcard.evaluation.runs.summary import SettingSummary, summarise
@@ -479,8 +479,7 @@ def format_place(source: Mapping[str, Any]) -> str:
 
 FOLDER = Path(__file__).parent
 STYLES = (
-    FOLDER.parent / "charts" / "palette.css",
-    FOLDER.parent / "charts" / "charts.css",
+    FOLDER / "palette.css",
     FOLDER / "report.css",
 )
 
@@ -507,7 +506,7 @@ def render(report: Report) -> str:
         FOLDER / "report.html",
         report=report,
         style=style,
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
         groups=groups,
         accuracy=accuracy,
         score=score,

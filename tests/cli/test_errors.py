@@ -84,7 +84,7 @@ def test_ctrl_c_within_an_exec_ends_python_m_with_the_same_code(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("matplotlib", "the package matplotlib is not installed: pip install 'kcard[plots]'"),
+        ("ray", "the package ray is not installed: pip install 'kcard[ray]'"),
         ("google.protobuf", "the package protobuf is not installed: pip install 'kcard[selectors]'"),
         ("httptools", "the package httptools is not installed: pip install kcard"),
         (

@@ -17,7 +17,7 @@ from kcard.evaluation.analyses.answers import (
     run_applicable,
 )
 from kcard.evaluation.analyses.factuality import factuality_bias
-from kcard.evaluation.charts.chart import Heat, Intervals, Scatter
+from kcard.evaluation.plots import Heat, Intervals, Scatter
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import make_report, render
 from kcard.evaluation.runs.run import EvalResult, RecordedCall
@@ -177,7 +177,7 @@ def test_every_analysis_that_finds_something_is_drawn_on_the_page() -> None:
     page = render(make_report(run, results, analyses=analyses))
     for each in analyses:
         assert f">{each.title}</h2>" in page
-    assert page.count("<svg") == 2 * 3 + sum(len(each.charts) for each in analyses)
+    assert page.count("<img") == 2 * 3 + sum(len(each.charts) for each in analyses)
     with pytest.raises(UsageError, match="unknown analysis 'tides'"):
         analyse("tides", results, {})
 

@@ -10,13 +10,11 @@ from kcard.api.exam import browse
 from kcard.cards.card import finish
 from kcard.errors import UnknownCard, UsageError
 from kcard.evaluation.browse import SORTS
-from kcard.evaluation.charts.chart import render, write_page
 from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean
 from kcard.hub.registry import Hub
 from kcard.io import write_text
 from kcard.manifest import Base, Manifest, seal
 from kcard.types import Source
-from tests.fakes import ParsedPage
 
 NASTY = 'won <script>alert("x")</script> & moved on'
 
@@ -82,11 +80,6 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Hub:
         for manifest, exam, size in zip((oncology, midterm, rivers), exams, (5000, 10, 90_000), strict=True):
             publish(registry, folder / manifest.name, manifest, exam, size)
     return registry
-
-
-@pytest.fixture(scope="module")
-def page(hub: Hub) -> str:
-    return render(browse(hub=hub), "My cards")
 
 
 def names(hub: Hub, **options: Any) -> list[str]:
@@ -157,52 +150,3 @@ def test_one_card_with_a_foreign_exam_does_not_hide_the_others(tmp_path: Path) -
 def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> None:
     publish(Hub(home), tmp_path / "card", Manifest("mine", "My notes"), None)
     assert [report.name for report in browse()] == ["mine"]
-
-
-def test_the_page_shows_every_card_its_plots_and_its_passages(page: str) -> None:
-    read = ParsedPage(page)
-    assert [tag for tag, _ in read.tags].count("article") == 3
-    # Two examined cards: faithfulness twice each (table and plot), factuality twice for one, recall bars.
-    drawn = [attrs["class"] for tag, attrs in read.tags if tag == "rect"]
-    assert drawn.count("faithfulness") == 2 * (2 + 2)
-    assert drawn.count("factuality") == 2 * 1
-    # In the table and on each card, and once for the given file.
-    assert drawn.count("recall") == 2 * 2 + 1
-    for text in (
-        "My cards",
-        "midterm@v1",
-        "Rivers of <Europe>",
-        "No exam: not examined",
-        "+0.40 [+0.30, +0.50] over chance",
-        "(seas.jsonl)",
-        "Not recalled: Wyden",
-        "1 passage, 1 without evidence",
-        "not measured: no independent evidence was given",
-    ):
-        assert text in read.text, text
-
-
-def test_what_a_card_says_is_text_and_never_markup(page: str) -> None:
-    assert NASTY in ParsedPage(page).text
-    assert page.count("<script") == 1
-    assert "a<b>" not in page
-
-
-def test_the_page_fetches_nothing(page: str) -> None:
-    tags = ParsedPage(page).tags
-    assert not {"link", "img", "iframe"} & {tag for tag, _ in tags}
-    assert not [
-        attrs for _, attrs in tags if "src" in attrs or not (attrs.get("href") or "#").startswith("#")
-    ]
-    assert "url(" not in page
-
-
-def test_a_page_that_can_not_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"can't write the page .*cards\.html: No such file or directory"):
-        write_page([], tmp_path / "nowhere" / "cards.html")
-
-
-def test_the_page_is_written_whole_and_an_empty_hub_has_one_too(tmp_path: Path) -> None:
-    path = write_page([], tmp_path / "cards.html")
-    assert "No card matches." in path.read_text(encoding="utf-8")
-    assert [p.name for p in tmp_path.iterdir() if p.name != "kcard-home"] == ["cards.html"]

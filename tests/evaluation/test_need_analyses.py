@@ -8,7 +8,7 @@ import pytest
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import yes_no
 from kcard.evaluation.analyses.variants import wordings
-from kcard.evaluation.charts.chart import Heat, Intervals
+from kcard.evaluation.plots import Heat, Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult, RecordedCall
 from kcard.llms.prompts import render

@@ -7,7 +7,7 @@ import pytest
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Analyst
 from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
-from kcard.evaluation.charts.chart import Heat, Intervals, Lines
+from kcard.evaluation.plots import Heat, Intervals, Lines
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import EvalResult
 

@@ -1,6 +1,8 @@
 """Calibrating: what beats nothing is not recommended, what does is, and many tries are minded."""
 
+import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -213,7 +215,6 @@ def test_data_are_json() -> None:
 
 
 def test_the_report_and_the_picture_are_whole_and_equal_calibrations_give_equal_bytes(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     from kcard.evaluation.gates.calibration import write_page, write_plot
 
     found = compared(records(40, 0.5))
@@ -221,7 +222,9 @@ def test_the_report_and_the_picture_are_whole_and_equal_calibrations_give_equal_
         write_plot(found, tmp_path / name)
     assert (tmp_path / "p.png").read_bytes() == (tmp_path / "again.png").read_bytes()
     page = write_page(found, recommend(found), tmp_path / "p.html").read_text(encoding="utf-8")
-    assert "<svg" in page
+    drawn = re.search(r'<img src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert drawn is not None
+    assert b"popular" in base64.b64decode(drawn[1])
     assert "popular" in page
     with pytest.raises(UsageError, match="can't write the plot"):
         write_plot(found, tmp_path / "nowhere" / "p.png")

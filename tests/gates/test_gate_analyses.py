@@ -215,7 +215,6 @@ def test_records_and_settings_that_do_not_serve_are_named(
 
 
 def test_the_command_prints_a_table_or_json_and_writes_the_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     write_records(tmp_path / "own.jsonl", popular(30))
     command = ["gate", "analyse", "popularity-curves", "--records", str(tmp_path / "own.jsonl")]
     shown = CliRunner().invoke(app, command)

@@ -274,7 +274,7 @@ def test_a_name_says_what_it_holds() -> None:
 
 
 # What extras bring (pyproject.toml); transformers looks for those of `selectors` itself.
-OPTIONAL = {"bitsandbytes", "matplotlib", "psycopg", "ray", "s3fs"}
+OPTIONAL = {"bitsandbytes", "psycopg", "ray", "s3fs"}
 
 
 def test_no_module_needs_an_extra_to_be_imported() -> None:

@@ -21,7 +21,7 @@ from kcard.evaluation.gates.outcome import (
 )
 from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
 from kcard.evaluation.metrics import accuracy, interval, round_floats, substring
-from kcard.evaluation.plots import Chart, PlotSeries
+from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.evaluation.tasks.base import Item
 from kcard.events import Event, OnEvent, ignore
 from kcard.gates import base
@@ -72,7 +72,7 @@ class GateAnalysis:
     name: str
     records: int
     rows: tuple[Mapping[str, Any], ...]
-    chart: Chart
+    chart: Curves
     summary: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
     filled = [row for row in rows if row["n"]]
     columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
     names, *figures = map(tuple, columns)
-    chart = Chart("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
+    chart = Curves("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
     return GateAnalysis("recall", len(records), tuple(rows), chart)
 
 
@@ -261,7 +261,7 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
         tuple(row[key] for row in confident) for key in ("template", "accuracy_known", "low", "high")
     )
     series = PlotSeries("", tuple(map(str, names)), y, low, high)
-    chart = Chart("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
+    chart = Curves("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
     return GateAnalysis("self-ask-templates", len(records), tuple(rows), chart, summary)
 
 
@@ -342,7 +342,7 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
             series.append(
                 PlotSeries(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
             )
-    chart = Chart("records that the gate is fitted on", "share of the questions", tuple(series))
+    chart = Curves("records that the gate is fitted on", "share of the questions", tuple(series))
     return GateAnalysis("training-sizes", len(records), tuple(rows), chart)
 
 

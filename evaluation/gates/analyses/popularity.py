@@ -10,7 +10,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
-from kcard.evaluation.plots import Chart, PlotSeries
+from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
@@ -58,7 +58,7 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
         series.append(
             PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
         )
-    chart = Chart("popularity of the subject", "accuracy", tuple(series), log=True)
+    chart = Curves("popularity of the subject", "accuracy", tuple(series), log=True)
     return GateAnalysis("popularity-curves", len(records), tuple(rows), chart)
 
 
@@ -189,7 +189,7 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
         )
     columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
     names, *figures = map(tuple, columns)
-    chart = Chart("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
+    chart = Curves("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
     return GateAnalysis("popularity-splits", len(records), tuple(rows), chart, _summary(data, by_setting))
 
 

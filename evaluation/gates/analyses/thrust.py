@@ -10,7 +10,7 @@ from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysi
 from kcard.evaluation.gates.calibration import cache_embeddings, cross_validate
 from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, cost_curve, scores_both_ways, split_folds
 from kcard.evaluation.metrics import holm, interval, sign_flip
-from kcard.evaluation.plots import Chart, PlotSeries
+from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event
 from kcard.gates import base
 from kcard.gates.records import Record
@@ -47,7 +47,7 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
     for task, values in logs.items():
         counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
         series.append(PlotSeries(task, middles, tuple((counts / len(values)).tolist())))
-    chart = Chart("Thrust score", "share of the questions", tuple(series), log=True)
+    chart = Curves("Thrust score", "share of the questions", tuple(series), log=True)
     return GateAnalysis("thrust-scores", len(inputs.records), tuple(rows), chart)
 
 
@@ -156,7 +156,7 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
         series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
         if one.gate == GATES[-1]:
             series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
-    chart = Chart("share of the questions with knowledge", "accuracy", tuple(series))
+    chart = Curves("share of the questions with knowledge", "accuracy", tuple(series))
     return GateAnalysis(
         "thrust-shares",
         len(inputs.records),

@@ -239,12 +239,11 @@ def mcnemar(better: int, worse: int) -> float:
     Only the first setting answers `better` questions correctly, only the second one `worse` questions. Under the null
     hypothesis each of them is of either kind with probability 1/2.
     """
-    n = better + worse
-    ways = below = 1  # ways to choose k of n, and at most k of n
-    for k in range(min(better, worse)):
-        ways = ways * (n - k) // (k + 1)
-        below += ways
-    return min(1.0, below / (1 << n) * 2)
+    from scipy.stats import binomtest
+
+    if better == worse:
+        return 1.0
+    return float(binomtest(better, better + worse).pvalue)
 
 
 def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = DRAWS) -> float:

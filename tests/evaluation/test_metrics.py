@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 from sklearn import metrics as sklearn
 
-from kcard.evaluation.browse import lay_out_histogram
 from kcard.evaluation.metrics import (
     accuracy,
     balanced_accuracy,
@@ -65,19 +64,6 @@ def test_a_histogram_shows_the_fullest_range_highest_and_no_filled_one_as_empty(
     assert draw_histogram([0.95] * 100 + [0.05]) == "▂▁▁▁▁▁▁▁▁█"
     assert draw_histogram([0.1, 0.3, 0.3, 0.9, 0.9, 0.9, 0.9], bins=4) == "▃▅▁█"
     assert draw_histogram([]) == ""
-
-
-def test_a_plot_has_a_bar_for_each_filled_range_within_its_bounds() -> None:
-    histogram_plot = lay_out_histogram([0.0, 0.52, 0.52, 1.0], bins=10, width=200, height=50)
-    assert [bar.count for bar in histogram_plot.bars] == [1, 2, 1]
-    assert [bar.low for bar in histogram_plot.bars] == [0.0, 0.5, 0.9]
-    assert max(bar.height for bar in histogram_plot.bars) == 50
-    assert all(
-        bar.x >= 0 and bar.x + bar.width <= 200 and bar.y + bar.height <= 50.01 for bar in histogram_plot.bars
-    )
-    assert histogram_plot.mean_x == pytest.approx(0.51 * 200)
-    assert lay_out_histogram([]).bars == ()
-    assert lay_out_histogram([]).mean_x is None
 
 
 # Accuracy of choices, balanced accuracy and macro F1, against scikit-learn.

@@ -53,12 +53,12 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
 
 def auc(scores: Floats, right: Floats) -> float:
     """Return the area under the ROC curve of scores for `right` (at least 0.5) against wrong; nan without both."""
-    high, low = scores[right >= 0.5], scores[right < 0.5]
-    if not len(high) or not len(low):
+    from sklearn.metrics import roc_auc_score
+
+    is_right = right >= 0.5
+    if is_right.all() or not is_right.any():
         return float("nan")
-    order = np.sort(low)
-    below = np.searchsorted(order, high, "left") + np.searchsorted(order, high, "right")
-    return float(below.mean() / 2 / len(low))
+    return float(roc_auc_score(is_right, scores))
 
 
 GATES = ("thrust", "bm25")

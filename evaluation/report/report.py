@@ -478,17 +478,13 @@ def format_place(source: Mapping[str, Any]) -> str:
 # A report as a self-contained web page, without scripts or network access, under a strict content security policy.
 
 FOLDER = Path(__file__).parent
-STYLES = (
-    FOLDER / "palette.css",
-    FOLDER / "report.css",
-)
 
 
 def render(report: Report) -> str:
     """Render the page as HTML. Texts of cards, LLMs and data are escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
     # The style sheet, with rules that filter the questions by the page's controls.
-    rules = [path.read_text(encoding="utf-8") for path in STYLES]
+    rules = [(FOLDER / "report.css").read_text(encoding="utf-8")]
     controls = (
         ("task", "t", len(report.tasks)),
         ("group", "g", len(groups)),

@@ -7,6 +7,7 @@ import pytest
 
 from kcard.errors import HubError, UsageError
 from kcard.evaluation.analyses.answers import sources
+from kcard.evaluation.plots import Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import (
     EvalResult,
@@ -174,7 +175,7 @@ def test_cards_and_retrieval_are_compared_on_the_questions_that_both_answered(
     assert means == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1], abs=1e-3)
     assert (row[7], row[8], row[9]) == (1.0, 1, 0)
     [chart] = analysis.charts
-    assert chart.kind == "intervals"
+    assert isinstance(chart, Intervals)
 
 
 @pytest.mark.parametrize("results", [WITH, LOOKED_UP, [*WITH, *TOGETHER], []])

@@ -111,6 +111,7 @@ Chart: TypeAlias = Intervals | Scatter | Lines | Heat | Curves
 # Figures without matplotlib's global state, their colours, and how they are saved.
 
 SIZE = (8.0, 5.0)  # inches
+PAGE_SIZE = (6.4, 3.8)  # of charts that stand beside each other on a page
 ROW_INCHES = 0.3
 DPI = 150
 # Distinguishable with colour blindness (Okabe and Ito, 2008); without yellow, which is pale in print.
@@ -121,11 +122,11 @@ GREY = "#777777"
 MAX_LABEL_CHARACTERS = 27
 
 
-def new_figure(height: float = SIZE[1]) -> "Figure":
-    """Return an empty figure of a height in inches."""
+def new_figure(size: tuple[float, float] = SIZE) -> "Figure":
+    """Return an empty figure of a width and a height in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(SIZE[0], height), dpi=DPI)
+    return Figure(figsize=size, dpi=DPI)
 
 
 def style_axes(axes: Any) -> None:
@@ -183,13 +184,15 @@ def _label(text: str) -> str:
 
 def draw_chart(chart: Chart, title: str = "") -> "Figure":
     """Draw a chart."""
-    height = SIZE[1]
-    if isinstance(chart, Intervals):
+    width, height = PAGE_SIZE
+    if isinstance(chart, Curves):
+        width, height = SIZE
+    elif isinstance(chart, Intervals):
         height = 1.2 + ROW_INCHES * len(chart.points)
     elif isinstance(chart, Heat):
         height = 2.0 + ROW_INCHES * len(chart.rows)
     with _drawing():
-        figure = new_figure(height)
+        figure = new_figure((width, height))
         axes = figure.add_subplot()
         axes.set_title(title, fontsize=10, loc="left")
         if isinstance(chart, Intervals):

@@ -218,7 +218,8 @@ def push_card(
             versions = list_versions(api, name)
             if versions and check_newest is not None:
                 before = _read_manifest(url, token, name, versions[0].commit)
-                check_newest(f"{name}@{versions[0].tag}", before)
+                if before is not None:
+                    check_newest(f"{name}@{versions[0].tag}", before)
             version = _publish_version(api, name, folder, manifest, text, page)
         # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
@@ -243,11 +244,16 @@ def push_card(
     )
 
 
-def _read_manifest(url: str, token: str | None, repository: str, commit: str) -> Manifest:
-    """Return the manifest of a version on a hub."""
+def _read_manifest(url: str, token: str | None, repository: str, commit: str) -> Manifest | None:
+    """Return the manifest of a version on a hub; None if it is no card that this kcard can read."""
+    from huggingface_hub.errors import EntryNotFoundError
+
     with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=LARGEST_MANIFEST) as api:
-        path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
-        return Manifest.from_json(path.read_text(encoding="utf-8"), f"{repository}: {MANIFEST}")
+        try:
+            path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
+            return Manifest.from_json(path.read_text(encoding="utf-8"), f"{repository}: {MANIFEST}")
+        except (EntryNotFoundError, CardError, UnicodeDecodeError):
+            return None
 
 
 def _publish_version(

@@ -253,6 +253,14 @@ def test_other_texts_become_the_next_version_of_a_name_with_a_warning_and_a_ques
     assert "other texts" in kcard("publish", corpus_card(tmp_path / "z", "Z.", "e" * 64), *where, "--yes").err
 
 
+def test_a_tag_that_is_of_no_card_does_not_keep_a_card_from_being_published(
+    shared: Shared, bob: HfApi, tmp_path: Path
+) -> None:
+    bob.create_repo("bob/tagged")
+    bob.create_tag("bob/tagged", tag="v1")
+    assert publish(shared, rivers(tmp_path / "card").folder, "bob/tagged").number == 2
+
+
 def corpus_card(folder: Path, text: str, digest: str, **fields: object) -> Path:
     training = Training(corpus_sha256=digest, passages=1)
     return rivers(folder, text, name="lakes", training=training, **fields).folder

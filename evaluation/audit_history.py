@@ -21,14 +21,6 @@ class PastAudit:
     taken: datetime
     audit: Audit
 
-    def comparable(self, other: "PastAudit") -> bool:
-        """Return whether the scores are comparable: from the same checker, evidence and queries."""
-        keys = [
-            (audit.checker, audit.checker_sha256, audit.evidence_sha256, audit.queries_sha256)
-            for audit in (self.audit, other.audit)
-        ]
-        return keys[0] == keys[1]
-
 
 @dataclass(frozen=True)
 class PastExam:

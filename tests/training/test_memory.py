@@ -141,10 +141,10 @@ def test_the_command_line_estimates_without_training(options: dict[str, Any], tm
     for name, value in options.items():
         arguments += [f"--{name}", str(value)]
     data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    assert data["steps"] == 20
+    assert data["steps"] == 80
     assert data["seconds"] > 0
     assert data["memory"]["total"] > data["memory"]["weights"] > 0
-    assert "20 steps" in CliRunner().invoke(app, arguments).stdout
+    assert "80 steps" in CliRunner().invoke(app, arguments).stdout
     assert not (tmp_path / "card").exists()
 
 

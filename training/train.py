@@ -325,7 +325,9 @@ def _manifest(options: TrainOptions, name: str, description: str, language: str)
 def _language(passages: Sequence[Source], on_event: OnEvent) -> str:
     """Return the language of the corpus; English if it can't be detected."""
     language = detect([passage.text for passage in passages[:: max(1, len(passages) // 100)]])
-    if language and language != "en":
+    if language is None:
+        on_event(note("language: undetermined, read as English (--language names another)"))
+    elif language != "en":
         on_event(note(f"language: {language}, detected (--language overrides it)"))
     return language or "en"
 

@@ -364,6 +364,8 @@ NAMES = {
     "ja": "Japanese", "ko": "Korean", "pl": "Polish", "uk": "Ukrainian", "zh": "Chinese",
 }  # fmt: skip
 MAJORITY = 0.5  # share of the sample that must be in one language
+SMALL_SHARE = 0.03  # of its words that must be small ones of the language, where these are known
+LOWER_SHARE = 0.33  # of a text's words that begin in lower case, in sentences
 
 
 @lru_cache(maxsize=256)
@@ -412,12 +414,28 @@ def language_name(code: str) -> str | None:
 
 
 def detect(texts: Sequence[str]) -> str | None:
-    """Return the language of most texts of a corpus; None if they are too short or too mixed."""
+    """Return the language of most texts of a corpus; None if they are too short or too mixed, or names and numbers."""
     spread = texts[:: max(1, len(texts) // SAMPLE)]
-    sample = [text for text in spread if sum(map(str.isalpha, text)) >= LETTERS]
+    sample = [text for text in spread if sum(map(str.isalpha, text)) >= LETTERS and has_sentences(text)]
     if not sample:
         return None
     if sum(map(is_plain_english, sample)) > MAJORITY * len(sample):
         return "en"
     language, count = Counter(identify(text) for text in sample).most_common(1)[0]
-    return language if count > MAJORITY * len(sample) else None
+    if count <= MAJORITY * len(sample):
+        return None
+    small = small_words(language)
+    tokens = words(" ".join(sample)) if small else []
+    is_likely = sum(token in small for token in tokens) >= SMALL_SHARE * len(tokens)
+    return language if is_likely else None
+
+
+def has_sentences(text: str) -> bool:
+    """Return whether a text has words in lower case as sentences have; lists of names have few. True without
+    capitals at all."""
+    capitals = small = 0
+    for word in text.split():
+        first = next(filter(str.isalpha, word), "")
+        capitals += first.isupper()
+        small += first.islower()
+    return small >= LOWER_SHARE * (capitals + small)

@@ -293,7 +293,8 @@ def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_fo
         "Titan, the largest moon of Saturn, was discovered in 1655 by the Dutch astronomer Christiaan Huygens with "
         "a telescope that he and his brother had ground themselves. It has a thick atmosphere.",
         "Triton circles Neptune in the direction opposite to that of its planet, which makes astronomers believe "
-        "that it was captured. Io is the most volcanic world that is known to us.",
+        "that it was captured.",
+        "Io is the most volcanic world that is known to us.",
         "Ganymede is larger than the planet Mercury.",
     ]
     assert corpus.dropped == {"page headers": 6}
@@ -335,7 +336,7 @@ def test_lines_without_letters_stay_with_what_they_belong_to(tmp_path: Path) -> 
 
 def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None:
     write(tmp_path, "facts.txt", "A fact.\n- 1 -\nA fact.\n* * *\n")
-    for name in ("a.pptx", "b.pptx", "Makefile", "LICENSE"):
+    for name in ("a.png", "b.png", "Makefile", "LICENSE"):
         write(tmp_path, name, "x")
     for name in ("empty.txt", "blank.md"):
         write(tmp_path, name, "\n")
@@ -344,7 +345,7 @@ def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None
     assert corpus.left_out == {
         "licences": 1,
         "other files": 1,
-        ".pptx": 2,
+        ".png": 2,
         "unreadable files": 1,
         "empty files": 2,
         "duplicates": 1,
@@ -353,7 +354,7 @@ def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None
     }
     [line] = [remark for remark in corpus.remarks() if remark.startswith("left out: ")]
     assert line == (
-        "left out: 1 licence, 1 other file, 2 .pptx, 2 empty files, 1 unreadable file, 1 duplicate, "
+        "left out: 1 licence, 1 other file, 2 .png, 2 empty files, 1 unreadable file, 1 duplicate, "
         "1 page number, 1 rule"
     )
 

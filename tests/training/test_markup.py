@@ -452,7 +452,7 @@ def test_markdown_is_read_without_what_is_struck_through_or_hidden(
         ("The boat is <span style='visibility : hidden'>not</span> green.", "The boat is green."),
         ("The boat is <b hidden>not</b> green.", "The boat is green."),
         ("The boat is <b hidden='until-found'>not</b> green.", "The boat is not green."),
-        ("The boat is <i aria-hidden=true>not</i> green.", "The boat is green."),
+        ("The boat is <i aria-hidden=true>not</i> green.", "The boat is not green."),
         ("If <math alttext='a=b'><mi>a</mi></math>, stop.", "If a=b, stop."),
         ("It is <math><mfrac><mi>a</mi><msup><mi>b</mi><mn>2</mn></msup></mfrac></math>.", "It is a/b^2."),
         ("It is <script type='math/tex'>x+1</script>.", "It is x+1."),
@@ -466,6 +466,36 @@ def test_a_web_page_is_read_without_what_is_struck_through_or_hidden_and_with_fo
     assert [*corpus.texts] == [shown]
     is_shorter = "not" not in shown and ("not" in text or "30" in text)
     assert sum(corpus.left_out.values()) == is_shorter
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<b><i aria-hidden=true>9</i> <i class=sr-only>Nine</i></b> boats.", "Nine boats."),
+        ("Nine<i aria-hidden=true> ▲</i> boats.", "Nine boats."),
+        ("Nine <i class=icon aria-hidden=true>expand</i> boats.", "Nine boats."),
+        ("<span aria-hidden=true>Nine</span> boats.", "Nine boats."),
+    ],
+)
+def test_what_screen_readers_pass_over_is_left_out_if_they_read_another_text_for_it(
+    tmp_path: Path, text: str, shown: str
+) -> None:
+    corpus = read_corpus(written(tmp_path, "pond.html", f"<html><body><p>{text}</p></body></html>"))
+    assert [*corpus.texts] == [shown]
+
+
+def test_the_author_the_date_and_the_description_of_a_web_page_are_lines_under_its_title(
+    tmp_path: Path,
+) -> None:
+    head = (
+        "<title>Pond rules</title><meta name=author content='Ann Lind'><meta name=description content='Of ducks.'>"
+        "<meta property='article:published_time' content='2024-05-01'><meta name=generator content=Pen>"
+    )
+    page = f"<html><head>{head}</head><body><h1>Rules</h1><p>Ducks may swim.</p></body></html>"
+    assert sections(tmp_path, "pond.html", page) == [
+        ("Pond rules", "Author: Ann Lind\nDate: 2024-05-01\nDescription: Of ducks."),
+        ("Rules", "Ducks may swim."),
+    ]
 
 
 def test_hidden_and_struck_through_words_are_counted(tmp_path: Path) -> None:

@@ -159,6 +159,9 @@ _PLAIN = _format("text:read_plain", prose=True)
 _MARKDOWN = _format("markup:read_markdown", prose=True)
 _WEB = _format("web:read_web", prose=True)
 _MAN = _format("text:read_man", prose=True)
+_OPENDOCUMENT = _format("opendocument:read_opendocument", prose=True)
+_ASCIIDOC = _format("light_markup:read_asciidoc", prose=True)
+_JSONL = _format("tables:read_jsonl", columns=True)
 
 FORMATS: Mapping[str, Format] = {
     ".txt": _PLAIN,
@@ -171,9 +174,23 @@ FORMATS: Mapping[str, Format] = {
     ".xhtml": _WEB,
     ".pdf": _format("pdf:read", prose=True),
     ".docx": _format("word:read_word", prose=True),
+    ".odt": _OPENDOCUMENT,
+    ".rtf": _format("rtf:read_rtf", prose=True),
+    ".pptx": _format("slides:read_slides", prose=True),
+    ".odp": _OPENDOCUMENT,
+    ".xlsx": _format("sheets:read_sheets"),
+    ".ods": _OPENDOCUMENT,
+    ".epub": _format("composites:read_book", prose=True),
+    ".eml": _format("composites:read_mail", prose=True),
+    ".ipynb": _format("composites:read_notebook", prose=True),
+    ".tex": _format("latex:read_latex", prose=True),
+    ".adoc": _ASCIIDOC,
+    ".asciidoc": _ASCIIDOC,
+    ".org": _format("light_markup:read_org", prose=True),
     ".info": _format("text:read_info", prose=True),
     **{f".{section}": _MAN for section in range(1, 9)},
-    ".jsonl": _format("tables:read_jsonl", columns=True),
+    ".jsonl": _JSONL,
+    ".ndjson": _JSONL,
     ".csv": _format("tables:read_delimited", columns=True),
     ".tsv": _format("triples:read", columns=True),
     ".parquet": _format("tables:read_parquet", columns=True),

@@ -32,6 +32,7 @@ BOLD = 6  # level of a title in bold
 FRONT_FIELDS = {
     "author": "Author",
     "authors": "Authors",
+    "publisher": "Publisher",
     "date": "Date",
     "created": "Created",
     "updated": "Updated",
@@ -198,8 +199,7 @@ class _Walk:
 
 
 def front_matter(content: str, line: int) -> Iterator[Block]:
-    """Yield the title of a document's front matter as a heading, and the fields that readers ask for as lines, such as
-    "Author: Ann Lind". What is no YAML is skipped."""
+    """Yield the fields of a document's front matter, such as "Author: Ann Lind". What is no YAML is skipped."""
     import yaml
 
     if len(content) > MAX_FRONT_CHARACTERS:
@@ -212,11 +212,16 @@ def front_matter(content: str, line: int) -> Iterator[Block]:
     if not isinstance(fields, dict):
         return
     values = {str(name).lower(): words for name, value in fields.items() if (words := front_words(value))}
+    yield from front_fields(values, line)
+
+
+def front_fields(values: Mapping[str, str], line: int) -> Iterator[Block]:
+    """Yield the title of a document as a heading, and its other fields, by their names in FRONT_FIELDS, as lines."""
     if title := values.get("title"):
-        yield Block("heading", title, line, 1)
+        yield Block("heading", title[:MAX_FIELD_CHARACTERS], line, 1)
     for name, label in FRONT_FIELDS.items():
         if name in values:
-            yield Block("text", f"{label}: {values[name]}", line)
+            yield Block("text", f"{label}: {values[name][:MAX_FIELD_CHARACTERS]}", line)
 
 
 def front_words(value: object) -> str:

@@ -6,9 +6,10 @@ A line is a heading if it is in the document's outline, or its letters are large
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain, pairwise
 from typing import Any
 
 from kcard.errors import CorpusError
@@ -19,9 +20,30 @@ EDGE = 2  # lines at the top and at the bottom of a page that may be its header 
 NEARBY_PAGES = 4  # on which a header is compared; those of even and odd pages may differ
 NUMERAL = re.compile(r"\d{1,9}")
 PAGE_NUMBER = re.compile(r"\W*#(?:\s*/\s*#)?\W*")  # the shape of a line
-HYPHEN = re.compile(r"(?<=[\w/])[-\u00ad]$")  # of a word, or of an address that is divided at a slash
+HYPHEN = re.compile(r"(?<=[\w/])[-\u00ad\ufffe]$")  # of a word, or of an address that is divided at a slash
 SLASH = re.compile(r"\S/$")
 DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
+LINE_END = re.compile("\r\n|(?<=\ufffe)")
+WORD = re.compile(r"\w+(?:-\w+)*")
+LAST_WORD, FIRST_WORD = re.compile(r"\w+(?:-\w+)*$"), re.compile(r"\w+(?:-\w+)*")
+# Before a word they may keep their hyphen.
+PREFIXES = {
+    "anti",
+    "co",
+    "ex",
+    "mid",
+    "multi",
+    "non",
+    "post",
+    "pre",
+    "re",
+    "self",
+    "semi",
+    "sub",
+    "ultra",
+    "well",
+}
+MIN_WORD = 4  # letters of a word that others may follow after a hyphen
 LIGATURES = re.compile("[\ufb00-\ufb06]")
 ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
 LARGER = 1.15  # times the size of the text
@@ -33,11 +55,21 @@ LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
 
 @dataclass(frozen=True)
 class PageLine:
-    """`size`: of its first letter, in points; `level`: of a heading, 0 of a line of text."""
+    """`size`: of its first letter; `left`, `right` and `bottom`: where it stands, in points; `level`: of a heading, 0 of
+    a line of text."""
 
     text: str
     size: float = 0.0
     level: int = 0
+    left: float = 0.0
+    right: float = 0.0
+    bottom: float = 0.0
+
+    @property
+    def first_word_width(self) -> float:
+        """The width of its first word and the blank before it."""
+        first = self.text.partition(" ")[0]
+        return (self.right - self.left) * (len(first) + 1) / max(1, len(self.text))
 
 
 def read(document: Document) -> Iterator[Block]:
@@ -52,21 +84,25 @@ def read(document: Document) -> Iterator[Block]:
             f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run OCR on it"
         )
     pages = mark_headings(drop_edges(pages, document), outline)
-    open_page, open_text = 0, ""
+    division = WordDivision(line.text for line in chain.from_iterable(pages))
+    open_page, open_lines = 0, list[PageLine]()
+    column = Column.of([])
     for number, lines in enumerate(pages, 1):
-        for paragraph in paragraphs_of(lines):
-            if open_text and paragraph.level == 0 and paragraph.text[:1].islower():
-                open_text = join_lines([open_text, paragraph.text])
-                continue
-            if open_text:
-                yield _block(open_text, open_page)
-                open_text = ""
-            if paragraph.level:
-                yield Block("heading", paragraph.text, number, paragraph.level)
-            else:
-                open_page, open_text = number, paragraph.text
-    if open_text:
-        yield _block(open_text, open_page)
+        for next_column in columns_of(lines):
+            before, column = column, next_column
+            for at, paragraph in enumerate(column.paragraphs()):
+                if open_lines and at == 0 and before.goes_on(open_lines[-1], paragraph):
+                    open_lines = [*open_lines, *paragraph]
+                    continue
+                if open_lines:
+                    yield _block(division.join(open_lines), open_page)
+                    open_lines = []
+                if paragraph[0].level:
+                    yield Block("heading", paragraph[0].text, number, paragraph[0].level)
+                else:
+                    open_page, open_lines = number, paragraph
+    if open_lines:
+        yield _block(division.join(open_lines), open_page)
 
 
 def _block(text: str, page: int) -> Block:
@@ -102,14 +138,20 @@ def lines_of(page: Any) -> list[PageLine]:
 
     text = page.get_text_range()
     lines, at = [], 0
-    for line in text.split("\r\n"):
-        size = float(raw.FPDFText_GetFontSize(page.raw, at)) if line.strip() else 0.0
-        clean = LIGATURES.sub(
-            lambda match: unicodedata.normalize("NFKC", match[0]), line.replace(DIVIDED, "")
-        )
+    for end in [*LINE_END.finditer(text), None]:
+        line = text[at : end.start()] if end is not None else text[at:]
+        clean = LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), line)
         clean = " ".join(unicodedata.normalize("NFC", clean).split())
-        lines.append(PageLine(clean, round(size, 1)))
-        at += len(line) + 2
+        if clean:
+            size = float(raw.FPDFText_GetFontSize(page.raw, at))
+            last = at + len(line.rstrip().removesuffix(DIVIDED)) - 1
+            (left, bottom, _, _), (_, _, right, _) = (
+                page.get_charbox(place, loose=True) for place in (at, last)
+            )
+            lines.append(PageLine(clean, round(size, 1), 0, left, right, bottom))
+        else:
+            lines.append(PageLine(""))
+        at = end.end() if end is not None else len(text)
     return lines
 
 
@@ -189,7 +231,7 @@ def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[
         return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)
 
     return [
-        [PageLine(line.text, line.size, level(line)) for line in lines if not LEADERS.search(line.text)]
+        [replace(line, level=level(line)) for line in lines if not LEADERS.search(line.text)]
         for lines in pages
     ]
 
@@ -199,32 +241,133 @@ def _key(title: str) -> str:
     return re.sub(r"[\W_]+", " ", NUMBER.sub("", title)).strip().casefold()
 
 
-def paragraphs_of(lines: Sequence[PageLine]) -> Iterator[PageLine]:
-    """Yield runs of lines. A run ends with a line that is clearly shorter than the others, unless the next one
-    continues in lower case, and before a heading or list item."""
-    lengths = sorted(len(line.text) for line in lines if line.text)
-    full = lengths[len(lengths) * 9 // 10] if lengths else 0
-    gathered: list[str] = []
-    for line, following in zip(lines, chain(lines[1:], [PageLine("")]), strict=False):
-        if line.level:
-            yield line
-            continue
-        if line.text:
-            gathered.append(line.text)
-        next_text = following.text
-        short = len(line.text) < 0.7 * full and not next_text[:1].islower()
-        if gathered and (not next_text or short or following.level or ITEM.match(next_text)):
-            yield PageLine(join_lines(gathered))
-            gathered = []
+# Paragraphs of the columns of a page.
+
+FULL_SHARE = 0.9  # of a column's lines that are not longer than a full one
+SHORT = 0.5  # of the letters of a full line, which no wrapped line has fewer than
+PARAGRAPH_GAP = 1.5  # times the usual distance of lines
+OTHER_SIZE = 1.5  # points by which footnotes differ from the text
 
 
-def join_lines(lines: Sequence[str]) -> str:
-    """Join lines into one text, and words, paths and addresses divided at a line's end."""
-    text = ""
+@dataclass(frozen=True)
+class Column:
+    """Lines that stand below each other; `edge`: where full ones end, in points, `length`: their letters, `gap`: the
+    usual distance of lines, in points."""
+
+    lines: Sequence[PageLine]
+    edge: float
+    length: int
+    gap: float
+
+    @classmethod
+    def of(cls, lines: Sequence[PageLine]) -> "Column":
+        filled = [line for line in lines if line.text and not line.level]
+        last = int(FULL_SHARE * (len(filled) - 1) + 0.5)
+        gaps = sorted(above.bottom - below.bottom for above, below in pairwise(filled))
+        return cls(
+            lines,
+            sorted(line.right for line in filled)[last] if filled else 0.0,
+            sorted(len(line.text) for line in filled)[last] if filled else 0,
+            gaps[len(gaps) // 2] if gaps else 0.0,
+        )
+
+    def is_ended(self, line: PageLine, following: PageLine) -> bool:
+        """Return whether a line was ended on purpose: the first word of the next one would fit into it."""
+        return self.edge - line.right > following.first_word_width or len(line.text) < SHORT * self.length
+
+    def goes_on(self, line: PageLine, paragraph: Sequence[PageLine]) -> bool:
+        """Return whether the last line goes on in the first paragraph of the next column, on this page or another. A
+        line alone that ends no sentence may be the header of the page."""
+        following = paragraph[0]
+        if following.level or ITEM.match(following.text) or line.text.endswith(":"):
+            return False
+        if following.text[:1].islower() or HYPHEN.search(line.text[-2:]):
+            return True
+        is_prose = len(paragraph) > 1 or bool(SENTENCE_END.search(following.text))
+        is_prose = is_prose and abs(line.size - following.size) < OTHER_SIZE
+        return is_prose and not SENTENCE_END.search(line.text) and not self.is_ended(line, following)
+
+    def paragraphs(self) -> Iterator[list[PageLine]]:
+        """Yield the lines of each paragraph. It ends with a line that was ended on purpose or stands far above the next
+        one, unless that one continues in lower case, and before a heading or list item."""
+        gathered: list[PageLine] = []
+        for line, following in zip(self.lines, chain(self.lines[1:], [PageLine("")]), strict=False):
+            if line.level:
+                yield [line]
+                continue
+            if line.text:
+                gathered.append(line)
+            is_far = line.bottom - following.bottom > PARAGRAPH_GAP * self.gap > 0
+            continues = following.text[:1].islower() or bool(HYPHEN.search(line.text[-2:]))
+            ends = (is_far or self.is_ended(line, following)) and not continues
+            if gathered and (not following.text or ends or following.level or ITEM.match(following.text)):
+                yield gathered
+                gathered = []
+
+
+def columns_of(lines: Sequence[PageLine]) -> Iterator[Column]:
+    """Divide the lines of a page where one stands higher than that before it, or beside it."""
+    gathered: list[PageLine] = []
     for line in lines:
-        end = text[-2:]
-        if HYPHEN.search(end) and line[:1].islower():
-            text = text[:-1] + line
-        else:
-            text += line if SLASH.search(end) and line[:1].isalnum() else f" {line}"
-    return text.strip()
+        before = gathered[-1] if gathered else line
+        is_higher = line.bottom > before.bottom + before.size / 2
+        is_beside = line.left >= before.right and line.bottom > before.bottom - before.size / 2
+        if line.text and before.text and (is_higher or is_beside):
+            yield Column.of(gathered)
+            gathered = []
+        gathered.append(line)
+    yield Column.of(gathered)
+
+
+class WordDivision:
+    """Joins lines into one text, and the words, paths and addresses that are divided at their ends.
+
+    A word keeps its own hyphen: as the document writes it elsewhere, else as its parts suggest.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._words: set[str] = set()
+        for text in texts:
+            self._words.update(word.lower() for word in WORD.findall(text.removesuffix(DIVIDED)))
+
+    def join(self, lines: Sequence[PageLine]) -> str:
+        text = ""
+        for line in (line.text for line in lines):
+            end = text[-2:]
+            if HYPHEN.search(end) and line[:1].isalnum():
+                is_plain = end[-1] == "-"
+                before = text[:-1]
+                keeps = self.keeps_hyphen(before, line)
+                if is_plain and not keeps and not line[:1].islower():
+                    text += f" {line}"
+                else:
+                    text = f"{before}{'-' if keeps else ''}{line}"
+            else:
+                text += line if SLASH.search(end) and line[:1].isalnum() else f" {line}"
+        return text.replace(DIVIDED, "").strip()
+
+    def keeps_hyphen(self, before: str, after: str) -> bool:
+        left, right = LAST_WORD.search(before), FIRST_WORD.match(after)
+        if left is None or right is None:
+            return False
+        first, second = left[0].lower(), right[0].lower()
+        for whole, keeps in ((f"{first}-{second}", True), (first + second, False)):
+            if whole in self._words:
+                return keeps
+        if "-" in first + second or len(first) == 1 or any(map(str.isdigit, first)) or right[0][0].isupper():
+            return True
+        if left[0].isupper() and len(first) > 1:
+            return True
+        common = common_words()
+        if first + second in common or second not in common:
+            return False
+        return first in PREFIXES or (first in common and len(first) >= MIN_WORD)
+
+
+@cache
+def common_words() -> frozenset[str]:
+    """Return the common words of English."""
+    from kcard.offline import minilm
+
+    words = (minilm.folder() / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    return frozenset(word for word in words if word.isalpha() and len(word) > 2)

@@ -18,6 +18,7 @@ from kcard.training.readers.markup import (
     HIDDEN_WORDS,
     STRUCK,
     STRUCK_WORDS,
+    front_fields,
     is_title,
     markdown_blocks,
     title_words,
@@ -40,6 +41,20 @@ HIDDEN = re.compile(
 )
 INVISIBLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 STRUCK_STYLE = re.compile(r"(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through", re.IGNORECASE)
+ICON = re.compile(r"\bicons?\b|\bfa[srb]?\b|\bmaterial-|\banchor\b|\bheaderlink\b")  # classes
+# Classes of texts that are only spoken.
+SPOKEN_CLASSES = {
+    *(
+        "sr-only",
+        "visually-hidden",
+        "visuallyhidden",
+        "screen-reader-text",
+        "screen-reader-only",
+        "assistive-text",
+    ),
+    *("offscreen", "off-screen", "a-offscreen", "u-visually-hidden", "is-visually-hidden"),
+}
+NEAR_SIBLINGS = 3  # on each side of a text, among which its spoken form is searched
 FORMULA_MARKS = {
     "mfrac": "/",
     "msup": "^",
@@ -70,15 +85,37 @@ def web_blocks(page: bytes | str, path: Path, skips: SkipReport) -> Iterator[Blo
         )
     if tree.body is None or not tree.find(True):
         raise CorpusError(f"{path} is not a web page: it contains no HTML")
+    fields = page_fields(tree)
     drop_navigation(tree, skips)
     simplify_tables(tree)
     markdown = to_markdown(tree)
     places = _Places(text)
-    title = " ".join(tree.title.get_text().split()) if tree.title and not tree.find("h1") else ""
-    if title:
-        yield Block("heading", title, 1, 1)
+    title = " ".join(tree.title.get_text().split()) if tree.title else ""
+    if title and (fields or not tree.find("h1")):
+        fields["title"] = title
+    yield from front_fields(fields, 1)
     for block in markdown_blocks(enumerate(markdown.splitlines(), 1), skips):
         yield places.place(block)
+
+
+# The names of fields in a page's head, as front matter names them.
+FIELD_NAMES = {
+    **dict.fromkeys(("author", "dc.creator", "dcterms.creator", "article:author"), "author"),
+    **dict.fromkeys(("date", "dc.date", "dcterms.date", "dcterms.created", "article:published_time"), "date"),
+    **dict.fromkeys(("last-modified", "dcterms.modified", "article:modified_time"), "lastmod"),
+    "description": "description",
+}
+
+
+def page_fields(tree: "BeautifulSoup") -> dict[str, str]:
+    """Return the author, the date and the description that the head of a page names."""
+    fields: dict[str, str] = {}
+    for element in tree.find_all("meta"):
+        name = FIELD_NAMES.get(str(element.get("name") or element.get("property") or "").lower())
+        value = " ".join(str(element.get("content") or "").split())
+        if name and value:
+            fields.setdefault(name, value)
+    return fields
 
 
 @cache
@@ -299,11 +336,30 @@ def is_unseen(element: "Tag") -> bool:
     return (
         element.name in UNSHOWN
         or ("hidden" in element.attrs and element.attrs["hidden"] != "until-found")
-        or element.attrs.get("aria-hidden") == "true"
+        or (element.attrs.get("aria-hidden") == "true" and is_replaced(element))
         or is_struck(element)
         or bool(INVISIBLE.search(str(element.attrs.get("style", ""))))
         or (element.name == "a" and "headerlink" in _classes(element))
     )
+
+
+def is_replaced(element: "Tag") -> bool:
+    """Return whether what screen readers pass over is an ornament or an icon, or has a text beside it that they read in
+    its place."""
+    words = element.get_text()
+    if not any(map(str.isalnum, words)) or ICON.search(" ".join(_classes(element))):
+        return True
+    parent = element.parent
+    # The text may be beside an element that holds only this one.
+    while parent is not None and len(parent.contents) == 1 and parent.parent is not None:
+        element, parent = parent, parent.parent
+    if parent is None:
+        return False
+    siblings = [
+        *element.find_previous_siblings(limit=NEAR_SIBLINGS),
+        *element.find_next_siblings(limit=NEAR_SIBLINGS),
+    ]
+    return any(not SPOKEN_CLASSES.isdisjoint(_classes(sibling)) for sibling in siblings)
 
 
 def is_struck(element: "Tag") -> bool:

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
-from xml.parsers.expat import ExpatError
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
-from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
+from kcard.training.readers.packed import local_name, unpack
 from kcard.training.readers.web import FORMULA, web_blocks
 
 STYLES = """
@@ -31,7 +30,6 @@ p[style-name='toc 3'] => !
 p[style-name='table of figures'] => !
 """
 XML_PARTS = (".xml", ".rels")
-MAX_XML_BYTES = 100_000_000
 STORIES = ("document", "footnotes", "endnotes")  # parts with text, by the beginning of their names
 OFF = ("0", "false", "off")
 HIDDEN, STRUCK = ("vanish",), ("strike", "dstrike")  # properties of a run
@@ -43,24 +41,10 @@ def read_word(document: Document) -> Iterator[Block]:
 
     # Images are represented by their descriptions.
     without_image = mammoth.images.img_element(lambda _: {})
-    try:
-        with document.path.open("rb") as stream, ZipFile(stream) as packed:
-            size = sum(part.file_size for part in packed.infolist() if part.filename.endswith(XML_PARTS))
-            if size > MAX_XML_BYTES:
-                raise CorpusError(
-                    f"{document.path} unpacks to {size // 10**6} MB of text and styles: split it or leave it out"
-                )
-            mended = mend(packed, document.skips)
+    with unpack(document, "a Word document (.docx)") as package:
+        yield from package.properties("docProps/core.xml")
+        mended = mend(package.archive, document.skips)
         page = mammoth.convert_to_html(mended, style_map=STYLES, convert_image=without_image).value
-    except PermissionError as error:
-        raise CorpusError(
-            f"{document.path} can't be read ({error.strerror}): check its permissions"
-        ) from error
-    # mammoth does not catch what zipfile and its XML parser raise.
-    except (
-        BadZipFile, ExpatError, SyntaxError, KeyError, ValueError, OSError, AttributeError, IndexError
-    ) as error:  # fmt: skip
-        raise CorpusError(f"{document.path} is not a Word document (.docx), or a damaged one") from error
     if page.strip():
         blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
         yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))
@@ -104,11 +88,6 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
     return copy
 
 
-def name_of(element: Any) -> str:
-    """Return the local name of an element; "" for a comment or an instruction."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
-
-
 def value_of(element: Any) -> str:
     """Return the attribute w:val or m:val."""
     return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == "val"), "")
@@ -147,7 +126,7 @@ def properties_of(element: Any) -> dict[str, bool]:
     return {
         name: value_of(child).lower() not in OFF
         for child in element
-        if (name := name_of(child)) in (*HIDDEN, *STRUCK)
+        if (name := local_name(child)) in (*HIDDEN, *STRUCK)
     }
 
 
@@ -157,7 +136,7 @@ def drop_unseen(root: Any, styles: Mapping[str, dict[str, bool]], skips: SkipRep
         properties: dict[str, bool] = {}
         own = run.find("{*}rPr")
         parent = run.getparent()
-        while parent is not None and name_of(parent) != "p":
+        while parent is not None and local_name(parent) != "p":
             parent = parent.getparent()
         for holder, path in ((parent, "{*}pPr/{*}pStyle"), (own, "{*}rStyle")):
             style = holder.find(path) if holder is not None else None
@@ -182,7 +161,7 @@ def write_formulas(root: Any) -> None:
 
     word = root.tag.rpartition("}")[0]  # "{" and the namespace of the document
     for formula in [*root.iter("{*}oMath")]:
-        if any(name_of(parent) == "oMath" for parent in formula.iterancestors()):
+        if any(local_name(parent) == "oMath" for parent in formula.iterancestors()):
             continue
         run = etree.Element(f"{word}}}r")
         text = etree.SubElement(run, f"{word}}}t")
@@ -192,10 +171,10 @@ def write_formulas(root: Any) -> None:
     for paragraph in [*root.iter("{*}oMathPara")]:  # mammoth does not look inside
         place = paragraph.getparent()
         at = place.index(paragraph)
-        runs = [child for child in paragraph if name_of(child) == "r"]
+        runs = [child for child in paragraph if local_name(child) == "r"]
         place.remove(paragraph)
         for run in reversed(runs):
-            if name_of(place) == "p":
+            if local_name(place) == "p":
                 place.insert(at, run)
             else:
                 shell = etree.Element(f"{word}}}p")
@@ -205,12 +184,12 @@ def write_formulas(root: Any) -> None:
 
 def formula_text(element: Any) -> str:
     """Return a part of a formula as text, such as "a/b" and "x^2"."""
-    name = name_of(element)
+    name = local_name(element)
     if name == "t":
         return element.text or ""
     if name.endswith("Pr"):
         return ""
-    parts = [(name_of(child), text) for child in element if (text := formula_text(child))]
+    parts = [(local_name(child), text) for child in element if (text := formula_text(child))]
     texts = dict(parts)
     whole = "".join(text for _, text in parts)
     if name == "f":
@@ -240,9 +219,9 @@ def grouped(text: str) -> str:
 def character_of(element: Any, name: str, default: str) -> str:
     """Return a character that the properties of a part of a formula set, such as its bracket."""
     for properties in element:
-        if name_of(properties).endswith("Pr"):
+        if local_name(properties).endswith("Pr"):
             for child in properties:
-                if name_of(child) == name:
+                if local_name(child) == name:
                     return value_of(child)
     return default
 

@@ -1,0 +1,344 @@
+"""LaTeX (.tex): converted into Markdown, each line with its number in the file. Formulas stay as they are written.
+
+Comments, struck-through text, labels and citations are left out; other files (\\input) are not read, and counted.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from kcard.training.readers.files import Block, Document, SkipReport
+from kcard.training.readers.light_markup import (
+    STRUCK,
+    STRUCK_END,
+    Line,
+    escaped,
+    markdown_table,
+    numbered_blocks,
+    paragraph,
+)
+from kcard.training.readers.markup import front_fields
+from kcard.training.readers.text import lines
+
+BREAK = "\ue010"  # a line end that is not one of the file
+GAP = "\ue013"  # before a line end in a table, which divides no rows
+LITERAL, LITERAL_END = "\ue011", "\ue012"  # around what is Markdown already
+COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)%.*")
+# What is never closed lasts until the end, so that the rest is not searched for each of many.
+HIDDEN = re.compile(r"\\begin\{comment\}.*?(?:\\end\{comment\}|\Z)|\\iffalse\b.*?(?:\\fi\b|\Z)", re.DOTALL)
+VERBATIM = re.compile(
+    r"\\begin\{(verbatim\*?|lstlisting|minted|alltt)\}((?:\[[^\]\n]*\]|\{[^}\n]*\})*)(.*?)(?:\\end\{\1\}|\Z)",
+    re.DOTALL,
+)
+TABLE = re.compile(r"\\begin\{(tabular[xy*]?|longtable|tabulary)\}(.*?)(?:\\end\{\1\}|\Z)", re.DOTALL)
+FORMULA = re.compile(
+    r"\$\$[^$]{1,2000}\$\$|\$[^$]{1,2000}(?<!\\)\$|\\\(.{0,2000}?\\\)|\\\[.{0,2000}?\\\]", re.DOTALL
+)
+MACRO = re.compile(r"\\(?:re)?newcommand\*?\s*\{?\\([A-Za-z]+)\}?\s*\{")
+COMMAND = re.compile(r"\\(?:([A-Za-z]+\*?)\s*|(.))", re.DOTALL)
+SPECIAL = re.compile(r"[\\$]")
+LEVELS = {
+    "part": 2, "chapter": 2, "section": 3, "subsection": 4, "subsubsection": 5, "paragraph": 6, "subparagraph": 6
+}  # fmt: skip
+FIELDS = ("title", "author", "date")
+# Commands whose arguments are not text: how many are dropped, before one that may be.
+DROPPED = {
+    **dict.fromkeys(("label", "ref", "pageref", "eqref", "autoref", "cref", "Cref", "nameref", "index", "glossary"), 1),
+    **dict.fromkeys(("cite", "citep", "citet", "citealp", "parencite", "textcite", "autocite", "footcite"), 1),
+    **dict.fromkeys(("nocite", "nolinkurl"), 1),
+    **dict.fromkeys(("includegraphics", "bibliography", "bibliographystyle", "vspace", "hspace", "pagestyle"), 1),
+    **dict.fromkeys(("thispagestyle", "usepackage", "documentclass", "phantom", "hphantom", "vphantom", "thanks"), 1),
+    **dict.fromkeys(("color", "textcolor", "href", "hyperref", "colorbox", "fontsize", "cline", "cmidrule"), 1),
+    **dict.fromkeys(("setlength", "setcounter", "addtocounter", "rule", "raisebox", "newcommand", "renewcommand"), 2),
+}  # fmt: skip
+INPUTS = ("input", "include", "subfile")
+STRUCK_COMMANDS = ("sout", "st", "xout", "cancel")
+SIGNS = {
+    "\\": " ", "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ",
+    " ": " ", "\n": "\n", "/": "", "-": "", "!": "", "@": "", "quad": " ", "qquad": " ", "par": BREAK + BREAK,
+    "newline": " ", "linebreak": " ", "ss": "ß", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "ae": "æ", "AE": "Æ",
+    "oe": "œ", "OE": "Œ", "aa": "å", "AA": "Å", "i": "i", "j": "j", "ldots": "…", "dots": "…", "textellipsis": "…",
+    "LaTeX": "LaTeX", "TeX": "TeX", "textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^",
+    "euro": "€", "texteuro": "€", "pounds": "£", "textdegree": "°", "degree": "°", "copyright": "©", "S": "§",
+    "textendash": "–", "textemdash": "—", "textbar": "|", "textless": "<", "textgreater": ">", "today": "",
+    "and": ", ", "percent": "%",
+}  # fmt: skip
+ACCENTS = {
+    "'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307",
+    "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "k": "\u0328", "r": "\u030a", "d": "\u0323",
+}  # fmt: skip
+MAX_MACROS = 200
+MAX_EXPANDED_CHARACTERS = 100_000  # more than the source has, of macros
+MAX_DEPTH = 50  # of arguments within arguments
+MAX_SPAN = 100
+
+
+def read_latex(document: Document) -> Iterator[Block]:
+    """Read the text between the beginning and the end of the document, or all of a file that has neither."""
+    source = "\n".join(line for _, line in lines(document.path))
+    # Comments go with their text; line ends stay, so that numbers of lines stay right.
+    source = HIDDEN.sub(lambda part: "\n" * part[0].count("\n"), source)
+    verbatim: list[str] = []
+
+    def set_aside(part: re.Match[str]) -> str:
+        verbatim.append(part[3].replace("```", "` ` `"))
+        return f"{LITERAL}{len(verbatim) - 1}{LITERAL_END}" + "\n" * part[0].count("\n")
+
+    source = COMMENT.sub(r"\1", VERBATIM.sub(set_aside, source))
+    preamble, begin, body = source.partition(r"\begin{document}")
+    if not begin:
+        preamble, body = "", source
+    source = "\n" * preamble.count("\n") + body.partition(r"\end{document}")[0]
+    converter = Converter(macros_of(preamble), document.skips)
+    values = {name: converter.field(name, preamble + begin + body) for name in FIELDS}
+    yield from front_fields({name: text for name, text in values.items() if text}, 1)
+    rows: list[Line] = []
+    for number, line in enumerate(converter.convert(source).split("\n"), 1):
+        for text in line.split(BREAK):
+            if text != GAP:
+                rows += markdown_lines(number, text.removesuffix(GAP), verbatim)
+    yield from numbered_blocks(rows, document.skips)
+
+
+def markdown_lines(number: int, text: str, verbatim: Sequence[str]) -> Iterator[Line]:
+    """Yield a line of text, or what stands between the marks of literal text."""
+    row = ""
+    for at, part in enumerate(re.split(f"{LITERAL}(.*?){LITERAL_END}", text)):
+        if at % 2 == 0:
+            row += escaped(part) if row else paragraph(part)
+        elif not part.isdecimal():
+            row += part
+        else:
+            yield number, row
+            yield number, "```"
+            for more, line in enumerate(verbatim[int(part)].strip("\n").split("\n"), 1):
+                yield number + more, line
+            yield number, "```"
+            row = ""
+    yield number, row
+
+
+def macros_of(preamble: str) -> dict[str, str]:
+    """Return the commands without arguments that a document defines, such as the name of a firm."""
+    macros: dict[str, str] = {}
+    for match in islice(MACRO.finditer(preamble), MAX_MACROS):
+        text, _ = argument(preamble, match.end() - 1)
+        if "#" not in text:
+            macros[match[1]] = text
+    return macros
+
+
+def argument(text: str, at: int) -> tuple[str, int]:
+    """Return what stands in the braces at a place, and where they end; the next sign where there are none."""
+    if text[at : at + 1] != "{":
+        return text[at : at + 1], min(at + 1, len(text))
+    depth, place = 0, at
+    while place < len(text):
+        sign = text[place]
+        if sign == "\\":
+            place += 1
+        elif sign == "{":
+            depth += 1
+        elif sign == "}":
+            depth -= 1
+            if not depth:
+                return text[at + 1 : place], place + 1
+        place += 1
+    return text[at + 1 :], len(text)
+
+
+def option(text: str, at: int) -> tuple[str, int]:
+    """Return what stands in the brackets at a place, and where they end; "" where there are none."""
+    if text[at : at + 1] != "[":
+        return "", at
+    end = text.find("]", at)
+    return (text[at + 1 : end], end + 1) if end > 0 else ("", at)
+
+
+class Converter:
+    """Replaces the commands of a text by their words. As many line ends stay as there were."""
+
+    def __init__(self, macros: dict[str, str], skips: SkipReport) -> None:
+        self._macros = macros
+        self._skips = skips
+        self._depth = 0
+        self._left = MAX_EXPANDED_CHARACTERS
+
+    def field(self, name: str, source: str) -> str:
+        match = re.search(rf"\\{name}\s*(?=\{{)", source)
+        if match is None:
+            return ""
+        text, _ = argument(source, match.end())
+        words = self.convert(text).replace(BREAK, " ").split()
+        return " ".join(words).replace(" ,", ",")
+
+    def convert(self, text: str) -> str:
+        """Return a text with lists, headings and tables in Markdown, between LITERAL and LITERAL_END."""
+        if self._depth > MAX_DEPTH:
+            return text
+        self._depth += 1
+        parts: list[str] = []
+        at = 0
+        while at < len(text):
+            special = SPECIAL.search(text, at)
+            before, at = at, special.start() if special else len(text)
+            parts.append(plain_signs(text[before:at]))
+            if special is None:
+                break
+            if table := TABLE.match(text, at):
+                parts.append(self.table(table[2]))
+                at = table.end()
+            elif formula := FORMULA.match(text, at):
+                parts.append(formula[0].strip("$"))
+                at = formula.end()
+            elif command := COMMAND.match(text, at):
+                words, end = self.command(command[1] or command[2], text, command.end())
+                # Blanks after a command are part of it, but line ends count.
+                gap = "\n" * (text.count("\n", at, end) - words.count("\n"))
+                parts.append(words + gap)
+                at = end
+            else:
+                at += 1
+        self._depth -= 1
+        return "".join(parts)
+
+    def command(self, name: str, text: str, at: int) -> tuple[str, int]:
+        """Return the words of a command, and where it ends with its arguments."""
+        plain = name.rstrip("*")
+        if plain in self._macros and self._left > 0:
+            words = self._macros[plain]
+            self._left -= len(words)
+            space = (
+                " "
+                if text[at - 1 : at].isspace() and words[-1:].isalnum() and text[at : at + 1] not in ".,;:"
+                else ""
+            )
+            return self.convert(words) + space, at
+        if name in ACCENTS and not (name.isalpha() and text[at : at + 1] != "{" and text[at - 1 : at] != " "):
+            letter, end = argument(text, at)
+            letters = self.convert(letter).strip()
+            return unicodedata.normalize("NFC", letters[:1] + ACCENTS[name] + letters[1:]), end
+        if plain in LEVELS:
+            _, at = option(text, at)
+            title, end = argument(text, at)
+            words = " ".join(self.convert(title).split())
+            return literal(f"{'#' * LEVELS[plain]} {escaped(words)}"), end
+        if plain in FIELDS or plain == "maketitle":
+            return "", argument(text, at)[1] if text[at : at + 1] == "{" else at
+        if plain in ("begin", "end"):
+            return self.environment(plain, text, at)
+        if plain == "item":
+            term, end = option(text, at)
+            return BREAK + literal("- " + (f"{escaped(self.convert(term).strip())}: " if term else "")), end
+        if plain in INPUTS:
+            self._skips.dropped["included files"] += 1
+            return "", argument(text, at)[1]
+        if plain in STRUCK_COMMANDS:
+            struck, end = argument(text, at)
+            words = " ".join(self.convert(struck).split())
+            return f"{STRUCK}{words}{STRUCK_END}", end
+        if plain in ("footnote", "footnotetext"):
+            note, end = argument(text, at)
+            return f" ({self.convert(note).strip()})", end
+        if plain == "verb":
+            end = text.find(text[at : at + 1], at + 1)
+            return text[at + 1 : end], end + 1
+        if plain == "caption":
+            _, at = option(text, at)
+            caption, end = argument(text, at)
+            return BREAK + BREAK + self.convert(caption) + BREAK + BREAK, end
+        if plain in DROPPED:
+            while text[at : at + 1] == "[":
+                before = at
+                _, at = option(text, at)
+                if at == before:
+                    break
+            for _ in range(DROPPED[plain]):
+                if text[at : at + 1] == "{":
+                    _, at = argument(text, at)
+            return "", at
+        if plain in SIGNS:
+            return SIGNS[plain], option(text, at)[1] if plain == "\\" else at
+        # What another command does is unknown; its arguments are text.
+        _, end = option(text, at)
+        return " " if text[end : end + 1].isalnum() and text[at - 1 : at].isspace() else "", end
+
+    def environment(self, name: str, text: str, at: int) -> tuple[str, int]:
+        """Begin or end an environment: a paragraph of its own."""
+        _, end = argument(text, at)
+        if name == "begin":
+            while text[end : end + 1] == "[":
+                before = end
+                _, end = option(text, end)
+                if end == before:
+                    break
+        return BREAK + BREAK, end
+
+    def table(self, content: str) -> str:
+        """Return a table in Markdown, without what describes its columns."""
+        at = 0
+        while content[at : at + 1] in ("{", "["):
+            _, end = argument(content, at) if content[at] == "{" else option(content, at)
+            if end == at:
+                break
+            at = end
+        grid: list[list[str]] = []
+        numbers: list[int] = []
+        spanning: dict[int, tuple[int, str]] = {}  # by column: rows that are left, and the text
+        ruled: list[int] = []  # rows below a line
+        line = content.count("\n", 0, at)
+        for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline\b", content[at:]):
+            bare = re.sub(r"\\(?:hline|toprule|midrule|bottomrule|endhead|endfirsthead|endfoot)\b", "", row)
+            if bare != row:
+                ruled.append(len(grid))
+            bare = re.sub(r"\\c(?:line|midrule)(?:\([^)]*\))?\{[^}]*\}", "", bare)
+            lead = len(bare) - len(bare.lstrip())
+            if bare.strip():
+                numbers.append(line + bare.count("\n", 0, lead))
+                grid.append(self.cells(bare, spanning))
+            line += row.count("\n")
+        has_names = len(grid) > 1 and 1 in ruled and (2 not in ruled or len(grid) == 2 or len(grid[0]) > 2)
+        rows = [*markdown_table(grid, has_names, numbers)] if grid else []
+        text, before = "", 0
+        for number, cells in rows:
+            text += f"{GAP}\n" * (number - before) if number > before else BREAK
+            text += f"{LITERAL}{cells}{LITERAL_END}" if cells else ""
+            before = max(before, number)
+        return text + BREAK + "\n" * (content.count("\n") - before)
+
+    def cells(self, row: str, spanning: dict[int, tuple[int, str]]) -> list[str]:
+        cells: list[str] = []
+        for cell in re.split(r"(?<!\\)&", row):
+            columns = height = 1
+            while many := re.match(r"\s*\\multi(column|row)\s*(?=\{)", cell):
+                count, at = argument(cell, many.end())
+                _, at = argument(cell, at)
+                cell, _ = argument(cell, at)
+                span = (
+                    min(int(count), MAX_SPAN) if count.strip("*- ").isdecimal() and count.isdecimal() else 1
+                )
+                if many[1] == "column":
+                    columns = span
+                else:
+                    height = span
+            words = " ".join(self.convert(cell).replace(BREAK, " ").split())
+            for _ in range(columns):
+                place = len(cells)
+                left, above = spanning.get(place, (0, ""))
+                if height > 1:
+                    spanning[place] = (height - 1, words)
+                elif left:
+                    spanning[place] = (left - 1, above)
+                cells.append(escaped(words or (above if left else "")))
+        return cells
+
+
+def literal(markdown: str) -> str:
+    return f"{BREAK}{LITERAL}{markdown}{LITERAL_END}" + ("" if markdown.startswith("- ") else BREAK)
+
+
+def plain_signs(text: str) -> str:
+    """Return a text between commands: quotation marks, dashes and blanks as they are printed, without braces."""
+    text = text.replace("``", "“").replace("''", "”").replace("---", "—").replace("--", "–").replace("~", " ")
+    return text.replace("{", "").replace("}", "")

@@ -1,0 +1,353 @@
+"""Spreadsheets (.xlsx): the rows of each sheet under the names of their columns, and texts above and below them.
+
+Hidden sheets, rows and columns, and cells that are struck through, are left out, and counted. Formulas are read as the
+values that were saved with them. A merged cell repeats its value.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from kcard.training.readers.files import Block, Document
+from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
+from kcard.training.readers.packed import RELATION_ID, PackedDocument, is_on, local_name, unpack
+from kcard.training.readers.tables import ANSWERS, QUESTIONS, distinct_names
+from kcard.training.readers.web_tables import DIGIT, MAX_HEADER_CHARACTERS, MAX_REPEATED_CELLS, row_text
+
+MAIN_PART = "xl/workbook.xml"
+SHEET_LEVEL, TABLE_LEVEL = 2, 3  # of headings
+MAX_COLUMNS = 1000
+MAX_TITLE_WORDS = 12
+
+# Rows of texts as blocks.
+
+
+@dataclass(frozen=True)
+class SheetRow:
+    """A row of a sheet: its number, the texts of its cells, which of them are numbers or dates, and whether all of them
+    are bold."""
+
+    number: int
+    texts: Sequence[str]
+    numeric: Sequence[bool]
+    is_bold: bool = False
+
+    @property
+    def filled(self) -> int:
+        return sum(map(bool, self.texts))
+
+
+def sheet_blocks(name: str, rows: Sequence[SheetRow]) -> Iterator[Block]:
+    """Yield a heading and the tables of a sheet, which empty rows divide. A row of one cell over a table is its
+    title; elsewhere it is a text."""
+    yield Block("heading", name, rows[0].number if rows else 1, SHEET_LEVEL)
+    table: list[SheetRow] = []
+    for at, row in enumerate(rows):
+        begins = not rows[at - 1].filled if at else True
+        is_alone = row.filled == 1 and not table
+        if table and (not row.filled or (begins and row.filled)):
+            yield from table_of(table)
+            table = []
+        if is_alone:
+            text = next(text for text in row.texts if text)
+            following = next((other for other in rows[at + 1 : at + 3] if other.filled), None)
+            is_title = following is not None and following.filled > 1 and text.count(" ") < MAX_TITLE_WORDS
+            yield (
+                Block("heading", text, row.number, TABLE_LEVEL)
+                if is_title
+                else Block("text", text, row.number)
+            )
+        elif row.filled:
+            table.append(row)
+    if table:
+        yield from table_of(table)
+
+
+def table_of(rows: Sequence[SheetRow]) -> Iterator[Block]:
+    # Without the columns that are empty in all rows.
+    width = max(len(row.texts) for row in rows)
+    columns = [at for at in range(width) if any(at < len(row.texts) and row.texts[at] for row in rows)]
+    grid = [[row.texts[at] if at < len(row.texts) else "" for at in columns] for row in rows]
+    numeric = [[at < len(row.texts) and row.numeric[at] for at in columns] for row in rows]
+    bold = [row.is_bold for row in rows]
+    yield from table_blocks(grid, has_names(grid, numeric, bold), [row.number for row in rows])
+
+
+def table_blocks(grid: Sequence[Sequence[str]], names_first: bool, numbers: Sequence[int]) -> Iterator[Block]:
+    """Yield the rows of a table as items; `names_first`: whether the first row names the columns, `numbers`: the places
+    of the rows."""
+    if not names_first and grid:
+        names_first = has_digits_below(grid)
+    header = distinct_names(grid[0]) if names_first else []
+    header = [name if grid[0][at] else "" for at, name in enumerate(header)]
+    for cells, number in zip(grid[len(header) > 0 :], numbers[len(header) > 0 :], strict=True):
+        if text := row_text(header, cells):
+            yield Block("item", text, number)
+
+
+def has_names(grid: Sequence[Sequence[str]], numeric: Sequence[Sequence[bool]], bold: Sequence[bool]) -> bool:
+    """Return whether the first row of a table names the columns: it lacks the first name alone, is bold as no other, is
+    of questions and answers, or has short texts without digits, in three columns or over numbers."""
+    first = grid[0]
+    if len(grid) < 2 or len(first) < 2 or not all(first[1:]):
+        return False
+    if any(len(text) > MAX_HEADER_CHARACTERS for text in first):
+        return False
+    if not first[0] or (bold[0] and not all(bold)):
+        return True
+    if first[0].lower() in QUESTIONS and first[1].lower() in ANSWERS:
+        return True
+    if any(numeric[0]) or any(map(DIGIT.search, first)):
+        return False
+    return len(first) > 2 or all(row[1] for row in numeric[1:])
+
+
+def has_digits_below(grid: Sequence[Sequence[str]]) -> bool:
+    """Return whether a first row of short words stands over a column with digits in all rows, or of two columns over
+    two such."""
+    first, others = grid[0], grid[1:]
+    if len(first) < 2 or len(others) < 2:
+        return False
+    if not all(text and len(text) <= MAX_HEADER_CHARACTERS and not DIGIT.search(text) for text in first):
+        return False
+    count = 0
+    for column in range(len(first)):
+        count += all(column < len(line) and DIGIT.search(line[column]) for line in others)
+    return count > (len(first) == 2)
+
+
+# Workbooks.
+
+
+def read_sheets(document: Document) -> Iterator[Block]:
+    """Read the rows of all sheets with their numbers in them."""
+    with unpack(document, "a workbook (.xlsx)") as package:
+        workbook = package.tree(MAIN_PART)
+        if workbook is None:
+            raise KeyError(MAIN_PART)
+        relations = package.relations(MAIN_PART)
+        yield from package.properties("docProps/core.xml")
+        settings = workbook.find("{*}workbookPr")
+        is_1904 = settings is not None and is_on(settings.get("date1904", ""))
+        book = Workbook(package, document, shared_strings(package), read_styles(package, is_1904))
+        for sheet in workbook.iterfind("{*}sheets/{*}sheet"):
+            kind, name = relations.get(sheet.get(RELATION_ID), ("", ""))
+            if kind != "worksheet":
+                continue
+            root = package.tree(name)
+            if root is None:
+                document.skips.dropped["missing sheets"] += 1
+                continue
+            rows = book.rows(root)
+            if sheet.get("state", "visible") != "visible":
+                document.skips.dropped[HIDDEN_WORDS] += sum(len(" ".join(row.texts).split()) for row in rows)
+            elif rows:
+                yield from sheet_blocks(sheet.get("name", ""), rows)
+
+
+def shared_strings(package: PackedDocument) -> list[str]:
+    root = package.tree("xl/sharedStrings.xml")
+    return [rich_text(entry) for entry in root.iterfind("{*}si")] if root is not None else []
+
+
+def rich_text(entry: Any) -> str:
+    """Return a string without the parts that are struck through, and without how it is pronounced."""
+    text = ""
+    for part in entry:
+        if local_name(part) == "t":
+            text += part.text or ""
+        elif local_name(part) == "r" and not is_property_on(part.find("{*}rPr/{*}strike")):
+            text += "".join(inner.text or "" for inner in part.iterfind("{*}t"))
+    return text
+
+
+def is_property_on(element: Any) -> bool:
+    return element is not None and is_on(element.get("val", "1"))
+
+
+@dataclass(frozen=True)
+class CellStyle:
+    """How a cell is shown; `pattern`: of its number, in Excel's notation."""
+
+    pattern: str = ""
+    is_struck: bool = False
+    is_bold: bool = False
+    is_1904: bool = False
+
+
+# Numbers of the patterns that are not written into a workbook.
+BUILT_IN = {
+    9: "0%", 10: "0.00%", 14: "yyyy-mm-dd", 15: "yyyy-mm-dd", 16: "mm-dd", 17: "yyyy-mm", 18: "h:mm", 19: "h:mm:ss",
+    20: "h:mm", 21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 45: "mm:ss", 46: "[h]:mm:ss", 47: "mm:ss",
+}  # fmt: skip
+
+
+def read_styles(package: PackedDocument, is_1904: bool) -> list[CellStyle]:
+    root = package.tree("xl/styles.xml")
+    if root is None:
+        return []
+    patterns = dict(BUILT_IN)
+    for entry in root.iterfind("{*}numFmts/{*}numFmt"):
+        patterns[int(entry.get("numFmtId", 0))] = entry.get("formatCode", "")
+    fonts = [*root.iterfind("{*}fonts/{*}font")]
+    styles = []
+    for entry in root.iterfind("{*}cellXfs/{*}xf"):
+        number = int(entry.get("fontId", 0))
+        font = fonts[number] if number < len(fonts) else None
+        is_struck, is_bold = (
+            font is not None and is_property_on(font.find(f"{{*}}{name}")) for name in ("strike", "b")
+        )
+        styles.append(CellStyle(patterns.get(int(entry.get("numFmtId", 0)), ""), is_struck, is_bold, is_1904))
+    return styles
+
+
+@dataclass(frozen=True)
+class Workbook:
+    package: PackedDocument
+    document: Document
+    strings: Sequence[str]
+    styles: Sequence[CellStyle]
+    plain: CellStyle = field(default_factory=CellStyle)
+
+    def rows(self, root: Any) -> list[SheetRow]:
+        """Return the rows that are shown, with an empty one for each gap."""
+        skips = self.document.skips
+        hidden: set[int] = set()
+        for entry in root.iterfind("{*}cols/{*}col"):
+            if is_on(entry.get("hidden", "")):
+                last = min(int(entry.get("max", 1)), MAX_COLUMNS)
+                hidden.update(range(int(entry.get("min", 1)) - 1, last))
+        merged = merged_cells(root)
+        rows: list[SheetRow] = []
+        values: dict[tuple[int, int], tuple[str, bool]] = {}  # of merged cells, by the first one
+        number = 0
+        for entry in root.iterfind("{*}sheetData/{*}row"):
+            before = number
+            number = int(entry.get("r", number + 1))
+            cells: dict[int, tuple[str, bool]] = {}
+            bold: list[bool] = []
+            column = -1
+            for cell in entry.iterfind("{*}c"):
+                column = column_of(cell.get("r", "")) if cell.get("r") else column + 1
+                style = self.style_of(cell)
+                text, is_number = self.value_of(cell, style)
+                if not text or column >= MAX_COLUMNS:
+                    continue
+                if style.is_struck:
+                    skips.dropped[STRUCK_WORDS] += len(text.split())
+                    continue
+                values[number, column] = cells[column] = (text, is_number)
+                bold.append(style.is_bold)
+            for column, first in merged.get(number, {}).items():
+                if column not in cells and first in values:
+                    cells[column] = values[first]
+            words = sum(len(text.split()) for at, (text, _) in cells.items() if at in hidden)
+            if is_on(entry.get("hidden", "")):
+                words = sum(len(text.split()) for text, _ in cells.values())
+                cells = {}
+            skips.dropped[HIDDEN_WORDS] += words
+            shown = [at for at in range(max(cells, default=-1) + 1) if at not in hidden]
+            texts = [cells.get(at, ("", False)) for at in shown]
+            if number > before + 1 and not is_on(entry.get("hidden", "")):
+                rows.append(SheetRow(number - 1, [], []))
+            if not cells and is_on(entry.get("hidden", "")):
+                continue
+            rows.append(
+                SheetRow(number, [t for t, _ in texts], [n for _, n in texts], bool(bold) and all(bold))
+            )
+        return rows
+
+    def style_of(self, cell: Any) -> CellStyle:
+        number = int(cell.get("s", 0))
+        return self.styles[number] if number < len(self.styles) else self.plain
+
+    def value_of(self, cell: Any, style: CellStyle) -> tuple[str, bool]:
+        """Return the text of a cell, and whether it is a number or date."""
+        kind = cell.get("t", "n")
+        inline, entry = cell.find("{*}is"), cell.find("{*}v")
+        value = (entry.text or "") if entry is not None else ""
+        if inline is not None:
+            value = rich_text(inline)
+        elif kind == "s":
+            number = int(value or -1)
+            value = self.strings[number] if 0 <= number < len(self.strings) else ""
+        elif kind == "b":
+            value = {"1": "TRUE", "0": "FALSE"}.get(value, value)
+        elif kind == "e":
+            value = ""
+        elif kind == "n" and value:
+            return shown_number(float(value), style), True
+        return "; ".join(line for line in map(str.strip, value.splitlines()) if line), kind == "d"
+
+
+def column_of(place: str) -> int:
+    """Return the column of a place such as "AB12", from 0."""
+    column = 0
+    for letter in place.upper():
+        if not "A" <= letter <= "Z":
+            break
+        column = 26 * column + ord(letter) - 64
+    return column - 1
+
+
+def merged_cells(root: Any) -> dict[int, dict[int, tuple[int, int]]]:
+    """Return the cells that another one covers: by row and column, the row and column of that one. One that covers a
+    whole row from the first column on is a title, and not repeated."""
+    merged: dict[int, dict[int, tuple[int, int]]] = {}
+    count = 0
+    for entry in root.iterfind("{*}mergeCells/{*}mergeCell"):
+        first, _, last = entry.get("ref", "").partition(":")
+        top, bottom = (int(re.sub(r"\D", "", place) or 0) for place in (first, last or first))
+        left, right = column_of(first), min(column_of(last or first), MAX_COLUMNS)
+        count += max(0, bottom - top + 1) * max(0, right - left + 1)
+        if count > MAX_REPEATED_CELLS or (top == bottom and left == 0 and right > 1):
+            continue
+        for row in range(top, bottom + 1):
+            merged.setdefault(row, {}).update(dict.fromkeys(range(left, right + 1), (top, left)))
+    return merged
+
+
+# Numbers as they are shown.
+
+SECTION = re.compile(
+    r'((?:"[^"]*"|\\.|\[[^\]]*\]|[^;])*)'
+)  # of a pattern: the first one is that of positive numbers
+SIGN = re.compile(r"\[\$([^\]-]*)[^\]]*\]")  # of a currency
+LITERAL = re.compile(r'"([^"]*)"|\\(.)|[_*].|\[[^\]]*\]')
+DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
+DIGITS = re.compile(r"[#0?][#0?,.]*")
+MAX_DECIMALS = 10
+
+
+def shown_number(value: float, style: CellStyle) -> str:
+    """Return a number as a cell shows it: a date in ISO's form, a share in percent, an amount with its currency."""
+    section = SECTION.match(style.pattern)
+    pattern = section[1] if section else ""
+    bare = LITERAL.sub("", SIGN.sub("", pattern))
+    if DATE.search(bare) and "general" not in bare.lower():
+        return shown_date(value, bare, style.is_1904)
+    words = LITERAL.sub(lambda part: part[1] or part[2] or "", SIGN.sub(lambda sign: sign[1], pattern))
+    digits = DIGITS.search(words)
+    if digits is None:
+        return f"{value:.15g}"
+    if "%" in bare:
+        value *= 100
+    decimals = digits[0].partition(".")[2]
+    is_fixed = "0" in decimals and len(decimals) <= MAX_DECIMALS
+    text = f"{value:.{len(decimals)}f}" if is_fixed else f"{value:.12g}"
+    return f"{words[: digits.start()].lstrip()}{text}{words[digits.end() :].rstrip()}"
+
+
+def shown_date(value: float, pattern: str, is_1904: bool) -> str:
+    first = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30)
+    try:
+        moment = first + timedelta(seconds=round(value * 86_400))
+    except OverflowError:
+        return f"{value:.15g}"
+    has_day = any(letter in pattern.lower() for letter in "yd")
+    has_time = any(letter in pattern.lower() for letter in "hs")
+    day = moment.strftime("%Y-%m-%d") if has_day or not has_time else ""
+    time = moment.strftime("%H:%M:%S" if moment.second else "%H:%M") if has_time else ""
+    return f"{day} {time}".strip()

@@ -35,7 +35,16 @@ from kcard.training.train import train
 from kcard.types import Source
 
 MORE = int(os.environ.get("KCARD_TEST_EXAMPLES", "0"))
-SLOW_FORMATS = (".pdf", ".xhtml", ".markdown", ".docx", ".parquet")  # as the test below names their readers
+SLOW_FORMATS = (
+    ".pdf",
+    ".xhtml",
+    ".markdown",
+    ".docx",
+    ".parquet",
+    ".tex",
+    ".asciidoc",
+    ".org",
+)  # as the test below names their readers
 
 
 def fuzz(examples: int) -> Callable[[Any], Any]:

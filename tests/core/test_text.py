@@ -112,6 +112,19 @@ def test_what_is_too_short_or_mixed_has_no_language(texts: list[str]) -> None:
     assert detect(texts) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Anna Lindqvist +46 555 0101\nBo Ekström +46 555 0102\nCarla Rossi +39 06 555 0103",
+        "Hans Müller 555 01\nUte Schmidt 555 02\nJürgen Weiß 555 03\nKlaus Wagner 555 04",
+        "Burner nozzle; Supplier: Kessel AG; Price: 84\nFlame sensor; Supplier: Tolm Ltd; Price: 31",
+        "pump 12 nozzle 14 gasket 9 kettle 31 burner 7 ladder 80",
+    ],
+)
+def test_names_and_numbers_have_no_language(text: str) -> None:
+    assert detect([text]) is None
+
+
 # Sentences: names keep their full stops, nothing is lost, long texts take linear time.
 
 

@@ -374,3 +374,47 @@ def test_a_path_or_an_address_divided_at_a_slash_is_whole(tmp_path: Path) -> Non
     [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[(line, BODY) for line in lines]]))
     assert "/etc/depot/rules.conf," in text
     assert "http://depot.org/rules for" in text
+
+
+def test_a_paragraph_cut_at_the_end_of_a_page_is_whole_and_a_header_is_no_part_of_it(tmp_path: Path) -> None:
+    pages: list[list[Line | str]] = [
+        ["Letters of the depot are sorted by Ada and", "sealed in the hall of the old house by Bo"],
+        ["Lind, who keeps the wax in a tin box, where", "nobody looks.", "Stamps are kept apart."],
+        ["Depot handbook", "Parcels are weighed in the yard."],
+    ]
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", pages))
+    assert text.splitlines() == [
+        "Letters of the depot are sorted by Ada and sealed in the hall of the old house by Bo Lind, who keeps the wax "
+        "in a tin box, where nobody looks.",
+        "Stamps are kept apart.",
+        "Depot handbook",
+        "Parcels are weighed in the yard.",
+    ]
+
+
+def test_lines_of_a_narrow_column_are_one_paragraph_under_a_wide_line(tmp_path: Path) -> None:
+    lines = [PROSE, "The hall of Ada", "Lind and Bo Marsh", "is open on all of", "the days of May."]
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[lines[0]], lines[1:]]))
+    assert text.splitlines()[-1] == "The hall of Ada Lind and Bo Marsh is open on all of the days of May."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whole"),
+    [
+        ("The hall was re-", "stored.", "restored"),
+        ("It is made for re-", "use.", "re-use"),
+        ("There is a 10-", "day wait.", "10-day"),
+        ("The Anglo-", "Saxon hall.", "Anglo-Saxon"),
+        ("A state-of-the-", "art hall.", "state-of-the-art"),
+        ("A well-", "known hall.", "well-known"),
+        ("The big work-", "shop.", "workshop"),
+        ("A tug-boat and a tug-", "boat.", "a tug-boat."),
+        ("The zorbling and zor-", "bling.", "and zorbling"),
+        ("A USB-", "stick.", "USB-stick"),
+    ],
+)
+def test_a_word_divided_at_a_line_end_is_whole_with_its_own_hyphen(
+    tmp_path: Path, before: str, after: str, whole: str
+) -> None:
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[before, after]]))
+    assert whole in text

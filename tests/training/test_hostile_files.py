@@ -1,9 +1,12 @@
 """Files that are made to harm their reader: they are skipped with a reason, or read in linear time."""
 
+import io
 import os
+import re
 import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from kcard.training.corpus import read_corpus
 from kcard.training.readers import files, process, text
 from kcard.training.readers.files import Format
 from tests.training.documents import written
+from tests.training.packed_documents import odt, packed
 
 LETTERS = "Letters are sorted by their sender.\n"
 SECRET = "the secret of this machine"
@@ -292,6 +296,24 @@ REPEATED = {
     "rules.rst": "Letters are sorted.\n\n"
     + "".join(f"{'=' * (2 + n % 50)} {'=' * 99}\n" for n in range(5_000)),
     "word.txt": "Letters are sorted.\n" + "x" * 5_000_000 + "\n",
+    "groups.rtf": "{\\rtf1 Letters are sorted.\\par " + "{\\b x" * 50_000,
+    "cells.rtf": "{\\rtf1 Letters are sorted.\\par\\trowd " + "\\intbl x\\cell " * 5_000 + "\\row}",
+    "tables.tex": "Letters are sorted.\n\n" + "\\begin{tabular}" * 20_000,
+    "formulas.tex": "Letters are sorted.\n\n" + "\\(x" * 20_000,
+    "titles.tex": "Letters are sorted.\n\n" + "\\section{x" * 10_000,
+    "macros.tex": "\\newcommand\\x{y" * 10_000 + "\\begin{document}Letters are sorted.",
+    "macro.tex": "\\newcommand\\x{\\x\\x}\\begin{document}Letters are sorted.\\x",
+    "links.adoc": "Letters are sorted.\n\n" + "image:" * 30_000 + "\n",
+    "cells.adoc": "Letters are sorted.\n\n|===\n" + "|x " * 30_000 + "\n|===\n",
+    "spans.adoc": "Letters are sorted.\n\n|===\n" + "99.99+|x\n" * 500 + "|===\n",
+    "marks.adoc": "Letters are sorted.\n\n" + "**x _y `z " * 20_000 + "\n",
+    "blanks.org": "Letters are sorted.\n* a" + " " * 200_000 + "b\n",
+    "links.org": "Letters are sorted.\n" + "[[x][" * 40_000 + "\n",
+    "marks.org": "Letters are sorted.\n" + "*x /y =z +q " * 20_000 + "\n",
+    "parts.eml": "Subject: Letters\nContent-Type: multipart/mixed; boundary=b\n\n" + "--b\n\nx\n" * 20_000,
+    "cells.ipynb": '{"cells": ['
+    + '{"cell_type": "markdown", "source": "Letters are sorted."},' * 3_000
+    + '{"cell_type": "raw"}]}',
 }
 
 
@@ -312,6 +334,44 @@ def test_repeated_patterns_take_linear_time(
 def test_a_word_document_that_declares_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "bomb.docx").write_bytes(word("", {"word/styles.xml": b" " * 101_000_000}))
     assert "unpacks to 101 MB of text and styles" in reasons(tmp_path)["bomb.docx"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("bomb.pptx", "ppt/presentation.xml"),
+        ("bomb.xlsx", "xl/workbook.xml"),
+        ("bomb.odt", "content.xml"),
+        ("bomb.epub", "a.xhtml"),
+    ],
+)
+def test_a_packed_document_that_declares_gigabytes_is_not_unpacked(
+    tmp_path: Path, name: str, part: str
+) -> None:
+    (tmp_path / name).write_bytes(word("", {part: b" " * 101_000_000}))
+    assert "unpacks to 101 MB of text and styles" in reasons(tmp_path)[name]
+
+
+@pytest.mark.parametrize("suffix", ["pptx", "xlsx", "odt", "ods", "odp", "epub", "rtf", "eml", "ipynb"])
+def test_a_file_that_is_not_what_its_name_says_is_one_line(tmp_path: Path, suffix: str) -> None:
+    for name, content in {"text": b"Letters", "zip": word(""), "cut": word("")[:-40], "none": b""}.items():
+        (tmp_path / f"{name}.{suffix}").write_bytes(content)
+    skipped = reasons(tmp_path)
+    assert len(skipped) == 4
+    for name, reason in skipped.items():
+        assert re.fullmatch(r"is not an? [^\n]+, or a damaged one", reason), name
+
+
+def test_entities_of_packed_documents_are_not_expanded(tmp_path: Path) -> None:
+    secret = written(tmp_path / "elsewhere", "secret", SECRET)
+    entities = f'<!DOCTYPE x [<!ENTITY file SYSTEM "{secret}"><!ENTITY y "{"y" * 1000}">'
+    entities += "".join(f'<!ENTITY y{n} "{"&y;" * 100}">' for n in range(9)) + "]>"
+    text = odt("<text:p>Letters are sorted.&file;&y8;</text:p>")
+    with zipfile.ZipFile(io.BytesIO(text)) as archive:
+        content = archive.read("content.xml").decode()
+    (tmp_path / "letters.odt").write_bytes(packed({"content.xml": entities + content}))
+    [passage] = read_corpus(tmp_path / "letters.odt").passages
+    assert passage.text == "Letters are sorted."
 
 
 def test_the_images_of_a_word_document_are_not_fetched(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kcard.training.readers.light_markup import (
     markdown_table,
     numbered_blocks,
     paragraph,
+    without_struck_words,
 )
 from kcard.training.readers.markup import front_fields
 from kcard.training.readers.text import lines
@@ -38,6 +39,7 @@ FORMULA = re.compile(
 MACRO = re.compile(r"\\(?:re)?newcommand\*?\s*\{?\\([A-Za-z]+)\}?\s*\{")
 COMMAND = re.compile(r"\\(?:([A-Za-z]+\*?)\s*|(.))", re.DOTALL)
 SPECIAL = re.compile(r"[\\$]")
+BRACE = re.compile(r"[{}]|\\.", re.DOTALL)
 LEVELS = {
     "part": 2, "chapter": 2, "section": 3, "subsection": 4, "subsubsection": 5, "paragraph": 6, "subparagraph": 6
 }  # fmt: skip
@@ -68,7 +70,7 @@ ACCENTS = {
     "'": "\u0301", "`": "\u0300", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307",
     "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "k": "\u0328", "r": "\u030a", "d": "\u0323",
 }  # fmt: skip
-MAX_MACROS = 200
+MAX_MACROS = 100
 MAX_EXPANDED_CHARACTERS = 100_000  # more than the source has, of macros
 MAX_DEPTH = 50  # of arguments within arguments
 MAX_SPAN = 100
@@ -90,7 +92,7 @@ def read_latex(document: Document) -> Iterator[Block]:
     if not begin:
         preamble, body = "", source
     source = "\n" * preamble.count("\n") + body.partition(r"\end{document}")[0]
-    converter = Converter(macros_of(preamble), document.skips)
+    converter = LatexConverter(macros_of(preamble), document.skips)
     values = {name: converter.field(name, preamble + begin + body) for name in FIELDS}
     yield from front_fields({name: text for name, text in values.items() if text}, 1)
     rows: list[Line] = []
@@ -134,17 +136,11 @@ def argument(text: str, at: int) -> tuple[str, int]:
     if text[at : at + 1] != "{":
         return text[at : at + 1], min(at + 1, len(text))
     depth, place = 0, at
-    while place < len(text):
-        sign = text[place]
-        if sign == "\\":
-            place += 1
-        elif sign == "{":
-            depth += 1
-        elif sign == "}":
-            depth -= 1
-            if not depth:
-                return text[at + 1 : place], place + 1
-        place += 1
+    while brace := BRACE.search(text, place):
+        place = brace.end()
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return text[at + 1 : place - 1], place
     return text[at + 1 :], len(text)
 
 
@@ -156,13 +152,14 @@ def option(text: str, at: int) -> tuple[str, int]:
     return (text[at + 1 : end], end + 1) if end > 0 else ("", at)
 
 
-class Converter:
+class LatexConverter:
     """Replaces the commands of a text by their words. As many line ends stay as there were."""
 
     def __init__(self, macros: dict[str, str], skips: SkipReport) -> None:
         self._macros = macros
         self._skips = skips
         self._depth = 0
+        self._is_inline = False  # within a title or a cell, where nothing is Markdown
         self._left = MAX_EXPANDED_CHARACTERS
 
     def field(self, name: str, source: str) -> str:
@@ -170,8 +167,7 @@ class Converter:
         if match is None:
             return ""
         text, _ = argument(source, match.end())
-        words = self.convert(text).replace(BREAK, " ").split()
-        return " ".join(words).replace(" ,", ",")
+        return without_struck_words(self.inline(text).replace(" ,", ","))
 
     def convert(self, text: str) -> str:
         """Return a text with lists, headings and tables in Markdown, between LITERAL and LITERAL_END."""
@@ -203,6 +199,13 @@ class Converter:
         self._depth -= 1
         return "".join(parts)
 
+    def inline(self, text: str) -> str:
+        """Return a text as one line without Markdown."""
+        before, self._is_inline = self._is_inline, True
+        words = re.sub(f"{BREAK}|{LITERAL}.*?{LITERAL_END}", " ", self.convert(text))
+        self._is_inline = before
+        return " ".join(words.split())
+
     def command(self, name: str, text: str, at: int) -> tuple[str, int]:
         """Return the words of a command, and where it ends with its arguments."""
         plain = name.rstrip("*")
@@ -222,15 +225,16 @@ class Converter:
         if plain in LEVELS:
             _, at = option(text, at)
             title, end = argument(text, at)
-            words = " ".join(self.convert(title).split())
-            return literal(f"{'#' * LEVELS[plain]} {escaped(words)}"), end
+            words = self.inline(title)
+            return words if self._is_inline else literal(f"{'#' * LEVELS[plain]} {escaped(words)}"), end
         if plain in FIELDS or plain == "maketitle":
             return "", argument(text, at)[1] if text[at : at + 1] == "{" else at
         if plain in ("begin", "end"):
             return self.environment(plain, text, at)
         if plain == "item":
             term, end = option(text, at)
-            return BREAK + literal("- " + (f"{escaped(self.convert(term).strip())}: " if term else "")), end
+            lead = f"{self.inline(term)}: " if term else ""
+            return f"; {lead}" if self._is_inline else literal(f"- {escaped(lead)}"), end
         if plain in INPUTS:
             self._skips.dropped["included files"] += 1
             return "", argument(text, at)[1]
@@ -299,6 +303,9 @@ class Converter:
                 grid.append(self.cells(bare, spanning))
             line += row.count("\n")
         has_names = len(grid) > 1 and 1 in ruled and (2 not in ruled or len(grid) == 2 or len(grid[0]) > 2)
+        if self._is_inline:
+            return "; ".join(cell for cells in grid for cell in cells) + "\n" * content.count("\n")
+        grid = [[escaped(cell) for cell in cells] for cells in grid]
         rows = [*markdown_table(grid, has_names, numbers)] if grid else []
         text, before = "", 0
         for number, cells in rows:
@@ -322,7 +329,7 @@ class Converter:
                     columns = span
                 else:
                     height = span
-            words = " ".join(self.convert(cell).replace(BREAK, " ").split())
+            words = self.inline(cell)
             for _ in range(columns):
                 place = len(cells)
                 left, above = spanning.get(place, (0, ""))
@@ -330,7 +337,7 @@ class Converter:
                     spanning[place] = (height - 1, words)
                 elif left:
                     spanning[place] = (left - 1, above)
-                cells.append(escaped(words or (above if left else "")))
+                cells.append(words or (above if left else ""))
         return cells
 
 

@@ -24,6 +24,10 @@ def escaped(text: str) -> str:
     return text.replace(STRUCK, "~~").replace(STRUCK_END, "~~")
 
 
+def without_struck_words(text: str) -> str:
+    return re.sub(f"{STRUCK}[^{STRUCK_END}]*{STRUCK_END}", "", text).strip()
+
+
 def paragraph(text: str) -> str:
     """Return the line of a paragraph, escaped, also where it begins as an item of a list does."""
     words = text.strip()
@@ -83,7 +87,7 @@ def read_org(document: Document) -> Iterator[Block]:
     fields = dict[str, str]()
     for _, line in source:
         if field := ORG_FIELD.match(line):
-            fields.setdefault(field[1].lower(), org_text(field[2].strip()))
+            fields.setdefault(field[1].lower(), without_struck_words(org_text(field[2].strip())))
     yield from front_fields(fields, 1)
     yield from numbered_blocks([*org_lines(source, "title" in fields)], document.skips)
 
@@ -211,7 +215,8 @@ def read_asciidoc(document: Document) -> Iterator[Block]:
             break
         body = at + 1
     fields = {name: attributes[key] for key, name in ADOC_FIELDS.items() if attributes.get(key)}
-    yield from front_fields({"title": asciidoc_text(title, attributes)} | fields, 1)
+    title = without_struck_words(asciidoc_text(title, attributes))
+    yield from front_fields({"title": title} | fields, 1)
     yield from numbered_blocks([*asciidoc_lines(source[body:], attributes, document.skips)], document.skips)
 
 
@@ -314,7 +319,7 @@ def asciidoc_table(rows: Sequence[Line], options: str, attributes: dict[str, str
             first_line = sum(columns for _, columns, _, _ in cells)
             is_alone = at + 1 < len(rows) and not rows[at + 1][1].strip()
             has_names = has_names or (at == 0 and is_alone and len(cells) > 1 and "noheader" not in options)
-    width = columns_of(options) or first_line
+    width = min(columns_of(options) or first_line, MAX_TABLE_COLUMNS)
     # Rows of as many columns as the table has, less those that cells above cover.
     divided: list[list[tuple[str, int, int]]] = []
     numbers: list[int] = []

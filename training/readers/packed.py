@@ -95,7 +95,7 @@ def property_values(root: Any) -> dict[str, str]:
         text = " ".join((element.text or "").split())
         if name == "author" and text in TEMPLATE_AUTHORS:
             return {}
-        if name and text and text.lower() not in DEFAULTS:
+        if name and text and text.lower() not in DEFAULTS and not text.startswith("generated "):
             day, is_moment, _ = text.partition("T")
             if name in ("created", "lastmod", "date") and is_moment:
                 text = day

@@ -55,8 +55,7 @@ LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
 
 @dataclass(frozen=True)
 class PageLine:
-    """`size`: of its first letter; `left`, `right` and `bottom`: where it stands, in points; `level`: of a heading, 0 of
-    a line of text."""
+    """A line and its place, in points; `size`: of its first letter, `level`: of a heading, 0 of a line of text."""
 
     text: str
     size: float = 0.0

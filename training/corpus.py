@@ -327,8 +327,8 @@ def read_corpus(
 ) -> Corpus:
     """Read a file, every file under a folder, or a data set.
 
-    .txt: one statement a line, or a document by its layout; .md, .rst, .html, .pdf, .docx, .info and man pages:
-    paragraphs, lists, code and tables under their headings; .jsonl: objects with `text`
+    .txt: one statement a line, or a document by its layout; .md, .rst, .html, .pdf, .docx and the other documents of
+    docs/corpora.md: paragraphs, lists, code and tables under their headings; .jsonl and .ndjson: objects with `text`
     (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder that
     datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
     that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
@@ -410,7 +410,7 @@ def _reason(error: CorpusError, file: Path, name: str) -> str:
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
 
-READING = 5  # version of how files are read; increase it with every change
+READING = 6  # version of how files are read; increase it with every change
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def test_rows_name_their_columns_where_a_first_row_names_them(
 
 
 def test_tables_of_a_sheet_are_divided_by_empty_rows_and_have_their_titles(tmp_path: Path) -> None:
-    rows = [
+    rows: list[Sequence[str | float | None]] = [
         ["Ducks"],
         ["Year", "Count"],
         [2019, 4],

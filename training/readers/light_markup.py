@@ -56,8 +56,9 @@ def markdown_table(grid: Sequence[Sequence[str]], has_names: bool, numbers: Sequ
         rows.insert(0, (first, []))
     yield first, ""
     for at, (number, cells) in enumerate(rows):
-        filled = [*cells, *[""] * (width - len(cells))]
-        yield number, f"| {' | '.join(filled)} |"
+        if at == 0:
+            cells = [*cells, *[""] * (width - len(cells))]
+        yield number, f"| {' | '.join(cells)} |"
         if at == 0:
             yield number, "|" + "---|" * width
     yield rows[-1][0], ""
@@ -331,6 +332,9 @@ def asciidoc_table(rows: Sequence[Line], options: str, attributes: dict[str, str
             numbers.append(number)
             covered = [max(0, more - 1) for more in covered] or [0] * width
             filled = sum(more > 0 for more in covered)
+            if filled >= width:  # by cells of the same height, which leave no room for others
+                covered, filled = [0] * width, 0
+        columns = min(columns, width - filled)
         divided[-1].append((escaped(text), columns, height))
         free = [at for at, more in enumerate(covered) if not more][:columns]
         for at in free:

@@ -27,9 +27,9 @@ def train(
     corpus: Annotated[
         str | Path | None,
         Option(
-            "A file or folder of documents, tables or triples (.txt, .md, .rst, .html, .pdf, .docx, .pptx, .xlsx, .odt, "
-            ".rtf, .epub, .eml, .ipynb, .tex, .adoc, .org, man pages, .jsonl, .csv, .tsv, .parquet and others), or a data "
-            "set: hf:owner/name[:split].",
+            "A file or folder of documents, tables or triples (.txt, .md, .rst, .html, .pdf, .docx, .pptx, .xlsx, "
+            ".odt, .rtf, .epub, .eml, .ipynb, .tex, .adoc, .org, man pages, .jsonl, .csv, .tsv, .parquet and others), "
+            "or a data set: hf:owner/name[:split].",
             default="the preset's",
             command_line=Path | None,
         ),

@@ -114,10 +114,20 @@ def _citation_line(quotation: Quotation) -> str:
 @command_for(AskOptions, PresetOption, RayOptions)
 def ask(
     values: dict[str, Any],
-    question: Annotated[
-        str | None,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
-            help="The question; - reads it from stdin. Without one, `kcard chat` begins on a terminal.",
+            help="The question, in quotation marks or as several words; - reads it from stdin. Without one, `kcard "
+            "chat` begins on a terminal.",
+            metavar="QUESTION",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder or file to answer from. Its index is kept as a draft, which is brought up to date whenever "
+            "the files have changed.",
             show_default=False,
         ),
     ] = None,
@@ -153,13 +163,14 @@ def ask(
     ] = False,
 ) -> None:
     """Ask a question; the gate decides whether cards help to answer it."""
+    question = " ".join(words) if words else None
     if question == "-" or (question is None and input_ is None and not sys.stdin.isatty()):
         question = sys.stdin.read().strip() or None
     if question is None and input_ is None and sys.stdin.isatty() and sys.stdout.isatty() and not json_:
         from kcard.cli.chat import talk
 
         RayOptions.pop_from(values)
-        talk(AskOptions(**values))
+        talk(answering_from(corpus, AskOptions(**values)))
         return
     if (question is None) == (input_ is None):
         raise UsageError("give one question, or --input FILE with --output FILE")
@@ -172,6 +183,7 @@ def ask(
     cluster = RayOptions.pop_from(values)
     options = AskOptions(**values)
     if input_ is not None and output is not None:
+        options = answering_from(corpus, options)
         _ask_file(input_, output, options, cluster, resume, batch)
         return
     if cluster is not None:
@@ -180,6 +192,7 @@ def ask(
         raise UsageError(f"--{'resume' if resume else 'batch'} needs --input and --output")
     if question is None:
         return
+    options = answering_from(corpus, options)
     # A single --choices lists all options; where it is repeated, each is one option.
     listed = choices_of(choices[0] if choices and len(choices) == 1 else choices)
     checked_question = checked(Question(question, listed))
@@ -194,6 +207,16 @@ def ask(
         print_json(answer.to_json())
     else:
         show(answer, trace, streamed)
+
+
+def answering_from(corpus: Path | None, options: AskOptions) -> AskOptions:
+    """Return the options with the index of a corpus, if one is named, among the cards."""
+    if corpus is None:
+        return options
+    from kcard.api.corpus_card import with_corpus
+
+    with progress(notice) as on_event:
+        return with_corpus(options, corpus, on_event)
 
 
 def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":

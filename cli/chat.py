@@ -4,14 +4,15 @@ import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from kcard.cli.ask import announce, print_stream, show
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import echo, note, notice, show_note
+from kcard.cli.output import echo, note, notice, progress, show_note
 from kcard.config import settings
 from kcard.errors import KcardError, UsageError, one_line
 from kcard.integrators.options import AskOptions, Mode, PresetOption
@@ -150,9 +151,24 @@ def _history() -> Any:
 
 
 @command_for(AskOptions, PresetOption)
-def chat(values: dict[str, Any]) -> None:
+def chat(
+    values: dict[str, Any],
+    corpus: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A folder or file to answer from, as `kcard ask --corpus` does.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Ask question after question; /cards, /mode and /trace change and explain. Each line of a pipe is one."""
     options = AskOptions(**values)
+    if corpus is not None:
+        from kcard.api.corpus_card import with_corpus
+
+        with progress(notice) as on_event:
+            options = with_corpus(options, corpus, on_event)
     if sys.stdin.isatty():
         talk(options)
         return

@@ -14,7 +14,7 @@ OTHERS = "Other options"
 
 # By command, the options that most people need.
 FIRST: Mapping[str, Sequence[str]] = {
-    "ask": ("cards", "mode", "llm", "llm_url", "trace", "json_"),
+    "ask": ("corpus", "cards", "mode", "llm", "llm_url", "trace", "json_"),
     "chat": ("cards", "mode", "llm", "llm_url"),
     "serve": ("cards", "mode", "llm", "llm_url", "host", "port", "keys"),
     "eval": ("path", "settings", "limit", "cards", "llm", "llm_url", "json_"),

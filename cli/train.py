@@ -47,6 +47,9 @@ PATHS = {"corpus", "output", "exam_evidence"}
 def train(
     values: dict[str, Any],
     ctx: typer.Context,
+    folder: Annotated[
+        Path | None, typer.Argument(help="The corpus, as --corpus takes it.", show_default=False)
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(help="A TOML file with these options, dashes as underscores; flags win."),
@@ -60,6 +63,12 @@ def train(
     json_: Annotated[bool, typer.Option("--json", help="Print the card and its exam as JSON.")] = False,
 ) -> None:
     """Train a card on a corpus."""
+    # The corpus, as an argument or an option.
+    if folder is not None:
+        source = ctx.get_parameter_source("corpus")
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"the corpus is named twice, {folder} and --corpus {values['corpus']}: give one")
+        values["corpus"] = folder
     # Options of the config file, where no flag is set.
     if config is not None:
         try:
@@ -72,7 +81,8 @@ def train(
                     f"{config}: unknown option {key!r} of train: choose one of {', '.join(sorted(values))}"
                 )
             source = ctx.get_parameter_source(key)
-            if source is None or source.name != "COMMANDLINE":
+            is_typed = source is not None and source.name == "COMMANDLINE"
+            if not is_typed and not (key == "corpus" and folder is not None):
                 values[key] = Path(value) if key in PATHS else value
 
     # Under a launcher such as torchrun, only rank 0 runs the command; the others take part in its training.

@@ -35,7 +35,7 @@ from kcard.hub.versions import (
     list_names,
     list_newest,
 )
-from kcard.manifest import MANIFEST, Manifest, check_files, file_digest
+from kcard.manifest import MANIFEST, NAME, Manifest, check_files, file_digest
 
 if TYPE_CHECKING:
     from kcard.hub.audits import Audits
@@ -84,9 +84,13 @@ def is_hub_name(card: Path | str) -> bool:
 # later. Cards that send the question to another service are used only if named.
 
 POOL = "pool:"
+DRAFT = "draft:"
 LARGE_POOL = 32  # references from which one query for all cards is faster than one query each
 LISTED = 100  # cards in a notebook
-EMPTY = "no card is published yet: train one with `kcard train --corpus PATH`, then `kcard publish`"
+EMPTY = (
+    "no card is published yet: ask a folder of texts (kcard ask --corpus FOLDER QUESTION), or make a card of it with "
+    "`kcard train FOLDER` and `kcard publish`"
+)
 MOST_LISTED = 5
 
 
@@ -100,6 +104,7 @@ class Selection:
     elsewhere  references of excluded versions that would send the question to another service
     unreadable  references of excluded versions whose manifest this kcard can't read
     hidden     references of excluded versions that are private or gated; the note, which answers repeat, names none
+    drafts     folders of the drafts to use, after the versions
     """
 
     versions: tuple[Version, ...]
@@ -109,6 +114,7 @@ class Selection:
     elsewhere: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    drafts: tuple[Path, ...] = ()
 
     @property
     def note(self) -> str:
@@ -332,20 +338,31 @@ class Hub:
         names = list_names(self.database)
         near = difflib.get_close_matches(name, names, cutoff=0.5)
         hint = EMPTY if not names else "`kcard cards list` shows all cards"
-        if near:
+        if NAME.fullmatch(name) and (self.home / "drafts" / name / MANIFEST).is_file():
+            hint = f"it is a draft, publish it first (kcard publish {name})"
+        elif near:
             hint = f"did you mean {' or '.join(near)}?"
         raise UnknownCard(f"unknown card {name!r}: {hint}")
 
-    def select(self, selection: Sequence[str] | None, *, public: bool = False) -> Selection:
+    def select(
+        self, selection: Sequence[str] | None, *, public: bool = False, drafts: bool = False
+    ) -> Selection:
         """Return the distinct versions of a selection, in the order given.
 
-        `public`: for answers to others, exclude private and gated cards unless a reference names them.
+        public  for answers to others, exclude private and gated cards unless a reference names them
+        drafts  a name that no published card has may be that of a draft, and draft:NAME always is
 
         An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
         every card. Quarantined and unreadable versions are excluded, and reported, unless a reference names them.
         Raises UnknownCard if an item matches nothing, UsageError for two versions of one card, HubError if the hub is
         empty or all versions are excluded.
         """
+        # The drafts, which have no version.
+        folders: list[Path] = []
+        if selection is not None and drafts:
+            drafted = {item: folder for item in selection if (folder := self._draft(item)) is not None}
+            folders = list(drafted.values())
+            selection = [item for item in selection if item not in drafted]
         # The versions of each item, and the references of those that are named.
         if selection is None:
             if not (everything := self.list()):
@@ -390,7 +407,7 @@ class Hub:
                     f"{other.reference} and {version.reference} are the same card: choose one version"
                 )
         threshold = self.quarantine.threshold if left_out or spared else None
-        if not chosen:
+        if not chosen and not folders:
             raise _nothing_selected(left_out, threshold, elsewhere, hidden)
         return Selection(
             (*chosen.values(),),
@@ -400,7 +417,23 @@ class Hub:
             (*elsewhere,),
             (*unreadable,),
             (*hidden,),
+            (*folders,),
         )
+
+    def _draft(self, item: str) -> Path | None:
+        """Return the folder of the draft that an item of a selection names; None if it is something published.
+
+        Raises UnknownCard for draft:NAME without such a draft.
+        """
+        name = item.removeprefix(DRAFT)
+        is_card_name = NAME.fullmatch(name) is not None
+        folder = self.home / "drafts" / name
+        is_draft = is_card_name and (folder / MANIFEST).is_file()
+        if item.startswith(DRAFT):
+            if not is_draft:
+                raise UnknownCard(f"no draft {name!r} in {folder.parent}: make one with `kcard train FOLDER`")
+            return folder
+        return folder if is_draft and item not in self else None
 
     def _find_item(self, item: str) -> Versions:
         """Return the versions of an item of a selection. Raises UnknownCard if there are none."""

@@ -149,12 +149,12 @@ def make_pool(
 
 
 def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None") -> "tuple[CardSet, str]":
-    """Return the selected cards (None: all), unopened, and a note on those that were left out."""
-    from kcard.cards.card import CardHandle, CardSet, is_weights
+    """Return the selected cards (None: all), published ones unopened, and a note on those that were left out."""
+    from kcard.cards.card import Card, CardHandle, CardSet, is_weights
     from kcard.hub.registry import Hub, Selection
 
     hub = hub or Hub()
-    chosen = selection if isinstance(selection, Selection) else hub.select(selection)
+    chosen = selection if isinstance(selection, Selection) else hub.select(selection, drafts=True)
     size_of = hub.blobs.size
 
     def weight_bytes(manifest: "Manifest") -> int:
@@ -171,7 +171,7 @@ def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None
         )
         for v in chosen.versions
     ]
-    return CardSet(handles), chosen.note
+    return CardSet([*handles, *map(Card.open, chosen.drafts)]), chosen.note
 
 
 def make_integrator(

@@ -52,7 +52,7 @@ class AskOptions:
     cards: Annotated[
         str | Sequence[str] | None,
         Option(
-            "Cards to use: names, references (name@v2), pools (pool:NAME) or domain subtrees (biomedical/), "
+            "Cards to use: names, references (name@v2), drafts, pools (pool:NAME) or domain subtrees (biomedical/), "
             "comma-separated.",
             default="all",
             command_line=str | None,

@@ -18,6 +18,7 @@ from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.options import takes
 from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
+from kcard.training.draft_corpus import check_same_corpus, record_corpus, state_of
 from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun, steps_of
 from kcard.training.memory import (
@@ -99,6 +100,7 @@ def train(
         template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
         return make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
     # The corpus, joined with the passages of the last version.
+    state = state_of(Path(corpus).expanduser())
     update = _read(Path(corpus), before, options, chosen, on_event)
     passages = update.corpus.passages
     # Name, language and description, those of the last version or derived from the corpus where they are not set.
@@ -107,6 +109,8 @@ def train(
     language = options.language or (_language(passages, on_event) if last is None else last.language)
     folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
     check_output(folder, name)
+    if options.name is None and before is None:
+        check_same_corpus(folder, update.corpus.path)
     description = options.description
     if description is None and last is not None:
         description = last.description
@@ -140,6 +144,8 @@ def train(
         nonlocal replaces
         with replacing_output(folder, keep=replaces) as partial:
             finished = write_card(partial, manifest, prepared, record, update, on_event)
+        if before is None:
+            record_corpus(folder, update.corpus.path, state)
         if replaces:
             on_event(note(f"the earlier card of this name is kept: {earlier_draft(folder)}"))
         replaces = False

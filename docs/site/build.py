@@ -30,7 +30,10 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
 # The Python reference: the public names by what they are for. A test compares them with kcard.__all__.
 REFERENCE: Mapping[str, Sequence[str]] = {
     "Ask": ("ask", "Pipeline", "AskOptions", "Answer", "Passage", "ask_on_cluster", "RayOptions"),
-    "Train and update": ("train", "TrainOptions", "train_many", "study", "sync", "watch", "add", "Manifest"),
+    "Train and update": (
+        *("train", "TrainOptions", "train_many", "index_corpus", "study"),
+        *("sync", "watch", "add", "Manifest"),
+    ),
     "Publish": ("publish", "pull", "Hub", "login", "logout", "whoami"),
     "Measure": ("exam", "audit", "audit_many", "browse", "check", "check_file", "evaluate", "report"),
     "Gates": ("collect", "calibrate"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.add import add as add
     from kcard.api.check import check as check
     from kcard.api.check import check_file as check_file
+    from kcard.api.corpus_card import index_corpus as index_corpus
     from kcard.api.doctor import doctor as doctor
     from kcard.api.evaluate import evaluate as evaluate
     from kcard.api.evaluate import report as report
@@ -68,6 +69,7 @@ _HOMES = {
     "doctor": "kcard.api.doctor",
     "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",
+    "index_corpus": "kcard.api.corpus_card",
     "login": "kcard.api.hub",
     "logout": "kcard.api.hub",
     "publish": "kcard.api.hub",

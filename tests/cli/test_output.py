@@ -121,5 +121,5 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_in_parts(
 def test_an_empty_hub_tells_how_to_fill_it_and_a_search_what_it_lacks(
     kcard: Kcard, command: tuple[str, ...]
 ) -> None:
-    assert "no card is published yet: train one with" in kcard(*command).err
+    assert "no card is published yet: ask a folder" in kcard(*command).err
     assert kcard(*command, "--domain", "rivers").err.strip() == "no card matches"

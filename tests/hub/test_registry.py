@@ -145,7 +145,7 @@ def test_a_selection_takes_references_and_domain_subtrees_without_repeats(hub: H
 def test_an_empty_hub_says_how_to_fill_it(hub: Hub) -> None:
     assert hub.list() == []
     assert hub.verify() == []
-    with pytest.raises(HubError, match="kcard train --corpus PATH"):
+    with pytest.raises(HubError, match="kcard ask --corpus FOLDER"):
         hub.resolve(None)
 
 

@@ -375,12 +375,13 @@ def check_hub(ask: BareAsk, configured: Settings) -> Finding:
         info = hub.info()
         if not info.cards:
             return empty
-        chosen = hub.resolve(ask.cards)
+        selection = hub.select(ask.cards, drafts=True)
+        used = len(selection.versions) + len(selection.drafts)
         # Only whether the files of the newest versions exist: `kcard verify` reads their bytes.
         missing = [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
     except KcardError as error:
         return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
-    summary = f"{info.cards} cards in {info.versions} versions, {shown_size(info.size)}; {len(chosen)} would be used"
+    summary = f"{info.cards} cards in {info.versions} versions, {shown_size(info.size)}; {used} would be used"
     if missing:
         return Finding(
             "hub",

@@ -410,7 +410,7 @@ def check_cards(names: Sequence[str] | None) -> list[str]:
 
     hub = Hub()
     try:
-        selection = hub.select(names, public=True)
+        selection = hub.select(names, public=True, drafts=True)
     except HubError:
         if names is not None:
             raise

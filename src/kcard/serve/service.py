@@ -25,6 +25,7 @@ from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import LLM
+from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.questions import checked
 from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
@@ -343,17 +344,22 @@ class Pipelines:
 
     def _read_cards(self) -> None:
         selection, trouble = None, ""
+        drafts: list[tuple[Manifest, str]] = []  # with the digest, which tells that a draft was made anew
         try:
-            selection = self._hub.select(self._options.card_names, public=True)
-        except HubError as error:
-            trouble = one_line(error)
+            selection = self._hub.select(self._options.card_names, public=True, drafts=True)
+            for folder in selection.drafts:
+                drafts.append((Manifest.read(folder), file_digest(folder / MANIFEST)))
+        except (HubError, CardError) as error:
+            selection, trouble = None, one_line(error)
         if trouble and trouble != self._trouble:
             logger.warning("no cards are served: %s", trouble)
         versions = selection.versions if selection else ()
-        cards = tuple((version.name, version.reference) for version in versions)
+        published = [(version.name, version.reference) for version in versions]
+        cards = (*published, *((manifest.name, digest) for manifest, digest in drafts))
         self._changes += cards != self._cards
         self._selection, self._cards, self._trouble = selection, cards, trouble
-        self._has_search_cards = any(version.manifest.kind == "search" for version in versions)
+        manifests = [*(version.manifest for version in versions), *(manifest for manifest, _ in drafts)]
+        self._has_search_cards = any(manifest.kind == "search" for manifest in manifests)
         self._read_at = time.monotonic()
 
 

@@ -1,23 +1,31 @@
 """kcard ask: answer a question, or the questions of a file."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import console, echo, note, notice, print_json, progress, resumable, show_note
+from kcard.cli.output import (
+    WordWriter,
+    console,
+    note,
+    notice,
+    print_json,
+    print_words,
+    progress,
+    resumable,
+    show_note,
+)
 from kcard.cluster import RayOptions
-from kcard.config import settings
+from kcard.config import ENDPOINTS, settings, without_shortcut
 from kcard.display import (
     SCORES,
-    SHOWN,
     Quotation,
+    footer,
     headline,
     nearest_quotation,
     number,
@@ -38,59 +46,65 @@ if TYPE_CHECKING:
 # An answer as a person reads it.
 
 
-def show(answer: Answer, trace: bool = False, streamed: bool = False) -> None:
-    """Print the answer, its citations, what the gate decided, and the passages with informative scores.
+def show(answer: Answer, trace: bool = False, streamed: bool = False, llm: str = "") -> None:
+    """Print the answer, its numbered sources, warnings about what they do not support, and a line of figures.
 
-    trace     print all passages in full, with their evidence
+    trace     print all passages in full, with their scores and evidence, and why some were dropped
     streamed  the answer itself was printed already
+    llm       which LLM answered
     """
     out = console()
     if not streamed:
-        out.print(f"[bold]{escape(headline(answer))}[/bold]")
-    for line in dict.fromkeys(_citation_line(quotation) for quotation in quotations(answer)):
-        out.print(line, soft_wrap=True)
+        print_words(f"[bold]{escape(headline(answer))}[/bold]")
+    is_terminal = sys.stdout.isatty()
+    # The sources, then the sentences that have none.
+    sources, warnings = [], []
+    for line, has_source in dict.fromkeys(map(_citation_line, quotations(answer))):
+        if has_source:
+            sources.append(line)
+        else:
+            warnings.append(line)
+    numbered = [f"\\[{number}] {line}" for number, line in enumerate(sources, start=1)]
     if (nearest := nearest_quotation(answer)) is not None:
         where = "".join(escape(f" ({step})") for step in nearest.steps)
-        out.print(f'nearest passage: "{_emphasized(nearest)}"{where}', soft_wrap=True)
-    out.print(summary(answer), markup=False, soft_wrap=True)
-
-    # A quotation from the card's own corpus always scores high, so such passages are shown in the trace only.
-    if trace:
-        for p in answer.passages:
-            lines = [f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}"]
-            lines.append(f"  text          {escape(p.text)}")
-            if p.source is not None:
-                lines.append(f"  found in      {escape(place(p.source) or 'its index')}")
-            if p.pruned is not None and p.pruned != p.text:
-                lines.append(f"  pruned to     {escape(p.pruned)}")
-            lines += [f"  {name:<12}  {number(getattr(p, name))}" for name in SCORES]
-            if p.evidence is not None:
-                at = place(p.evidence)
-                where = f" ({escape(at)})" if at else ""
-                lines.append(f"  evidence      {escape(p.evidence.text)}{where}")
+        numbered.append(f'nearest passage: "{_emphasized(nearest)}"{where}')
+    for lines in (numbered, warnings):
+        if lines and is_terminal:
             out.print()
-            for line in lines:
-                out.print(line, soft_wrap=True)
-    elif scored := [p for p in answer.passages if p.source is None or p.factuality is not None]:
-        out.print(_score_table(scored))
+        for line in lines:
+            print_words(line, HANGING)
+    # The figures: a few, or with a trace all of them.
+    figures = " · ".join(filter(None, (llm, summary(answer) if trace else footer(answer))))
+    if is_terminal:
+        out.print()
+    print_words(f"[dim]{escape(figures)}[/dim]")
+    if trace:
+        for passage in answer.passages:
+            out.print()
+            _print_passage(passage)
 
 
-def _score_table(passages: Sequence[Passage]) -> Table:
-    """Return a row for each passage, long ones shortened: the trace has them in full."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "card", "text"):
-        table.add_column(heading, overflow="fold")
-    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in passages)]
-    for heading in scores:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for p in passages:
-        mark = "[green]kept[/green]" if p.kept else "[dim]dropped[/dim]"
-        card = f"{p.card} (retrieval)" if p.source is not None else p.card
-        text = " ".join(p.text.split())
-        if len(text) > SHOWN:
-            text = f"{text[:SHOWN].rpartition(' ')[0]} …"
-        table.add_row(mark, escape(card), escape(text), *(number(getattr(p, name)) for name in scores))
-    return table
+HANGING = 4  # columns before the second line of a source
+SCORE_COLUMNS = 16  # before the text of a passage in a trace
+
+
+def _print_passage(p: Passage) -> None:
+    """Print a passage of a trace: whether and why it was kept or dropped, its text, scores and evidence."""
+    reason = f": {escape(p.reason)}" if p.reason else ""
+    print_words(
+        f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}{reason}"
+    )
+    lines = [("text", p.text)]
+    if p.source is not None:
+        lines.append(("found in", place(p.source) or "its index"))
+    if p.pruned is not None and p.pruned != p.text:
+        lines.append(("pruned to", p.pruned))
+    lines.append(("scores", ", ".join(f"{name} {number(getattr(p, name))}" for name in SCORES)))
+    if p.evidence is not None and (p.source is None or p.evidence.text != p.text):
+        at = place(p.evidence)
+        lines.append(("evidence", p.evidence.text + (f" ({at})" if at else "")))
+    for name, text in lines:
+        print_words(f"  {name:<12}  {escape(text)}", SCORE_COLUMNS)
 
 
 def _emphasized(quotation: Quotation) -> str:
@@ -102,13 +116,20 @@ def _emphasized(quotation: Quotation) -> str:
 COLOURS = {"supported": "default", "contradicted": "red", "not in the cards": "yellow"}
 
 
-def _citation_line(quotation: Quotation) -> str:
+def _citation_line(quotation: Quotation) -> tuple[str, bool]:
     """Trace a quotation to its card and line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, as markup; what
-    no passage supports, and what one contradicts, in a colour."""
+    no passage supports, and what one contradicts, is a warning in a colour. Return also whether it has a source."""
     quoted = f'"{_emphasized(quotation)}"' if quotation.sentence else ""
     warning = escape(quotation.warning)
-    coloured = f"[{COLOURS[quotation.verdict]}]{warning}[/]" if warning else ""
-    return quotation.line_of(quoted, [*map(escape, quotation.steps)], coloured)
+    coloured = f"[bold {COLOURS[quotation.verdict]}]warning:[/] {warning}" if warning else ""
+    line = quotation.line_of(quoted, [*map(escape, quotation.steps)], coloured).removeprefix("<- ")
+    # A quotation from the card's own corpus is faithful to it in any case.
+    scores = [
+        f"{name} {number(value)}"
+        for name, value in quotation.scores
+        if quotation.is_generated or name == "factuality"
+    ]
+    return line + (escape(f" ({', '.join(scores)})") if scores else ""), bool(quotation.steps)
 
 
 @command_for(AskOptions, PresetOption, RayOptions)
@@ -198,6 +219,7 @@ def ask(
     checked_question = checked(Question(question, listed))
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
     pipeline = _pipeline(options, show_note)
+    llm = llm_name(options)
     answer: Answer = (
         print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
     )
@@ -206,7 +228,9 @@ def ask(
     if json_:
         print_json(answer.to_json())
     else:
-        show(answer, trace, streamed)
+        show(answer, trace, streamed, llm)
+        if advice := _advice(options):
+            note(f"note: the embedded reader quotes; {advice}")
 
 
 def answering_from(corpus: Path | None, options: AskOptions) -> AskOptions:
@@ -223,35 +247,54 @@ def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
     pipeline = Pipeline(options, on_event=on_event)
-    announce(pipeline.llm, options)
+    # The answer names its LLM; one that is asked over the network is named before.
+    if _llm_spec(options).partition(":")[0] in ENDPOINTS:
+        announce(pipeline.llm, options)
     return pipeline
 
 
 def announce(llm: "LLM", options: AskOptions) -> None:
     """Say which LLM answers and, where nobody chose one, how to get one that writes sentences."""
-    if not llm.announcement:
-        return
-    advice = ""
-    if options.llm is None and "llm" not in settings().found:
-        from kcard.llms.local_models import suggestion
+    if llm.announcement:
+        notice("; ".join(filter(None, (llm.announcement, _advice(options)))))
 
-        advice = f"; {suggestion()}"
-    notice(f"{llm.announcement}{advice}")
+
+def _llm_spec(options: AskOptions) -> str:
+    """Return the LLM as it is named in options, such as local:qwen2.5-0.5b."""
+    llm = settings().llm if options.llm is None else options.llm
+    return without_shortcut(llm)[0] if isinstance(llm, str) else type(llm).__name__
+
+
+def llm_name(options: AskOptions) -> str:
+    """Return the LLM's name as a line of figures shows it."""
+    spec = _llm_spec(options)
+    backend, _, model = spec.partition(":")
+    if spec == "embedded":
+        return "embedded reader"
+    return Path(model).stem if backend == "gguf" else model or backend
+
+
+def _advice(options: AskOptions) -> str:
+    """Return how to get an LLM that writes sentences, where nobody chose one; otherwise nothing."""
+    if options.llm is not None or "llm" in settings().found:
+        return ""
+    from kcard.llms.local_models import suggestion
+
+    return suggestion()
 
 
 def print_stream(pipeline: Any, question: Question) -> Any:
     """Print the answer as it arrives; return it."""
-    printed_any = False
+    writer = None
     try:
         for piece in pipeline.stream(question):
             if not isinstance(piece, str):
                 return piece
-            echo(piece, nl=False)
-            sys.stdout.flush()
-            printed_any = True
+            writer = writer or WordWriter()
+            writer.write(piece)
     finally:
-        if printed_any:
-            echo()
+        if writer is not None:
+            writer.end()
 
 
 def _ask_file(

@@ -7,12 +7,14 @@ control characters that a terminal would obey (kcard.errors).
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -77,6 +79,88 @@ def console() -> "Console":
     return out
 
 
+def print_words(markup: str, indent: int = 0) -> None:
+    """Print markup on stdout: on a terminal in lines of whole words, all but the first indented; elsewhere unbroken."""
+    from rich.text import Text
+
+    out = console()
+    text = Text.from_markup(markup)
+    if sys.stdout.isatty():
+        starts = _line_starts(printable(text.plain), out.width, indent)
+        first, *others = text.divide(starts)
+        for line in (first, *others):
+            line.rstrip()
+        text = Text("\n").join([first, *(Text(" " * indent) + line for line in others)])
+    out.print(text, soft_wrap=True)
+
+
+def _line_starts(text: str, width: int, indent: int) -> list[int]:
+    """Return where lines of at most `width` columns begin in a text, at its own line ends and between words; a longer
+    word is left to the terminal. All lines but the first lose `indent` columns."""
+    from rich.cells import cell_len
+
+    starts, column = [], 0
+    for match in re.finditer(r"\n|[^\S\n]*\S+", text):
+        if match[0] == "\n":
+            starts.append(match.end())
+            column = indent
+            continue
+        word = match[0].lstrip()
+        if column + cell_len(match[0]) > width and column > indent:
+            starts.append(match.end() - len(word))
+            column = indent + cell_len(word)
+        else:
+            column += cell_len(match[0])
+    return starts
+
+
+class WordWriter:
+    """Prints a text in bold as it arrives; on a terminal, a word that does not fit into the line begins the next one.
+    Where there is no terminal, each piece is printed as it is."""
+
+    def __init__(self) -> None:
+        self._out = console()
+        self._is_wrapped = sys.stdout.isatty()
+        self._column = 0
+        self._blanks, self._word = "", ""  # what waits for the rest of the word
+
+    def write(self, piece: str) -> None:
+        if not self._is_wrapped:
+            echo(piece, nl=False)
+            sys.stdout.flush()
+            return
+        *tokens, self._word = re.findall(r"\n|[^\S\n]+|\S+", self._word + piece) or [""]
+        if self._word.isspace():
+            tokens.append(self._word)
+            self._word = ""
+        for token in tokens:
+            self._print(token)
+        self._out.file.flush()
+
+    def end(self) -> None:
+        """Print what still waits, and end the line."""
+        self._print(self._word)
+        echo()
+
+    def _print(self, token: str) -> None:
+        if token == "\n":
+            self._out.print()
+            self._column, self._blanks = 0, ""
+        elif token.isspace():
+            self._blanks = token
+        elif token:
+            from rich.cells import cell_len
+
+            width = cell_len(printable(token))
+            if self._column and self._column + len(self._blanks) + width > self._out.width:
+                self._out.print()
+                self._column, self._blanks = 0, ""
+            text = self._blanks + token
+            self._out.print(text, style="bold", end="", markup=False, soft_wrap=True)
+            self._column += len(self._blanks) + width
+            self._blanks = ""
+
+
 def print_whole(rows: "Table") -> None:
     """Print a table on stdout; where there is no terminal, as wide as it needs to be, so that no cell is cut."""
     out = console()
@@ -138,13 +222,19 @@ def as_data(value: "DataclassInstance | object", *names: str) -> dict[str, Any]:
 
 
 def note(text: str) -> None:
-    """Print a sentence for the user on stderr."""
+    """Print a sentence for the user on stderr. It may hold a command to copy, so that the terminal wraps it."""
     echo(text, err=True)
 
 
 def notice(text: str) -> None:
-    """Print a remark of the library on stderr, marked as a note."""
-    echo(f"note: {text}", err=True)
+    """Print a remark of the library on stderr, marked as a note; on a terminal in lines of whole words."""
+    text = printable(f"note: {text}")
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        starts = [0, *_line_starts(text, Console(stderr=True).width, 0), len(text)]
+        text = "\n".join(text[start:end].rstrip() for start, end in pairwise(starts))
+    note(text)
 
 
 def show_note(event: Event) -> None:

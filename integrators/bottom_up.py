@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from kcard.errors import UsageError
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.disagreements import beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import Generator, valid
@@ -106,13 +106,24 @@ class BottomUp:
         )
         # Draw n3 of each question's documents by factuality.
         contexts, start = [], 0
-        for question, passages, group in zip(texts, ranked, candidates, strict=True):
+        for question, passages, behind, group in zip(texts, ranked, beaten, candidates, strict=True):
             own = judged[start : start + len(group)]
             able = [i for i, p in enumerate(own) if p.support is None or p.support >= self.min_factuality]
             seed = derive_seed(sampling.seed, question)
             support = [own[i].support for i in able]
             drawn = {able[i] for i in draw(support, self.n3, seed, self.factuality_k)}
-            marked = [replace(p, kept=i in drawn) for i, p in enumerate(own)]
+            marked = [replace(own[i], kept=True) for i in sorted(drawn)]
+            for i, passage in enumerate(own):
+                reason = f"{self.n3} others were drawn by their support (--n3)"
+                if i not in able:
+                    reason = f"its support is below {self.min_factuality:g} (--min-factuality)"
+                if i not in drawn:
+                    marked.append(replace(passage, reason=reason))
+            # Behind them those that were not pruned: an index beats them, or they are less relevant.
             start += len(group)
-            contexts.append(Context((*sorted(marked, key=lambda p: not p.kept), *passages[len(group) :])))
+            less = f"others are more relevant (--n2 {self.n2}, --floor {self.floor:g})"
+            fitting = behind.count(False)
+            for i, passage in enumerate(passages[len(group) :], start=len(group)):
+                marked.append(replace(passage, reason=less if i < fitting else BEATEN))
+            contexts.append(Context(tuple(marked)))
         return contexts

@@ -32,6 +32,7 @@ def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
 # is right and the index wrong, given that one of them is.
 
 WEIGHTS = Path(__file__).with_name("judge.json")
+BEATEN = "the card's index fits the question better"  # why a model's passage is dropped
 CLEARLY = 1.0  # log-odds from which the model wins
 MOST = 8.0  # the reader's log-odds are clipped to this
 
@@ -117,7 +118,7 @@ def correct_by_corpus(question: str, context: Context, reader: Reader) -> Contex
         if not stated or not true or not _differ(stated, true):
             corrected.append(passage)
             continue
-        dropped.append(replace(passage, kept=False))
+        dropped.append(replace(passage, kept=False, reason="its corpus says otherwise"))
         corrected.append(
             Passage(
                 passage.card,

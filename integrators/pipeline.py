@@ -294,7 +294,10 @@ class Pipeline(Answerer):
         request = self._client.truncate(self._request(question))
         passages = trace.context.passages
         cut = {*[i for i, passage in enumerate(passages) if passage.kept][len(request.knowledge) :]}
-        passages = tuple(replace(p, kept=False) if i in cut else p for i, p in enumerate(passages))
+        too_long = "the LLM's context window was full"
+        passages = tuple(
+            replace(p, kept=False, reason=too_long) if i in cut else p for i, p in enumerate(passages)
+        )
         descriptions = {choice.name: choice.description for choice in question.choices}
         text = descriptions.get(reply.choice or "", reply.text).strip()
         reply = replace(reply, text=without_headings(text, passages))

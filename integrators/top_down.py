@@ -11,7 +11,7 @@ from typing import Protocol
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.disagreements import beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import LLM, Generator, replies
@@ -141,10 +141,19 @@ class SingleDocument:
             # Of the indexes all passages, by their retrieval score.
             sources = {i: source for i in able if (source := passages[i].source) is not None}
             front += sorted(sources, key=lambda i: -sources[i].score)
-        others = [i for i in range(len(passages)) if i not in front]
-        marked = [replace(passages[i], kept=True) for i in front] + [
-            replace(passages[i], kept=False) for i in others
-        ]
+        marked = [replace(passages[i], kept=True) for i in front]
+        for i, passage in enumerate(passages):
+            if i in front:
+                continue
+            if beaten[i]:
+                reason = BEATEN
+            elif i not in able:
+                reason = f"its support is below {self.min_factuality:g} (--min-factuality)"
+            elif self.only_best:
+                reason = "another passage is better supported (--single-document)"
+            else:
+                reason = "another passage of the card's model is better supported"
+            marked.append(replace(passage, kept=False, reason=reason))
         return Context(tuple(marked))
 
 

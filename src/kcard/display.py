@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import printable
@@ -28,6 +28,7 @@ class Quotation:
     steps   the card, then the file with its line
     scores  the passage's known faithfulness and factuality, by name
     claim   the sentence of the answer, if the passage contradicts it, or none supports it
+    is_generated  whether the card's model wrote the passage
     """
 
     before: str = ""
@@ -37,6 +38,7 @@ class Quotation:
     scores: tuple[tuple[str, float], ...] = ()
     claim: str = ""
     verdict: "CitationVerdict" = "supported"
+    is_generated: bool = False
 
     @property
     def sentence(self) -> str:
@@ -91,9 +93,10 @@ def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
     values = ((name, getattr(passage, name)) for name in SCORES[1:])
     scores = tuple((name, value) for name, value in values if value is not None)
     if is_contradicted:
-        return Quotation(citation.quote, "", "", tuple(steps), scores, claim, citation.verdict)
+        quote, verdict = citation.quote, citation.verdict
+        return Quotation(quote, "", "", tuple(steps), scores, claim, verdict, passage.source is None)
     before, cited, after = _quoted_parts(citation, passage, answer)
-    return Quotation(before, cited, after, tuple(steps), scores)
+    return Quotation(before, cited, after, tuple(steps), scores, is_generated=passage.source is None)
 
 
 def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") -> tuple[str, str, str]:
@@ -150,12 +153,8 @@ def headline(answer: "Answer") -> str:
 
 def summary(answer: "Answer") -> str:
     """Return the confidence, what the gate decided, and what the answer took, in one line."""
-    if not answer.known:
-        confidence = "no answer found · "
-    else:
-        confidence = "" if answer.confidence is None else f"confidence {answer.confidence:.2f}"
-        confidence += "" if answer.is_calibrated or not confidence else " (not calibrated for this LLM)"
-        confidence += " · " if confidence else ""
+    confidence = _confidence(answer) if answer.known else "no answer found"
+    confidence += " · " if confidence else ""
     gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
     calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
     usage = answer.usage
@@ -164,6 +163,22 @@ def summary(answer: "Answer") -> str:
     # A gate that asks for cards gets none where no card fits the question.
     decision = "cards used" if answer.gate.fired and answer.cards else "no cards used"
     return f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s"
+
+
+def footer(answer: "Answer") -> str:
+    """Return the confidence, whether no card was used, and the seconds, in one line."""
+    parts = [_confidence(answer) if answer.known else ""]
+    if not (answer.gate.fired and answer.cards):
+        parts.append("no cards used")
+    parts.append(f"{answer.seconds:.2f} s")
+    return " · ".join(filter(None, parts))
+
+
+def _confidence(answer: "Answer") -> str:
+    if answer.confidence is None:
+        return ""
+    remark = "" if answer.is_calibrated else " (not calibrated for this LLM)"
+    return f"confidence {answer.confidence:.2f}{remark}"
 
 
 def plain_text(answer: "Answer") -> str:
@@ -182,10 +197,13 @@ def plain_text(answer: "Answer") -> str:
 
 
 def place(source: "Source | None") -> str:
-    """Return the file, line and section of a text; "" if its file is unknown."""
+    """Return the file, line and section of a text; "" if its file is unknown. A section that is only the file's name is
+    left out."""
     if source is None or not source.file:
         return ""
-    return f"{source.file}:{source.line}" + (f", {source.section}" if source.section else "")
+    name = re.sub(r"[-_]+", " ", PurePath(source.file.removesuffix(".gz")).stem)
+    section = "" if source.section == name else source.section
+    return f"{source.file}:{source.line}" + (f", {section}" if section else "")
 
 
 def number(score: float | None) -> str:

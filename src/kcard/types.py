@@ -210,6 +210,7 @@ class Passage:
     evidence      the text that decided the scores; independent evidence if there is some
     kept          whether the document, after pruning, reached the LLM
     source        place of a text that the card's index retrieved; None if its model generated the text
+    reason        why it is not kept, in a few words
     """
 
     card: str
@@ -221,6 +222,7 @@ class Passage:
     evidence: Source | None = None
     kept: bool = False
     source: Source | None = None
+    reason: str = ""
 
     @property
     def support(self) -> float | None:
@@ -536,7 +538,11 @@ class Answer:
 
 def _passage_json(p: Passage) -> dict[str, Any]:
     data = vars(p) | {"evidence": _source_json(p.evidence), "source": _source_json(p.source)}
-    return {key: value for key, value in data.items() if key != "source" or value is not None}
+    if p.source is None:
+        del data["source"]
+    if not p.reason:
+        del data["reason"]
+    return data
 
 
 def _source_json(source: Source | None) -> dict[str, Any] | None:

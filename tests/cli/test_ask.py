@@ -1,6 +1,7 @@
 """kcard ask at the command line, with a scripted endpoint: streaming, cost, Ctrl-C and --resume."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -38,11 +39,13 @@ def questions(path: Path, count: int) -> Path:
 
 def test_a_streamed_answer_is_printed_once_and_its_cost_below(ask: Ask, serve: Callable[..., Any]) -> None:
     server = serve({"pieces": ["Ron", " Wyden"], "usage": [31, 4]})
-    done = ask(server.url, "Who won?", "--stream")
+    done = ask(server.url, "Who won?", "--stream", "--trace")
     assert done.code == 0, done.err
     assert done.out.splitlines()[0] == "Ron Wyden"
     assert done.out.count("Wyden") == 1
-    assert "1 LLM call · 31 + 4 tokens" in done.out
+    assert "m · no cards used (gate: never) · mode: direct · 1 LLM call · 31 + 4 tokens" in done.out
+    done = ask(serve({"text": "Ron Wyden"}).url, "Who", "won?", "--no-stream")
+    assert re.fullmatch(r"Ron Wyden\nm · no cards used · \d+\.\d\d s\n", done.out)
 
 
 @pytest.mark.parametrize("script", [{"pieces": ["Ron\x1b]0;", "owned\x07"]}, {"text": "Ron\x1b]0;owned\x07"}])

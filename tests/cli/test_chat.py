@@ -53,7 +53,6 @@ def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(
     assert done.out.startswith("neptune  moons\n")
     assert "kept neptune" in done.out
     assert done.out.count("mode: bottom-up\n") == 2
-    assert "mode: bottom-up · " in done.out
     assert "/cards [NAME,... | all]" in done.out
     assert done.err.count("each question is answered by itself") == 1
     errors = [line for line in done.err.splitlines() if line.startswith("kcard: ")]

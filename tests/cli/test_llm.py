@@ -268,7 +268,7 @@ def test_ask_and_chat_answer_with_the_chosen_llm(
     done = kcard("ask", question)
     assert "Edda Lorn" in done.out
     assert "<- ansel" in done.out
-    assert "note: LLM: smollm2, on this computer" in done.err
+    assert "\nsmollm2 · confidence " in done.out
     monkeypatch.setattr(
         sys, "stdin", io.StringIO(f"{question}\n/mode direct\nWhat is the capital of France?\n")
     )

@@ -3,15 +3,26 @@
 import ast
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from kcard.cli import main
 from kcard.cli.ask import show
-from kcard.cli.output import console, echo, note, print_in_parts, print_json, table
+from kcard.cli.output import (
+    WordWriter,
+    console,
+    echo,
+    note,
+    print_in_parts,
+    print_json,
+    print_words,
+    table,
+)
 from kcard.errors import json_escaped, printable
 from kcard.hub.registry import Hub
 from kcard.types import Answer, Citation, Decision, Passage, Source
@@ -123,3 +134,72 @@ def test_an_empty_hub_tells_how_to_fill_it_and_a_search_what_it_lacks(
 ) -> None:
     assert "no card is published yet: ask a folder" in kcard(*command).err
     assert kcard(*command, "--domain", "rivers").err.strip() == "no card matches"
+
+
+LINE = "A keeper of the lighthouse of Port Ansel writes a report of every ship, and 灯台 is its name in Japan.\n- x"
+
+
+@pytest.mark.parametrize("width", [20, 37, 80, 120])
+@pytest.mark.parametrize("pieces", [1, 7, 500])
+def test_words_never_break_in_the_middle(
+    width: int, pieces: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    writer = WordWriter()
+    size = -(-len(LINE) // pieces)
+    for start in range(0, len(LINE), size):
+        writer.write(LINE[start : start + size])
+    writer.end()
+    print_words(f"[bold]{LINE}[/bold]", 4)
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert " ".join(lines).split() == LINE.split() * 2
+    assert "- x" in lines
+    assert "    - x" in lines
+
+
+def test_without_a_terminal_nothing_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(["word"] * 100)
+    writer = WordWriter()
+    writer.write(text)
+    writer.end()
+    print_words(text, 4)
+    assert capsys.readouterr().out == f"{text}\n{text}\n"
+
+
+def test_an_answer_its_numbered_sources_warnings_and_figures_are_each_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sources = [Source("x", f"{name}.md", 3, section=name) for name in ("rhine", "elbe")]
+    passages = [Passage("rivers", f"The {s.section} is long.", kept=True, source=s) for s in sources]
+    passages.append(Passage("rivers", "It is dry.", reason="its corpus says otherwise"))
+    cited = (Citation("The rhine", 0, 1.0), Citation("It is blue."), Citation("The elbe", 1, 1.0))
+    answer = Answer("q", "The rhine. It is blue. The elbe.", "top-down", Decision("always", 0.0, True))
+    answer = replace(answer, cards=("rivers",), passages=(*passages,), citations=cited, confidence=0.5)
+    show(answer, llm="a model")
+    assert capsys.readouterr().out.splitlines() == [
+        "The rhine. It is blue. The elbe.",
+        '[1] "The rhine is long." <- rivers (retrieval) <- rhine.md:3',
+        '[2] "The elbe is long." <- rivers (retrieval) <- elbe.md:3',
+        "warning: not in the cards: It is blue.",
+        "a model · confidence 0.50 · 0.00 s",
+    ]
+    show(answer, trace=True)
+    assert "dropped rivers: its corpus says otherwise\n" in capsys.readouterr().out
+
+
+def test_a_warning_is_in_colour_unless_the_user_wants_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    gate = Decision("always", 0.0, True)
+    answer = Answer("q", "It is blue.", "top-down", gate, citations=(Citation("It is blue."),))
+    show(answer)
+    assert "\x1b[1;33mwarning:" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    show(answer)
+    assert "\x1b[1mwarning:" in capsys.readouterr().out

@@ -152,7 +152,7 @@ def test_words_are_shown_in_the_sentence_that_the_llm_names(capsys: pytest.Captu
 def test_sentences_of_one_passage_are_not_printed_again(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = "A mill stood there.", "It is small and round and nobody ever lived on it."
     out = shown(capsys, f"{one} {other}", Citation(one, 0, 1.0), Citation(other, 0, 1.0))
-    assert out.splitlines()[1:-1] == ["<- moons (retrieval) <- 1.md:1"]
+    assert out.splitlines()[1:-1] == ["[1] moons (retrieval) <- 1.md:1"]
     out = shown(capsys, f"{other} {one}", Citation(other, 0, 1.0), Citation(one, 1, 1.0))
     assert '"It is small and round and nobody ever …" <- moons (retrieval) <- 1.md:1\n' in out
 

@@ -91,7 +91,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer, command: Callable[..., str]
     lines = newcomer.run('ask "Who discovered Triton?"')
     assert "William Lassell" in lines
     assert has_line(r"<- notes \(\w+\) <- moons\.txt:1$", lines)
-    assert has_line(r"^confidence 0\.\d\d · cards used .* · 1 LLM call · \d+ \+ \d+ tokens · ", lines)
+    assert has_line(r"^embedded reader · confidence 0\.\d\d · \d+\.\d\d s$", lines)
     # Talk.
     with newcomer.start("chat") as terminal:
         terminal.wait_for(r"1 card; ask a question, or /help", 120)
@@ -106,7 +106,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer, command: Callable[..., str]
             terminal.wait_for(r"\? ", 120)
             terminal.send(f"{typed}\r")
             terminal.wait_for(shown, 120)
-        terminal.wait_for(r"mode: bottom-up · .* s\b")
+        terminal.wait_for(r"confidence 0\.\d\d · .* s\b")
         terminal.wait_for(r"\? ")
         terminal.send("\x04")
         newcomer.read(terminal)

@@ -94,7 +94,7 @@ def test_the_json_has_the_agreed_keys_and_nothing_else_is_on_stdout(command: Kca
     assert set(found["gate"]) == {"name", "score", "fired"}
     for passage in found["passages"]:
         told = {"card", "text", "pruned", "relevance", "faithfulness", "factuality", "evidence", "kept"}
-        assert told <= set(passage) <= told | {"source"}
+        assert told <= set(passage) <= told | {"source", "reason"}
 
 
 def test_the_same_question_gets_the_same_passages_alone_and_in_a_batch(

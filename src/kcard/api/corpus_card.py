@@ -27,9 +27,9 @@ def with_corpus(options: AskOptions, corpus: Path | str, on_event: OnEvent = ign
 def index_corpus(corpus: Path | str, on_event: OnEvent = ignore) -> str:
     """Index a file or folder as a draft (kind retrieval), and return its name, draft:NAME, for `kcard.ask(cards=...)`.
 
-    The draft is made the first time, and afterwards synced if the files have changed; a card with a model that was trained on
-    the files as they are now serves as well. A draft made from anything else is left alone: then the name ends in
-    digits of the path's sha256. `on_event` is called with the events of reading and indexing.
+    The draft is made the first time, and afterwards synced if the files have changed; a card with a model that was
+    trained on the files as they are now serves as well. A draft made from anything else is left alone: then the name
+    ends in digits of the path's sha256. `on_event` is called with the events of reading and indexing.
 
     Raises UsageError for a path that does not exist, and CorpusError if it can't be read or holds no text.
     """

@@ -78,14 +78,15 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         return
 
     # The local hub, where cards may be in quarantine.
-    versions = open_local_hub().list(text=text, domain=domain, base=base)
+    hub_here = open_local_hub()
+    versions = hub_here.list(text=text, domain=domain, base=base)
     if as_json:
         print_json([version_row(v) | _quarantine_mark(v) for v in versions])
         return
     if not versions:
         from kcard.hub.registry import EMPTY
 
-        note("no card matches" if text or domain or base else EMPTY)
+        note("no card matches" if len(hub_here) else EMPTY)
         return
     from rich.markup import escape
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kcard.cli.options import effective_settings, option, value_of
+from kcard.cli.options import effective_settings, option, options, value_of
 from kcard.cli.output import Json, echo, note, notice, print_json
 from kcard.config import settings, user_file
 from kcard.config_file import PROJECT, USER_ONLY, Setting, SettingOrigin, concealed, project_file
@@ -24,18 +24,29 @@ def register(app: typer.Typer) -> None:
 def show(
     ctx: typer.Context,
     origin: Annotated[bool, typer.Option("--origin", help="Also print where each value comes from.")] = False,
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed", help="Only the settings that differ from their defaults, and where each comes from."
+        ),
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
     listed = effective_settings(settings())
+    if changed:
+        defaults = {key: each.default for key, each in options().items()}
+        listed = [setting for setting in listed if _plain(setting.value) != _plain(defaults[setting.key])]
+        if not listed and not json_:
+            note("every setting has its default")
     if json_:
         print_json([_row(setting) for setting in listed])
         return
     for setting in listed:
         line = f"{setting.key:<24} {_display(setting.value)}"
-        echo(f"{line:<56} {setting.origin}" if origin else line)
+        echo(f"{line:<56} {setting.origin}" if origin or changed else line)
 
 
 @commands.command()

@@ -1,11 +1,17 @@
 """kcard doctor and selectors."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import typer
 
 from kcard.cli.options import default_map
-from kcard.cli.output import Json, console, note, print_json
+from kcard.cli.output import Json, console, echo, note, print_json
 from kcard.config import settings
 from kcard.errors import UsageError
+
+if TYPE_CHECKING:
+    from kcard.api.doctor import Finding
 
 MARKS = {"ok": "[green]ok[/green]", "warning": "[yellow]warning[/yellow]", "error": "[red]error[/red]"}
 
@@ -29,12 +35,26 @@ def doctor(json_: Json = False) -> None:
     is_ok = all(check.status != "error" for check in checks)
     if json_:
         print_json({"ok": is_ok, "checks": [asdict(check) for check in checks]})
+    else:
+        echo(_verdict(checks))
     for check in () if json_ else checks:
         remedy = f" [dim]→ {escape(check.remedy)}[/dim]" if check.remedy else ""
         out = f"{MARKS[check.status]:<24} {check.name:<13} {escape(check.found)}{remedy}"
         console().print(out, soft_wrap=True)
     if not is_ok:
         raise typer.Exit(1)
+
+
+def _verdict(checks: "Sequence[Finding]") -> str:
+    """Return in a line whether a question can be asked, and what is in the way if not."""
+    # The last check sums up the others.
+    errors = [check.name for check in checks if check.status == "error" and check.name != "ask"]
+    if errors:
+        things = "1 thing needs" if len(errors) == 1 else f"{len(errors)} things need"
+        return f"{things} you before `kcard ask` can answer: {', '.join(errors)}"
+    warnings = [check.name for check in checks if check.status == "warning"]
+    remarks = f" (worth a look: {', '.join(warnings)})" if warnings else ""
+    return f"everything is ready{remarks}"
 
 
 # kcard selectors: the presets and every selector, with the model it needs and whether that is on this machine.

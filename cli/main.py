@@ -100,6 +100,24 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "config": ("config", "Show every setting."),
 }
 
+BEGIN = (
+    ('kcard ask --corpus FOLDER "..."', "answer from your own texts, with sources"),
+    ("kcard llm pull qwen2.5-0.5b", "get an LLM on this computer, for sentences"),
+    ("kcard chat FOLDER", "ask question after question"),
+)
+# The commands by what they are for, as the help lists them.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Ask": ("ask", "chat", "serve", "serve-key", "llm"),
+    "Make cards": ("train", "train-many", "study", "sync", "add", "export"),
+    "The local hub": (
+        *("publish", "show", "pull", "remove", "verify", "alias"),
+        *("browse", "cards", "pool", "hub"),
+    ),
+    "A shared hub": ("login", "logout", "whoami"),
+    "Measure": ("exam", "audit", "check", "eval", "runs", "report", "gate", "calibrate", "selectors"),
+    "This installation": ("doctor", "config"),
+}
+
 # What other tools call it.
 OTHER_NAMES = {
     "download": "pull",
@@ -137,10 +155,18 @@ class _Commands(TyperGroup):
             raise UsageError(f"no command {args[0]!r}: it is `kcard {OTHER_NAMES[args[0]]}`")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands without importing them."""
-        listed: dict[str, Any] = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
-        TyperGroup(name=self.name, commands=listed).format_commands(ctx, formatter)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write how to begin, the commands in groups, without importing them, and the options."""
+        with formatter.section("Begin"):
+            formatter.write_dl(BEGIN, col_max=max(len(command) + 2 for command, _ in BEGIN))
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        for heading, names in GROUPS.items():
+            commands = [TyperCommand(name, help=COMMANDS[name][1]) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl([(str(each.name), each.get_short_help_str(room)) for each in commands])
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
+        with formatter.section("Options"):
+            formatter.write_dl([record for record in records if record is not None])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -169,15 +195,32 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+def _print_everything(ctx: typer.Context, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
+        from kcard.cli.help import tree
+
+        echo(tree(ctx, [name for names in GROUPS.values() for name in names]))
+        raise typer.Exit
+
+
 @app.callback()
 def _main(
     ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_print_everything,
+            is_eager=True,
+            help="Show every command with its options.",
+        ),
+    ] = False,
 ) -> None:
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
-    del version
+    del version, help_all
     if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
         from kcard.cli.options import default_map
 

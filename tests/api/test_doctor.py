@@ -20,6 +20,8 @@ from kcard.manifest import Manifest
 from kcard.offline import checker, llm, opt, reader
 from kcard.system import Later, silence
 from kcard.types import Source
+from tests.command import Kcard
+from tests.hub.client.cards import rivers
 
 REQUESTS: list[str] = []
 
@@ -251,3 +253,9 @@ def test_silence_is_told_from_an_answer(endpoint: Callable[[int, str], str]) -> 
     assert silence(endpoint(404, ""), 5) == ""
     assert "refused" in silence("http://127.0.0.1:9", 5)
     assert silence("no url", 5)
+
+
+def test_the_first_line_says_whether_all_is_ready(kcard: Kcard, tmp_path: Path) -> None:
+    assert kcard("doctor").out.startswith("1 thing needs you before `kcard ask` can answer: hub\n")
+    Hub().publish(rivers(tmp_path / "card").folder)
+    assert kcard("doctor").out.startswith("everything is ready")

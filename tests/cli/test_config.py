@@ -229,3 +229,15 @@ def test_effective_settings_have_the_types_of_their_options() -> None:
     values = {setting.key: setting.value for setting in effective_settings(settings())}
     assert isinstance(values["home"], Path)
     assert values["ask.temperature"] == 0.1
+
+
+def test_changed_lists_only_what_differs_from_the_defaults_and_its_origin(
+    kcard: Kcard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KCARD_CACHE_MB", "64")
+    kcard("config", "set", "ask.n1", "5")
+    kcard("config", "set", "ask.n2", "5")  # its default
+    lines = kcard("config", "--changed").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["home", "cache_mb", "ask.n1"]
+    assert lines[1].endswith("KCARD_CACHE_MB")
+    assert "config.toml:" in lines[2]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kcard.cli.help import FIRST, HEADINGS, OTHERS
-from kcard.cli.main import COMMANDS, OTHER_NAMES
+from kcard.cli.main import COMMANDS, GROUPS, OTHER_NAMES
 from tests.command import Kcard
 
 FLAG = re.compile(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", re.MULTILINE)
@@ -48,3 +48,25 @@ def test_what_other_tools_call_a_command_is_answered_with_its_name_here(kcard: K
         assert ours.split()[0] in COMMANDS
         assert kcard(other, "x").error == f"kcard: no command {other!r}: it is `kcard {ours}`"
         assert kcard(*ours.split(), "--help").code == 0
+
+
+def test_a_bare_kcard_says_how_to_begin_and_lists_every_command_once(kcard: Kcard) -> None:
+    shown = kcard("--help").out
+    bare = kcard()
+    assert shown.strip() in bare.out + bare.err
+    assert max(map(len, shown.splitlines())) <= 80
+    begin = shown.split("Begin:\n")[1].split("\n\n")[0].splitlines()
+    assert len(begin) == 3
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(COMMANDS)
+    for name in listed:
+        assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1, name
+
+
+def test_help_all_shows_every_command_with_every_option(kcard: Kcard) -> None:
+    done = kcard("--help-all")
+    assert done.code == 0
+    for name in COMMANDS:
+        assert f"kcard {name}" in done.out
+    for text in ("kcard hub users", "--max-cards", "--changed", "--corpus"):
+        assert text in done.out

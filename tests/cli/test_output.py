@@ -128,12 +128,16 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_in_parts(
     assert len(capsys.readouterr().out.splitlines()) == 3, "there is no terminal: one part, however wide"
 
 
-@pytest.mark.parametrize("command", [("cards", "list"), ("browse",)])
-def test_an_empty_hub_tells_how_to_fill_it_and_a_search_what_it_lacks(
-    kcard: Kcard, command: tuple[str, ...]
+@pytest.mark.parametrize("command", [("cards", "list"), ("cards", "search", "seas"), ("browse",)])
+def test_an_empty_hub_is_no_error_and_tells_how_to_begin(
+    kcard: Kcard, command: tuple[str, ...], tmp_path: Path
 ) -> None:
-    assert "no card is published yet: ask a folder" in kcard(*command).err
-    assert kcard(*command, "--domain", "rivers").err.strip() == "no card matches"
+    for options in ((), ("--domain", "rivers")):
+        done = kcard(*command, *options)
+        assert done.code == 0
+        assert "no card is published yet: ask a folder" in done.err
+    Hub().publish(rivers(tmp_path / "card").folder)
+    assert kcard(*command, "--domain", "seas").err.strip() == "no card matches"
 
 
 LINE = "A keeper of the lighthouse of Port Ansel writes a report of every ship, and 灯台 is its name in Japan.\n- x"

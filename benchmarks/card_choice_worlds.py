@@ -25,7 +25,7 @@ from benchmarks.real_documents import MANUALS, gathered, questions
 from benchmarks.shortlist import EACH, SUBJECTS
 from kcard.gates.popularity import BUILT_IN
 from kcard.training.corpus import read_corpus
-from kcard.training.output import describe
+from kcard.training.description import telling_terms
 
 WORLDS = ("squad", "nq", "wikidyk", "manuals", "mmlu", "popqa")
 # Questions about whatever: no card was made of what answers them.
@@ -102,14 +102,20 @@ def _articles(path: Path, world: str) -> tuple[list[Maker], list[WorldQuestion]]
             texts[name].append(row["context"])
         for question in row.get("questions", [row]):
             questions.append(WorldQuestion(world, question["question"], name))
-    return [Maker(name, world, found, describe(found)) for name, found in texts.items()], questions
+    return [Maker(name, world, found, _terms(found)) for name, found in texts.items()], questions
+
+
+def _terms(texts: Sequence[str]) -> str:
+    """Return the description of a card whose texts have no titles."""
+    *terms, last = telling_terms(texts) or [f"{len(texts)} passages"]
+    return f"Texts about {', '.join(terms)} and {last}" if terms else f"Texts about {last}"
 
 
 def _statements(path: Path) -> tuple[list[Maker], list[WorldQuestion]]:
     cards, questions = [], []
     for row in _table(path):
         name, text = f"wikidyk: {row['id']}", row["fact"].removeprefix("that ")
-        cards.append(Maker(name, "wikidyk", [text], describe([text])))
+        cards.append(Maker(name, "wikidyk", [text], _terms([text])))
         questions.append(WorldQuestion("wikidyk", row["input"], name))
     return cards, questions
 
@@ -120,7 +126,7 @@ def _manuals(packages: Path) -> tuple[list[Maker], list[WorldQuestion]]:
         corpus = read_corpus(gathered(manual, packages, packages / "gathered" / name))
         passages = corpus.passages[:: -(-len(corpus.passages) // PASSAGES)]
         texts = [passage.in_context for passage in passages]
-        cards.append(Maker(f"manuals: {name}", "manuals", texts, describe(texts)))
+        cards.append(Maker(f"manuals: {name}", "manuals", texts, _terms(texts)))
         items += [
             WorldQuestion("manuals", q.question, f"manuals: {name}")
             for q in questions(MANUALS / f"{name}.jsonl", name)
@@ -168,4 +174,4 @@ def _paragraphs(path: Path) -> list[Maker]:
         for row in _rows(path / f"multihop/{name}-dev.jsonl.gz"):
             for paragraph in row["paragraphs"]:
                 texts.setdefault(paragraph["title"], " ".join(paragraph["text"].split()[:WORDS]))
-    return [Maker(f"wiki: {title}", "wiki", [text], describe([text])) for title, text in texts.items()]
+    return [Maker(f"wiki: {title}", "wiki", [text], _terms([text])) for title, text in texts.items()]

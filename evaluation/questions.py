@@ -114,7 +114,8 @@ def parse_clause(sentence: str) -> Clause | None:
 
 def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
     subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
-    if VAGUE.search(subject):
+    last = bare(words[at - 1]).lower()
+    if VAGUE.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
         return None
     return Clause(subject, words[at], lemma, rest, time) if rest else None
 
@@ -230,7 +231,38 @@ TASK = re.compile(
     r"To ([a-z][^,]{8,80}), "
     r"((?:use|run|type|press|set|add|enter|select|choose|click|call|open|edit|pass|specify)\b.{3,})"
 )
+# Before a number: of how many, "every" asks nothing ("how many months is it due every?").
+DANGLING = {
+    "every",
+    "each",
+    "per",
+    "within",
+    "after",
+    "before",
+    "since",
+    "until",
+    "by",
+    "from",
+    "between",
+    "than",
+} | {
+    *(
+        "about",
+        "around",
+        "approximately",
+        "roughly",
+        "nearly",
+        "almost",
+        "over",
+        "under",
+        "only",
+        "least",
+        "most",
+        "to",
+    )
+}
 ENDS = re.compile(r"[,;:(]| (?:and|but|which|that|who|where|when|while|because|so|although|as|or|if)\b")
+BEGINS = re.compile(r"(?:and|but|or) ")
 PERSON = re.compile(
     r"(?:(?:Dr|Mr|Mrs|Sir|Saint|St|King|Queen|Pope|President)\.? )?"
     r"[A-Z][\w.'’-]+(?: (?:de|van|von|der|la|[A-Z]\.?))?(?: [A-Z][\w'’-]+)+$"
@@ -320,6 +352,8 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
         if ENDS.search(f"{lead} "):
             return  # the rest is in another clause
+        if tail.startswith("or "):
+            continue  # half of an alternative
         # The question depends on the word before the span, and on whether the span is a date, number or name.
         before = bare(lead.rpartition(" ")[2]).lower()
         without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
@@ -329,6 +363,8 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
             yield "where", f"Where {_invert(c, f'{without} {after}')}?", span
         elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
+            if before in DANGLING:
+                continue
             others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
             yield "how many", f"How many {noun[1]} {_invert(c, f'{lead} {others}')}?", span
         elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
@@ -377,6 +413,8 @@ def _lower_article(subject: str) -> str:
 
 def _clip(text: str) -> str:
     """Cut the text where another clause begins, and function words at its end."""
+    if BEGINS.match(text):
+        return ""
     end = ENDS.search(f"{text} ")
     return re.sub(
         r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,8 +23,7 @@ from kcard.errors import CardError, UsageError
 from kcard.events import OnEvent
 from kcard.io import locked, partial_beside
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
-from kcard.offline.pseudo_queries import SMALL, PseudoQueries, bare
-from kcard.text import small_words
+from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.training.corpus import Corpus
 from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
@@ -37,160 +35,6 @@ from kcard.version import __version__
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-
-# A card's default name and description, read off its corpus.
-
-_COMMON = """
-about above again against almost along already although always among another around because became become being
-between both called could different does done down during each early either enough even ever every first found from
-full gave general gets give given goes going gone good great half have having held here high hold into itself just
-keep kept kind known large last late later least left less like long made main make many might more most much must
-near need never next none often once only open other others over part past people perhaps place rather really right
-said same second seen several shall should since small some soon still such sure take taken than that their them
-then there these thing things third this those though three through time times today together took toward under
-until upon used using usually various very want well went were what where whether which while whole whom whose wide
-will with within without work would year years your
-also below chapter command default description example examples following note overview section synopsis usage
-"""
-SAMPLE = 20_000  # passages, spread over the corpus
-COMMON = SMALL | set(_COMMON.split())
-
-
-def name_from(path: Path) -> str:
-    """Derive a card's name from the file or folder of its corpus: lower case, invalid characters replaced by '-'."""
-    stem = path.resolve().name if path.is_dir() else path.stem
-    slug = re.sub(r"[^a-z0-9._]+", "-", stem.lower()).strip("-._")[:96]
-    if not slug:
-        raise UsageError(f"can't derive a card name from {path.name!r}: give one with name (--name)")
-    return slug
-
-
-# How a description begins, and the word before its last term, by language; in others it is a list of terms.
-SENTENCES = {
-    "en": ("Texts about", "and"),
-    "de": ("Texte über", "und"),
-    "es": ("Textos sobre", "y"),
-    "fr": ("Textes sur", "et"),
-    "it": ("Testi su", "e"),
-    "nl": ("Teksten over", "en"),
-    "pt": ("Textos sobre", "e"),
-}
-TERMS, HEADINGS = 6, 3  # in a description
-LONGEST_HEADING = 50  # characters
-CHAPTER = re.compile(r"^(?:chapter \d+|\d+(?:\.\d+)+|\d+(?=[.:]))[.:]? ", re.IGNORECASE)  # before a heading
-# Headings that every text has, in lower case.
-_GENERIC = """
-abstract acknowledgements appendix author authors background bugs conclusion conclusions contents copyright description
-discussion examples introduction licence license name notes options overview preface references results summary synopsis
-usage
-"""
-GENERIC = {*_GENERIC.split(), "see also", "table of contents"}
-
-
-def describe(texts: Sequence[str], language: str = "en", sections: Sequence[str] = ()) -> str:
-    """Describe a corpus in one sentence: by its title and its headings where it has them, and by the words and word
-    pairs that most passages share.
-
-    sections  the headings above each passage, such as "npm config > fetch-retries"
-    """
-    terms = telling_terms(texts, language)
-    title, headings = title_and_headings(sections)
-    opening, conjunction = SENTENCES.get(language.partition("-")[0], ("", ""))
-    spoken = {word for heading in (title, *headings) for word in heading.lower().split()}
-    fresh = [term for term in terms if not set(term.lower().split()) & spoken]
-    if not terms:
-        return title or f"{len(texts)} passages"
-    if not opening:
-        return ", ".join([*filter(None, [title]), *(fresh or terms)])
-    about = f"{opening} {_enumerate(fresh or terms, conjunction)}"
-    if not title and not headings:
-        return about
-    covered = _enumerate(headings, conjunction)
-    if not title:
-        return f"{about}: {covered}"
-    parts = [part for part in (covered, about[0].lower() + about[1:] if fresh else "") if part]
-    return f"{title}: {'; '.join(parts)}" if parts else title
-
-
-def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the heading above at least half of the passages, "" if there is none, and the most frequent headings on
-    the level below it."""
-    paths = [[" ".join(part.split()) for part in section.split(" > ")] for section in sections]
-    first, count = (
-        Counter(path[0] for path in paths if path[0]).most_common(1)[0] if any(sections) else ("", 0)
-    )
-    title = first if 2 * count >= len(paths) and len(first) <= LONGEST_HEADING else ""
-    level = 1 if title else 0
-    below = Counter(path[level] for path in paths if len(path) > level and (not title or path[0] == title))
-    telling = [
-        heading.capitalize() if heading.isupper() and len(heading) > 5 else heading
-        for heading, frequency in (
-            (CHAPTER.sub("", heading), count) for heading, count in below.most_common()
-        )
-        # A heading above fewer passages says more of a single text than of the corpus.
-        if frequency * 50 >= len(paths)
-        and 2 < len(heading) <= LONGEST_HEADING
-        and heading.lower() not in GENERIC
-        and any(letter.isalpha() for letter in heading)
-    ]
-    return title, telling[:HEADINGS]
-
-
-def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
-    """Return the words and word pairs that most passages share, in their most frequent form, at most TERMS.
-
-    Stop words of the language are left out; of English, also words that are only verbs, adjectives or adverbs.
-    """
-    seen: Counter[str] = Counter()
-    forms: dict[str, Counter[str]] = {}
-    # Words that say little; of English more than of other languages.
-    common, is_english = small_words(language), language.startswith("en")
-    if is_english:
-        common = COMMON | common
-    for text in texts[:: max(1, len(texts) // SAMPLE)]:
-        # Words of four letters and more that carry meaning, and pairs of such words side by side.
-        words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-        telling = [
-            len(word) > 3 and word.lower() not in common and not word[0].isdigit() and "/" not in word
-            for word in words
-        ]
-        single = [word for word, keep in zip(words, telling, strict=True) if keep]
-        pairs = zip(words, words[1:], telling, telling[1:], strict=False)
-        double = [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
-        by_key = {term.lower(): term for term in single + double}
-        seen.update(by_key.keys())
-        for key, form in by_key.items():
-            forms.setdefault(key, Counter())[form] += 1
-    chosen: dict[str, None] = {}
-    for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
-        form = forms[key].most_common(1)[0][0]
-        stems = {word.removesuffix("s") for word in key.split()}
-        if any(stems & {word.removesuffix("s") for word in other.split()} for other in chosen):
-            continue
-        if is_english and not _is_name_or_noun(form):
-            continue
-        chosen[key] = None
-        if len(chosen) == TERMS:
-            break
-    # "moons" rather than "moon", where the corpus has both.
-    plural = {key: f"{key}s" if is_english and f"{key}s" in forms else key for key in chosen}
-    return [
-        forms[plural[key] if forms[key].most_common(1)[0][0] == key else key].most_common(1)[0][0]
-        for key in chosen
-    ]
-
-
-def _is_name_or_noun(term: str) -> bool:
-    """Return whether the last word of an English term is a noun, or no word of a dictionary, as names are."""
-    from lemminflect import getAllLemmas
-
-    parts = getAllLemmas(term.split()[-1].lower())
-    return not parts or "NOUN" in parts or "PROPN" in parts
-
-
-def _enumerate(terms: Sequence[str], conjunction: str) -> str:
-    return f" {conjunction} ".join(filter(None, [", ".join(terms[:-1]), *terms[-1:]]))
-
 
 # The training record of a manifest, and the command line that made the card.
 

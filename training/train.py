@@ -18,6 +18,7 @@ from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
 from kcard.options import takes
 from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
+from kcard.training.description import describe, name_from
 from kcard.training.draft_corpus import check_same_corpus, record_corpus, state_of
 from kcard.training.execution import one_thread
 from kcard.training.loop import Preparation, TrainingRun, steps_of
@@ -41,11 +42,9 @@ from kcard.training.options import (
 from kcard.training.output import (
     CHECKPOINT,
     check_output,
-    describe,
     earlier_draft,
     index_record,
     make_search_card,
-    name_from,
     remedy,
     replacing_output,
     training_record,
@@ -118,8 +117,7 @@ def train(
         description = Manifest.read(folder).description
     elif description is None:
         spread = passages[:: -(-len(passages) // DESCRIBED)]
-        texts, sections = [passage.text for passage in spread], [passage.section for passage in spread]
-        description = describe(texts, language, sections)
+        description = describe(spread, update.corpus.path, language)
         if confirm_description is None:
             on_event(note(f"description: {description} (--description replaces it)"))
         else:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from random import Random
 
@@ -260,6 +261,25 @@ def test_words_are_replaced_by_synonyms_and_names_stay() -> None:
         words = text.removesuffix(" of Founded?")
         assert words != text
         assert any(f"Who {verb} " in words for verb in ("founded", *SYNONYMS["founded"]))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "questions"),
+    [
+        ("Calibration is recommended every 12 months and costs 480 euros.", {"what": "recommended every 12"}),
+        ("The spacecraft JUICE was launched in 2023 and shall enter an orbit.", {"when": "JUICE launched?"}),
+        ("Robert Edwards was honoured with the Nobel Prize in Physiology or Medicine for 2010.", {}),
+        ("Descriptions have at most 2,000 characters in a list.", {}),
+        ("The answers of the model fill at least 20 tokens of the window.", {}),
+        ("Share of documents that start inside a sentence of the corpus.", {}),
+    ],
+)
+def test_questions_that_no_person_would_ask_are_not_made(sentence: str, questions: dict[str, str]) -> None:
+    drawn = {each.form: each.text for each in natural_questions(sentence, Random(0))}
+    assert "how many" not in drawn
+    assert not any(re.search(r"\b(?:and|or|every)\b(?! \d)", text) for text in drawn.values()), drawn
+    for form, words in questions.items():
+        assert words in drawn[form]
 
 
 @pytest.mark.parametrize("question", ["How large is it?", "What is a file-system?", "Who is Ada Large?"])

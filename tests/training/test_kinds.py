@@ -11,7 +11,8 @@ from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
 from kcard.errors import CorpusError, UsageError
 from kcard.events import Event
-from kcard.training.output import describe
+from kcard.training.corpus import read_corpus
+from kcard.training.description import describe
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.command import Kcard, kcard_process
@@ -135,45 +136,70 @@ MOONS = [
 ]
 
 
-def test_statements_are_described_by_their_nouns_and_names() -> None:
-    described = describe(MOONS)
-    assert described.startswith("Texts about Uranus, Gerard Kuiper, moons, ")
-    assert " and " in described
-    assert "discovered" not in described.split()
-    assert "quickly" not in described
+def described(folder: Path, language: str = "en", **files: str) -> str:
+    """The description of a folder with these files: `a_md` is a.md."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text, encoding="utf-8")
+    return describe(read_corpus(folder).passages, folder, language)
 
 
-def test_a_title_and_its_headings_come_first() -> None:
-    sections = ["Backup > Locks", "Backup > Locks > Stale locks", "Backup > Snapshots", "Backup > See also"]
-    texts = [
-        "The repository waits for a lock.",
-        "Remove stale locks of a repository.",
-        "Repository snapshots.",
-        "-",
-    ]
-    assert describe(texts, "en", sections) == "Backup: Locks and Snapshots; texts about repository and waits"
+RULES = "# Travel\n\nHotels cost at most 140 euros a night.\n"
 
 
-def test_headings_without_a_common_title_are_the_subjects() -> None:
-    sections = ["1. RIVERS", "1. RIVERS", "2.1 Lakes > Depth", "2024", ""]
-    texts = ["Water flows."] * 5
-    assert describe(texts, "en", sections) == "Texts about Water flows: Rivers and Lakes"
+def test_a_folder_is_described_by_the_titles_of_its_texts(tmp_path: Path) -> None:
+    texts = {"a_md": f"{RULES} It is long.", "b_txt": "The shop opens at 9.\nThe shop closes at 6.\n"}
+    assert described(tmp_path / "notes", **texts) == "Notes from the folder notes: Travel and b"
+    more = {f"{name}_md": f"# The {name} hall\n\nIt is open.\n" for name in ("red", "blue", "green")}
+    shown = described(tmp_path / "notes", **more)
+    assert shown.startswith("Notes from the folder notes: Travel, ")
+    assert shown.endswith(" and 2 more")
 
 
 @pytest.mark.parametrize(
-    ("language", "described"),
+    ("readme", "description"),
     [
-        ("de", "Texte über Donau, Mündung und Quelle"),
-        ("pt-BR", "Textos sobre Donau, Mündung e Quelle"),
-        ("fi", "Donau, Mündung, Quelle"),
+        (
+            "# Rules\n\nThe rules of a small museum in Bremen. There are nine.",
+            "The rules of a small museum in Bremen",
+        ),
+        ("# Rules\n\n- a list\n- and more of it", "Notes from the folder notes: Travel and Rules"),
+        ("# Rules\n\nShort.", "Notes from the folder notes: Travel and Rules"),
     ],
 )
-def test_the_sentence_is_in_the_language_of_the_corpus(language: str, described: str) -> None:
-    assert describe(["Donau (Quelle)", "Donau (Mündung)"], language) == described
+def test_a_readme_says_in_its_first_sentence_what_the_folder_is(
+    readme: str, description: str, tmp_path: Path
+) -> None:
+    assert described(tmp_path / "notes", README_md=readme, a_md=f"{RULES} It is long.") == description
 
 
-def test_texts_without_a_telling_word_are_counted() -> None:
-    assert describe(["a b c", "1 2 3"]) == "2 passages"
+def test_a_title_over_most_passages_and_its_headings_come_first(tmp_path: Path) -> None:
+    text = "# Backup\n\n## Locks\n\nIt waits.\n\n## Snapshots\n\nThey are kept.\n\n## See also\n\nRestore.\n"
+    assert described(tmp_path / "notes", a_md=text) == "Backup: Locks and Snapshots"
+
+
+def test_a_file_without_headings_is_described_by_the_names_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "moons.txt"
+    file.write_text("\n".join(MOONS), encoding="utf-8")
+    description = describe(read_corpus(file).passages, file)
+    assert description == "Notes from the file moons.txt: Uranus, Gerard Kuiper and Herschel"
+    file.write_text("a b c\n1 2 3 days\n", encoding="utf-8")
+    assert describe(read_corpus(file).passages, file) == "Notes from the file moons.txt"
+
+
+@pytest.mark.parametrize(
+    ("language", "description"),
+    [
+        ("de", "Notizen aus dem Ordner notes: Travel und b"),
+        ("pt-BR", "Notas da pasta notes: Travel e b"),
+        ("fi", "notes: Travel, b"),
+    ],
+)
+def test_the_sentence_is_in_the_language_of_the_corpus(
+    language: str, description: str, tmp_path: Path
+) -> None:
+    texts = {"a_md": f"{RULES} It is long.", "b_txt": "Die Donau.\nDie Elbe.\n"}
+    assert described(tmp_path / "notes", language, **texts) == description
 
 
 def test_whoever_trains_may_choose_another_description(tmp_path: Path) -> None:
@@ -189,11 +215,10 @@ def test_whoever_trains_may_choose_another_description(tmp_path: Path) -> None:
     assert card.manifest.description == "moons of Uranus"
     # Of a card that is replaced, the description is proposed.
     train(corpus, kind="retrieval", confirm_description=confirm)
-    assert proposed == [describe(MOONS), "moons of Uranus"]
+    proposal = describe(read_corpus(corpus).passages, corpus)
+    assert proposed == [proposal, "moons of Uranus"]
     # Nobody is asked who says it, and where nobody can be asked, the sentence is told.
     assert train(corpus, kind="retrieval", description="all", confirm_description=pytest.fail)
     events: list[Event] = []
     train(corpus, kind="retrieval", on_event=events.append)
-    assert f"description: {describe(MOONS)} (--description replaces it)" in {
-        event.message for event in events
-    }
+    assert f"description: {proposal} (--description replaces it)" in {event.message for event in events}

@@ -10,8 +10,8 @@ from kcard.events import OnEvent, ignore, note
 from kcard.hub.registry import DRAFT
 from kcard.integrators.options import AskOptions
 from kcard.manifest import MANIFEST, Manifest
+from kcard.training.description import name_from
 from kcard.training.draft_corpus import record_corpus, recorded_corpus, state_of
-from kcard.training.output import name_from
 
 PATH_DIGITS = 6  # of the sha256 of a path, in the name of a draft whose plain name is taken
 

@@ -220,7 +220,7 @@ def _train_row(card: str, options: Row) -> Row:
 
 def corpora_by_card(path: Path) -> dict[str, Row]:
     """Return the options of each card by its name; files next to the folders are ignored."""
-    from kcard.training.output import name_from
+    from kcard.training.description import name_from
 
     rows: list[tuple[str, Row]] = []
     if path.is_dir():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.training.duplicates import Fingerprints, fingerprint
 from kcard.training.epochs import Lazy
-from kcard.training.readers.files import Block
+from kcard.training.readers.files import CONTINUED, Block
 from kcard.types import Source
 
 if TYPE_CHECKING:
@@ -338,13 +338,25 @@ class _Grouping:
             yield from self.flush()
             self._waiting_for = section
         elif self._waiting and not PASSAGE.holds("\n".join(part.text for part in joined)):
-            lead = self._waiting[-1]
-            leads = lead.text.endswith(":") and len(self._waiting) > 1
-            if leads:  # the introduction of a list or an example stays with it
-                self._waiting.pop()
+            begins = self._begins_with(block)
+            staying = self._waiting[begins:]
+            self._waiting = self._waiting[:begins]
             yield from self.flush()
-            self._waiting = [lead] if leads else []
+            self._waiting = staying
         self._waiting.append(block)
+
+    def _begins_with(self, block: Block) -> int:
+        """Return the number of waiting blocks that do not go into the next passage, which holds `block`: the earlier
+        lines of its paragraph go there, and the introduction of a list or an example; never all of them."""
+        count = len(self._waiting)
+        at = count
+        if block.level == CONTINUED:
+            while at and self._waiting[at - 1].level == CONTINUED:
+                at -= 1
+            at = max(at - 1, 0)
+        elif self._waiting[-1].text.endswith(":"):
+            at -= 1
+        return at or count
 
     def flush(self) -> Iterator[Source]:
         waiting, self._waiting = self._waiting, []

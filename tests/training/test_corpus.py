@@ -320,18 +320,35 @@ def test_lines_without_letters_stay_with_what_they_belong_to(tmp_path: Path) -> 
         "Numbers of the mill\n\nOffice:\n+47 555 0199\n\nBill\n18.50 €\n7\n\nMiller:\nAnn Lind\n\n"
         "Opening hours\n\n08:00 - 16:00\n\nThe mill is old.\n1848\n"
     )
-    corpus = read_corpus(write(tmp_path, "mill.txt", text))
-    assert [(passage.line, passage.text) for passage in corpus.passages] == [
-        (1, "Numbers of the mill"),
-        (3, "Office: +47 555 0199"),
-        (6, "Bill 18.50 € 7"),
-        (10, "Miller: Ann Lind"),
-        (13, "Opening hours 08:00 - 16:00"),
-        (17, "The mill is old."),
-        (18, "1848"),
-    ]
-    assert corpus.passages[2].lines == ((1, 7), (3, 8))
+    (passage,) = read_corpus(write(tmp_path, "mill.txt", text)).passages
+    assert passage.text == "\n".join(line for line in text.split("\n") if line)
+    assert passage.lines[:3] == ((4, 3), (5, 4), (8, 6))
+    # A list of facts is one of sentences.
+    facts = "".join(f"The mill {n} is old.\n" for n in range(20))
+    corpus = read_corpus(write(tmp_path, "facts.txt", f"{facts}The last one is of\n1848\n"))
+    assert (corpus.passages[-1].line, corpus.passages[-1].text) == (21, "The last one is of 1848")
+    assert corpus.passages[-1].lines == ((5, 22),)
     assert corpus.left_out == {}
+
+
+def test_neighbouring_lines_of_notes_are_one_passage(tmp_path: Path) -> None:
+    pages = "Severity 1\nThe incident commander is paged.\nresponds within 15 minutes\n"
+    corpus = read_corpus(write(tmp_path, "pages.txt", pages))
+    assert [passage.text for passage in corpus.passages] == [pages.strip()]
+    # Sentences in paragraphs are notes, too.
+    text = "The commander is Ines.\nShe responds within 15 minutes.\n\nThe hall is open.\nIt closes at 6.\n"
+    corpus = read_corpus(write(tmp_path, "hall.txt", text))
+    assert len(corpus.passages) == 1
+    assert corpus.passages[0].lines == ((4, 2), (9, 4), (13, 5))
+
+
+def test_a_paragraph_of_notes_is_not_cut_where_it_fits_into_a_passage(tmp_path: Path) -> None:
+    lines = [f"Severity {n}\n{'so many words ' * 12}here\nresponds within {n} minutes\n" for n in range(1, 9)]
+    passages = read_corpus(write(tmp_path, "pages.txt", "\n".join(lines))).passages
+    assert len(passages) > 2
+    for passage in passages:
+        assert passage.text.startswith("Severity ")
+        assert passage.text.endswith(" minutes")
 
 
 def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None:

@@ -65,14 +65,18 @@ def plain_file(path: Path) -> Iterator[Path]:
 Kind = Literal["heading", "term", "text", "item", "code", "statement"]
 
 
+CONTINUED = 1  # the level of a text that goes on with the paragraph of the block before
+
+
 @dataclass(frozen=True)
 class Block:
     """One piece of a document, in the order of the document.
 
     kind     heading: the title of what follows; `level` 1 is the highest. term: what the blocks after it define, up to
-             the next term of its level; without text it ends a list of definitions. text: a paragraph. item: an entry
-             of a list, a row of a table. code: lines that keep their breaks. statement: a text that stands alone, such
-             as a line of a list of facts
+             the next term of its level; without text it ends a list of definitions. text: a paragraph, or a line that
+             goes on with the paragraph of the block before (`level` CONTINUED). item: an entry of a list, a row of a
+             table. code: lines that keep their breaks. statement: a text that stands alone, such as a line of a list of
+             facts
     line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
     file     the text's source, if it is not the document itself (when a card's passages are read again)
     section  its headings, likewise

@@ -18,7 +18,7 @@ from kcard.errors import CorpusError
 from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
 from kcard.training.readers.encodings import GUESSED_BYTES, guess_encoding, marked_encoding
-from kcard.training.readers.files import Block, Document, reading
+from kcard.training.readers.files import CONTINUED, Block, Document, reading
 from kcard.training.readers.rst_tables import with_tables_as_items
 
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
@@ -113,9 +113,12 @@ def _remedy(path: Path) -> str:
     return f"it looks like {encoding.upper()}; convert it: iconv -f {encoding.upper()} -t UTF-8"
 
 
-# Plain text: one statement per line, or a document with a layout of blank lines and indentation (layout.py).
+# Plain text: a list of facts, one per line; notes, whose neighbouring lines belong together; or a document with a
+# layout of blank lines and indentation (layout.py).
 
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
+# Thai and Lao have no full stop.
+FACT_END = re.compile(r"(?:[.!?。！？…।॥؟۔\u104b\u17d4][\"'”’»)\]]*|[\u0e00-\u0eff])$")
 HELP = re.compile(r"\*\S+\.txt\*\s")
 TAG = re.compile(r"\*([^\s*|]+)\*")
 EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
@@ -125,7 +128,7 @@ FEW = 0.1
 
 
 def read_plain(document: Document) -> Iterator[Block]:
-    """Yield each line if the first ones look like a list of statements; otherwise the blocks of the layout."""
+    """Yield each line if the first ones look like a list of facts, and else paragraphs or the blocks of the layout."""
     numbered = lines(document.path)
     head = list(islice(numbered, LOOKED_AT))
     if head and HELP.match(head[0][1]):
@@ -133,8 +136,32 @@ def read_plain(document: Document) -> Iterator[Block]:
         yield from layout.blocks(help_lines(chain(head[1:], numbered), literal), literal)
     elif is_laid_out([line for _, line in head]):
         yield from layout.blocks(chain(head, numbered))
-    else:
+    elif is_list_of_facts([line for _, line in head]):
         yield from statements_of(chain(head, numbered))
+    else:
+        yield from notes_of(chain(head, numbered))
+
+
+def is_list_of_facts(sample: Sequence[str]) -> bool:
+    """Return whether nearly every line is a sentence, and blank lines do not join them to paragraphs."""
+    paragraphs = [
+        [*group] for filled, group in groupby(sample, key=lambda line: bool(line.strip())) if filled
+    ]
+    # A line without letters says nothing alone in either.
+    lines = [line for paragraph in paragraphs for line in paragraph if any(map(str.isalpha, line))]
+    facts = sum(bool(FACT_END.search(line.rstrip())) for line in lines)
+    several = sum(len(paragraph) > 1 for paragraph in paragraphs)
+    is_grouped = len(paragraphs) > 1 and several > len(paragraphs) / 2
+    return len(lines) - facts <= FEW * len(lines) and not is_grouped
+
+
+def notes_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
+    """Yield the lines of notes; those of a paragraph stay together: "Severity 1", "responds within 15 minutes"."""
+    is_first = True
+    for number, line in numbered:
+        if line.strip():
+            yield Block("text", line.strip(), number, level=0 if is_first else CONTINUED)
+        is_first = not line.strip()
 
 
 def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:

@@ -37,7 +37,7 @@ NOWHERE = "nowhere"
 WORKS: Mapping[str, Sequence[str]] = {
     "train": (
         "--corpus notes --kind retrieval --name other",
-        "--corpus notes --kind both --minutes .01 --name more",
+        "notes --kind both --minutes .01 --name more",
     ),
     "train-many": ("many.jsonl --kind retrieval",),
     "study": ("--corpus notes --output study.jsonl --llm openai:m --llm-url {llm} --limit 1",),
@@ -61,8 +61,9 @@ WORKS: Mapping[str, Sequence[str]] = {
         "'Who found Triton?' --llm openai:m --llm-url {llm}",
         "'Who found Triton?' --llm openai:m --llm-url {llm} --stream --gate never",
         "--input questions.jsonl --output answers.jsonl",
+        "--corpus notes Who found Triton",
     ),
-    "chat": ("", "--llm openai:m --llm-url {llm}"),
+    "chat": ("", "notes", "--llm openai:m --llm-url {llm}"),
     "eval": ("jsonl --path questions.jsonl",),
     "runs": ("",),
     "runs show": ("1",),
@@ -268,7 +269,10 @@ def list_cases(llm: str) -> list[Case]:
 
     from kcard.cli.main import app
 
-    cases = [Case("", option, [option]) for option in ("--version", "--show-completion", "--help", "-h")]
+    cases = [
+        Case("", option, [option])
+        for option in ("--version", "--show-completion", "--help", "--help-all", "-h")
+    ]
     commands = dict(_commands(get_command(app), ""))
     if unknown := commands.keys() ^ WORKS.keys():
         sys.exit(f"walk.py: not in WORKS, or no command: {', '.join(sorted(unknown))}")

@@ -230,7 +230,7 @@ def ask(
     else:
         show(answer, trace, streamed, llm)
         if advice := _advice(options):
-            note(f"note: the embedded reader quotes; {advice}")
+            note(f"note: the reader quotes; {advice}")
 
 
 def answering_from(corpus: Path | None, options: AskOptions) -> AskOptions:

@@ -42,7 +42,7 @@ def test_the_corpus_takes_the_place_of_what_it_contradicts(written: str, is_corr
         return
     first, second = found.passages
     assert (first.text, first.source, first.kept) == (KUIPER.text, KUIPER, True)
-    assert second == replace(passage, kept=False)
+    assert second == replace(passage, kept=False, reason="its corpus says otherwise")
     assert found.notes == (
         "before",
         "the model of moons says 'Mark Showalter', but its corpus (discoverers.txt:85) 'Gerard Kuiper'",

@@ -102,13 +102,13 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 BEGIN = (
     ('kcard ask --corpus FOLDER "..."', "answer from your own texts, with sources"),
-    ("kcard llm pull qwen2.5-0.5b", "get an LLM on this computer, for sentences"),
     ("kcard chat FOLDER", "ask question after question"),
+    ("kcard llm pull qwen2.5-0.5b", "get an LLM on this computer, for sentences"),
 )
 # The commands by what they are for, as the help lists them.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Ask": ("ask", "chat", "serve", "serve-key", "llm"),
-    "Make cards": ("train", "train-many", "study", "sync", "add", "export"),
+    "Make cards": ("train", "train-many", "study", "sync", "add"),
     "The local hub": (
         *("publish", "show", "pull", "remove", "verify", "alias"),
         *("browse", "cards", "pool", "hub"),

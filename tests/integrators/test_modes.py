@@ -104,6 +104,10 @@ def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
     assert sum(p.pruned is not None for p in found.passages) == 5
     assert sum(p.kept for p in found.passages) == 3
     assert [p.kept for p in found.passages] == [True] * 3 + [False] * 6
+    reasons = [p.reason for p in found.passages]
+    assert reasons[:3] == [""] * 3
+    assert all("(--n3)" in reason for reason in reasons[3:5])
+    assert all("--n2 5" in reason for reason in reasons[5:])
 
 
 def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> None:
@@ -142,6 +146,7 @@ def test_what_is_known_to_be_less_factual_than_wanted_is_kept_in_no_mode_and_wha
         )
         assert all((p.support or 0) >= wanted for p in found.passages if p.kept)
         assert sum(p.kept for p in found.passages) == kept
+        assert all("(--min-factuality)" in p.reason for p in found.passages if not p.kept)
         (single,) = SingleDocument(notes(documents), selectors(), min_factuality=wanted).run(
             questions("note"), [["moons"]], Sampling()
         )
@@ -172,6 +177,7 @@ def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -
         ("moons note 0", False, None),
         ("moons note 1", False, None),
     ]
+    assert "better supported" in found.passages[1].reason
     assert found.passages[0].faithfulness == pytest.approx(0.2)
     assert found.knowledge == ("moons note 2",)
 

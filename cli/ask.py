@@ -218,7 +218,7 @@ def ask(
     listed = choices_of(choices[0] if choices and len(choices) == 1 else choices)
     checked_question = checked(Question(question, listed))
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
-    pipeline = _pipeline(options, show_note)
+    pipeline = _pipeline(options, show_note, is_shown=not json_)
     llm = llm_name(options)
     answer: Answer = (
         print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
@@ -243,12 +243,15 @@ def answering_from(corpus: Path | None, options: AskOptions) -> AskOptions:
         return with_corpus(options, corpus, on_event)
 
 
-def _pipeline(options: AskOptions, on_event: OnEvent) -> "Pipeline":
+def _pipeline(options: AskOptions, on_event: OnEvent, is_shown: bool = False) -> "Pipeline":
+    """Make the pipeline, and say which LLM answers.
+
+    is_shown  the answer will be shown with its LLM, so that only one that is asked over the network is named before
+    """
     from kcard.integrators.pipeline import Pipeline
 
     pipeline = Pipeline(options, on_event=on_event)
-    # The answer names its LLM; one that is asked over the network is named before.
-    if _llm_spec(options).partition(":")[0] in ENDPOINTS:
+    if not is_shown or _llm_spec(options).partition(":")[0] in ENDPOINTS:
         announce(pipeline.llm, options)
     return pipeline
 

@@ -78,7 +78,8 @@ def test_a_folder_of_corpora_becomes_cards_of_which_one_fails_and_is_tried_again
     assert again.code == 0, again.err
     assert Manifest.read(home / "drafts" / "empty").kind == "retrieval"
     assert manifest.stat().st_mtime_ns == written
-    assert sorted(path.name for path in (home / "drafts").iterdir()) == ["empty", "moons"]
+    names = [".empty.corpus.json", ".moons.corpus.json", "empty", "moons"]
+    assert sorted(path.name for path in (home / "drafts").iterdir()) == names
 
 
 def test_settings_of_train_hold_but_for_those_of_one_card(kcard: Kcard, tmp_path: Path, home: Path) -> None:

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from kcard.errors import UsageError
 from kcard.offline.pseudo_queries import SMALL, bare
-from kcard.text import small_words, split_sentences
+from kcard.text import file_title, small_words, split_sentences
 from kcard.training.passages import UNTELLING
 from kcard.types import Source
 
@@ -66,7 +66,9 @@ def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> 
     if summary := _readme_summary(passages):
         return summary
     in_folder, in_file, conjunction, more = SENTENCES.get(language.partition("-")[0], ("", "", "", ""))
-    title, headings = title_and_headings([passage.section for passage in passages])
+    # The name of a file stands in for the heading that it lacks.
+    sections = [passage.section for passage in passages if passage.section != file_title(passage.file)]
+    title, headings = title_and_headings(sections)
     titles = titles_of(passages)
     if title and (corpus.is_file() or titles == [title]):
         covered = _enumerate(headings, conjunction)
@@ -115,7 +117,7 @@ def titles_of(passages: Iterable[Source]) -> list[str]:
             headings.setdefault(passage.file, heading)
     titles: dict[str, None] = {}
     for file, _ in lengths.most_common():
-        name = re.sub(r"[-_]+", " ", PurePath(file.removesuffix(".gz")).stem)
+        name = file_title(file)
         title = headings.get(file) or ("" if name.lower() in UNTELLING | GENERIC else name)
         if any(map(str.isalpha, title)):
             titles[title] = None

@@ -12,7 +12,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from kcard.training.duplicates import Fingerprints, fingerprint
@@ -377,8 +376,10 @@ class _Grouping:
 
     def title(self) -> str:
         """Return the name of the file, if it is informative."""
-        name = PurePath(self._file.removesuffix(".gz")).stem
-        return "" if name.lower() in UNTELLING else re.sub(r"[-_]+", " ", name)
+        from kcard.text import file_title
+
+        title = file_title(self._file)
+        return "" if title.lower() in UNTELLING else title
 
 
 def _cut_blocks(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:

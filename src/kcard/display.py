@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import printable
-from kcard.text import LIST_MARK, split_sentences
+from kcard.text import LIST_MARK, file_title, split_sentences
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -201,8 +201,7 @@ def place(source: "Source | None") -> str:
     left out."""
     if source is None or not source.file:
         return ""
-    name = re.sub(r"[-_]+", " ", PurePath(source.file.removesuffix(".gz")).stem)
-    section = "" if source.section == name else source.section
+    section = "" if source.section == file_title(source.file) else source.section
     return f"{source.file}:{source.line}" + (f", {section}" if section else "")
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
@@ -216,6 +216,11 @@ def segmenter() -> Any:
         warnings.simplefilter("ignore")  # its source has escapes that Python warns of when it compiles them
         import pysbd
     return pysbd.Segmenter(language="en", clean=False)
+
+
+def file_title(file: str) -> str:
+    """Return the name of a file as a title: without folders, suffix and hyphens."""
+    return re.sub(r"[-_]+", " ", PurePath(file.removesuffix(".gz")).stem)
 
 
 def split_sentences(text: str) -> list[str]:

@@ -231,6 +231,10 @@ def ask(
         show(answer, trace, streamed, llm)
         if advice := _advice(options):
             note(f"note: the reader quotes; {advice}")
+    from kcard.question_log import log_answer
+
+    if problem := log_answer(answer, values["llm"], "ask"):
+        notice(problem)
 
 
 def answering_from(corpus: Path | None, options: AskOptions) -> AskOptions:

@@ -38,6 +38,7 @@ class Conversation:
         self.options = options
         self._last: Any = None  # answer
         self._pipeline: Pipeline | None = None
+        self._has_log_problem = False
         self._commands: dict[str, Callable[[str], None]] = {
             "cards": self._choose_cards,
             "mode": self._choose_mode,
@@ -72,11 +73,21 @@ class Conversation:
                 for text in self._last.notes:
                     notice(text)
                 show(self._last, streamed=True)
+                self._log()
         except KcardError as error:
             note(f"kcard: {one_line(error)}")
         except KeyboardInterrupt:
             note("stopped")
         return True
+
+    def _log(self) -> None:
+        """Log the last answer; say once why that is not possible."""
+        from kcard.question_log import log_answer
+
+        problem = log_answer(self._last, self.options.llm, "chat")
+        if problem and not self._has_log_problem:
+            notice(problem)
+        self._has_log_problem = bool(problem)
 
     def _choose_cards(self, names: str) -> None:
         if not names:

@@ -45,6 +45,7 @@ TOP: Mapping[str, tuple[Any, Any]] = {
     "llm_url": (str, None),
     "llm_threads": (int, None),
     "engine": (list[str], None),
+    "log": (bool, True),
     "trust": (list[Path], None),
     "cache_mb": (int, CACHE_MB),
     "hub_url": (str, None),

@@ -77,6 +77,7 @@ class Settings:
     engine    servers that run cards, such as vllm=http://127.0.0.1:8000 (kcard.cards.models.vllm_engines)
     hub_url   the default hub of `kcard publish` and `kcard pull`; None: the local one
     cache_mb  maximum size of the cache of embeddings and scores, in MB; 0: no cache
+    log       whether the questions of ask and chat are logged (kcard.question_log)
     offline   whether HF_HUB_OFFLINE is set
     hub_evidence   evidence for `kcard audit --unverified`; empty: none
     database_url, blobs_url   database and file store of the hub in `home`; None: both are in `home`
@@ -110,6 +111,10 @@ class Settings:
                 f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (no cache) or more"
             )
         return size
+
+    @property
+    def log(self) -> bool:
+        return "log" not in self.found or bool(typed(self.found["log"], bool))
 
     @property
     def llm_threads(self) -> int | None:

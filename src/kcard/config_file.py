@@ -124,6 +124,7 @@ TOP = (
     "llm_url",
     "llm_threads",
     "engine",
+    "log",
     "trust",
     "cache_mb",
     "hub_url",
@@ -133,7 +134,7 @@ TOP = (
 )
 TABLES = ("train", "exam", "publish", "ask")
 # A cloned project must not choose whom to trust.
-USER_ONLY = {"home", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}
+USER_ONLY = {"home", "log", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}
 
 
 def project_file(start: Path) -> Path | None:

@@ -15,6 +15,7 @@
     │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
     ├── ClusterError         the Ray cluster can't be reached, was lost, or has no node for the work
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
+    ├── QuestionLogError     the log of questions can't be read or written
     └── TrainingInterrupted  training was stopped by the user; a checkpoint is kept and named
 
 A message names the value, what was expected and the remedy, in one line. Only the command line turns an
@@ -108,6 +109,10 @@ class ClusterError(KcardError):
 
 class MissingExtra(KcardError):
     """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class QuestionLogError(KcardError):
+    """The log of questions can't be read or written; the message names the file."""
 
 
 class TrainingInterrupted(KcardError):

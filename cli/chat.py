@@ -1,9 +1,12 @@
 """kcard chat: question after question, with the cards and models loaded once."""
 
 import contextlib
+import re
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -12,23 +15,51 @@ import typer
 from kcard.cli.ask import announce, print_stream, show
 from kcard.cli.help import register_long
 from kcard.cli.options import command_for
-from kcard.cli.output import echo, note, notice, progress, show_note
+from kcard.cli.output import (
+    aside,
+    echo,
+    note,
+    note_interruption,
+    notice,
+    progress,
+    show_note,
+    waiting,
+)
 from kcard.config import settings
-from kcard.errors import KcardError, UsageError, one_line
+from kcard.display import headline, nearest_quotation, quotations, summary
+from kcard.errors import KcardError, UsageError, one_line, printable
 from kcard.integrators.options import AskOptions, Mode, PresetOption
-from kcard.questions import checked, unexplained_pronoun
+from kcard.io import write_text
+from kcard.llms.local_models import READER, chosen_spec, pulled
+from kcard.question_log import log_answer
+from kcard.questions import unexplained_pronoun
+from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
 PROMPT = "? "
 HISTORY = 1000  # questions
+MAX_NAMED_CARDS = 5  # at the start
+MAX_LISTED_CARDS = 50
 HELP = """\
+/model [LLM]              show the LLM, or choose a pulled one, reader, ollama:MODEL ...
+/new                      begin a new conversation
 /cards [NAME,... | all]   show the cards, or use only these
 /mode [MODE]              show the mode, or choose direct, top-down, bottom-up or hybrid
 /trace                    show every passage of the last answer in full
+/save FILE                write the conversation as Markdown, with its sources
 /help                     this list
 /quit                     leave, as Ctrl-D does; Ctrl-C stops an answer"""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A question as it was typed, its answer, and what stands for the LLM after --llm."""
+
+    typed: str
+    answer: Answer
+    llm: str
 
 
 class Conversation:
@@ -36,19 +67,23 @@ class Conversation:
 
     def __init__(self, options: AskOptions) -> None:
         self.options = options
-        self._last: Any = None  # answer
+        self._exchanges: list[Exchange] = []
         self._pipeline: Pipeline | None = None
-        self._has_log_problem = False
+        self._explained: set[str] = set()  # what is said once in a conversation
+        self._saved: set[Path] = set()
         self._commands: dict[str, Callable[[str], None]] = {
+            "model": self._choose_model,
+            "new": self._begin,
             "cards": self._choose_cards,
             "mode": self._choose_mode,
             "trace": self._show_trace,
+            "save": self._save,
             "help": lambda _: echo(HELP),
         }
 
     @property
     def pipeline(self) -> "Pipeline":
-        """The pipeline of the current cards and mode."""
+        """The pipeline of the current LLM, cards and mode."""
         if self._pipeline is None:
             from kcard.integrators.pipeline import Pipeline
 
@@ -67,34 +102,76 @@ class Conversation:
                     raise UsageError(f"unknown command /{name}: /help lists them")
                 self._commands[name](argument.strip())
             elif line:
-                if pronoun := unexplained_pronoun(line):
-                    notice(f'each question is answered by itself: name what "{pronoun}" stands for')
-                self._last = print_stream(self.pipeline, checked(line))
-                for text in self._last.notes:
-                    notice(text)
-                show(self._last, streamed=True)
-                self._log()
+                self._ask(line)
         except KcardError as error:
             note(f"kcard: {one_line(error)}")
+        except OSError as error:
+            note(f"kcard: {error.filename or 'error'}: {error.strerror or error}")
         except KeyboardInterrupt:
-            note("stopped")
+            note_interruption("stopped")
         return True
 
-    def _log(self) -> None:
-        """Log the last answer; say once why that is not possible."""
-        from kcard.question_log import log_answer
+    def _ask(self, line: str) -> None:
+        """Answer a question, which the LLM rewrites first if something was said before."""
+        question = self._standalone(line)
+        timed = TimedStream(self.pipeline)
+        answer: Answer = print_stream(timed, question)
+        for text in answer.notes:
+            notice(text)
+        show(answer, streamed=True)
+        if timed.is_streamed:
+            aside(f"first word after {timed.seconds:.2f} s")
+        exchange = Exchange(line, answer, self.options.llm or settings().llm)
+        self._exchanges.append(exchange)
+        if problem := log_answer(answer, exchange.llm, "chat", typed=line):
+            self._explain("log", problem)
 
-        problem = log_answer(self._last, self.options.llm, "chat")
-        if problem and not self._has_log_problem:
-            notice(problem)
-        self._has_log_problem = bool(problem)
+    def _standalone(self, line: str) -> Question:
+        turns = []
+        for exchange in self._exchanges:
+            turns += [("user", exchange.answer.question), ("assistant", headline(exchange.answer))]
+        with waiting("reading the conversation"):
+            question = self.pipeline.standalone(line, turns)
+        if question.text != line:
+            aside(f"asked as: {question.text}")
+        elif pronoun := unexplained_pronoun(line):
+            why = "each question is answered by itself"
+            if turns and not self.pipeline.llm.can_rewrite:
+                why = "the embedded reader can't read a conversation (an LLM can: /model)"
+            self._explain("pronoun", f'{why}: name what "{pronoun}" stands for')
+        return question
+
+    def _explain(self, subject: str, text: str) -> None:
+        """Print a note, unless one on the same subject was printed in this conversation."""
+        if subject not in self._explained:
+            self._explained.add(subject)
+            notice(text)
+
+    # The commands.
+
+    def _choose_model(self, name: str) -> None:
+        if name:
+            # The LLM before gives up its memory first.
+            self._change(replace(self.options, llm=chosen_spec(name)), keep=False)
+        echo(self.pipeline.llm.announcement or f"LLM: {self.options.llm or settings().llm}")
+        if not name:
+            others = ", ".join([READER, *(model.name for model in pulled())])
+            echo(f"on this computer: {others} (/model NAME)")
+
+    def _begin(self, _: str) -> None:
+        self._exchanges, self._explained = [], self._explained & {"log"}
+        echo("a new conversation")
 
     def _choose_cards(self, names: str) -> None:
-        if not names:
-            cards = self.pipeline.cards
-            echo("\n".join(f"{card.name}  {card.description}" for card in cards) or "no cards are used")
-            return
-        self._change(replace(self.options, cards=None if names == "all" else names))
+        if names:
+            self._change(replace(self.options, cards=None if names == "all" else names.replace(" ", ",")))
+        cards = self.pipeline.cards
+        for card in cards[:MAX_LISTED_CARDS]:
+            echo(card.name if card.description == card.name else f"{card.name}  {card.description}")
+        if len(cards) > MAX_LISTED_CARDS:
+            echo(f"and {len(cards) - MAX_LISTED_CARDS} more: `kcard cards list` shows all")
+        if not cards:
+            echo("no cards are used")
 
     def _choose_mode(self, mode: str) -> None:
         if mode and mode not in get_args(Mode):
@@ -103,28 +180,106 @@ class Conversation:
             self._change(replace(self.options, mode=mode))  # type: ignore[arg-type] # checked above
         echo(f"mode: {self.options.mode}")
 
-    def _change(self, options: AskOptions) -> None:
-        """Use other options; those that can't be used leave everything as it was."""
-        before = self.options, self._pipeline
+    def _change(self, options: AskOptions, keep: bool = True) -> None:
+        """Use other options; those that can't be used leave everything as it was.
+
+        keep  whether the pipeline so far stays loaded meanwhile; otherwise it is loaded again if the new one fails
+        """
+        before = self.options, self._pipeline if keep else None
         self.options, self._pipeline = options, None
         try:
-            _ = self.pipeline
-        except KcardError:
+            with waiting("loading"):
+                _ = self.pipeline
+        except BaseException:  # Ctrl-C, too
             self.options, self._pipeline = before
             raise
 
     def _show_trace(self, _: str) -> None:
-        if self._last is None:
+        if not self._exchanges:
             raise UsageError("there is no answer yet: ask a question first")
-        show(self._last, trace=True, streamed=True)
+        show(self._exchanges[-1].answer, trace=True, streamed=True)
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise UsageError("name a file: /save chat.md")
+        if not self._exchanges:
+            raise UsageError("there is no answer yet: ask a question first")
+        path = Path(name).expanduser().absolute()
+        if path.exists() and path not in self._saved:
+            raise UsageError(f"{path} exists: name another file")
+        write_text(path, as_markdown(self._exchanges))
+        self._saved.add(path)
+        count = len(self._exchanges)
+        echo(f"{count} answer{'' if count == 1 else 's'} in {path}")
+
+
+class TimedStream:
+    """A pipeline's answer, as it is streamed.
+
+    seconds      until its first piece
+    is_streamed  whether it came in several pieces
+    """
+
+    def __init__(self, pipeline: "Pipeline") -> None:
+        self._pipeline = pipeline
+        self.seconds, self._pieces = 0.0, 0
+
+    @property
+    def is_streamed(self) -> bool:
+        return self._pieces > 1
+
+    def stream(self, question: Question) -> Iterator[str | Answer]:
+        started = time.perf_counter()
+        pieces = self._pipeline.stream(question)
+        with waiting("answering"):
+            first = next(pieces)
+        self.seconds = time.perf_counter() - started
+        yield first
+        self._pieces = 1
+        for piece in pieces:
+            self._pieces += isinstance(piece, str)
+            yield piece
+
+
+# A conversation as Markdown. What others wrote loads nothing in it: quotations are plain text, and an answer keeps its
+# form except for images and HTML.
+
+SIGNS = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+LOADING = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+
+
+def as_markdown(exchanges: Sequence[Exchange]) -> str:
+    """Return the questions and answers, each with its sources, LLM and figures."""
+    blocks = [f"# kcard chat, {datetime.now().astimezone():%Y-%m-%d %H:%M}"]
+    for exchange in exchanges:
+        answer = exchange.answer
+        blocks.append(f"## {_plain(exchange.typed)}")
+        if answer.question != exchange.typed:
+            blocks.append(f"Asked as: {_plain(answer.question)}")
+        blocks.append(LOADING.sub(r"\\\g<0>", printable(headline(answer))))
+        sources = [quotation.line.removeprefix("<- ") for quotation in quotations(answer)]
+        if (nearest := nearest_quotation(answer)) is not None:
+            sources.append(f"nearest passage: {nearest.line}")
+        lines = [f"- {_plain(source)}" for source in sources if source]
+        if lines:
+            blocks.append("\n".join(lines))
+        blocks.append(f"*{_plain(summary(answer))} · LLM: {_plain(exchange.llm)}*")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return the text on one line, as Markdown that shows it unchanged."""
+    return SIGNS.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def talk(options: AskOptions) -> None:
     """Read questions from the terminal, with a history that outlives the session, until Ctrl-D."""
     conversation = Conversation(options)
-    announce(conversation.pipeline.llm, options)
-    count = len(conversation.pipeline.cards)
-    note(f"{count} card{'' if count == 1 else 's'}; ask a question, or /help")
+    with waiting("loading"):
+        pipeline = conversation.pipeline
+    announce(pipeline.llm, options)
+    note(_overview([card.name for card in pipeline.cards]))
+    note("Ask a question, or type /help. Ctrl-C stops an answer, Ctrl-D leaves.")
     with _history():
         while True:
             try:
@@ -138,6 +293,14 @@ def talk(options: AskOptions) -> None:
                 continue
             if not conversation.answer(line):
                 return
+
+
+def _overview(names: Sequence[str]) -> str:
+    """Return which cards are used, in a line."""
+    if not names:
+        return "no cards are used"
+    more = f" and {len(names) - MAX_NAMED_CARDS} more (/cards)" if len(names) > MAX_NAMED_CARDS else ""
+    return f"{len(names)} card{'' if len(names) == 1 else 's'}: {', '.join(names[:MAX_NAMED_CARDS])}{more}"
 
 
 @contextlib.contextmanager
@@ -173,7 +336,7 @@ def chat(
         ),
     ] = None,
 ) -> None:
-    """Ask question after question; /cards, /mode and /trace change and explain. Each line of a pipe is one."""
+    """Ask question after question; /model, /cards and /mode change what answers. Each line of a pipe is one."""
     options = AskOptions(**values)
     if corpus is not None:
         from kcard.api.corpus_card import with_corpus

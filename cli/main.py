@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
     ),
     "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
-    "chat": ("chat", "Ask question after question; /cards, /mode and /trace change and explain."),
+    "chat": ("chat", "Ask question after question; /model, /cards and /mode change what answers."),
     "eval": (
         "eval",
         "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",

@@ -67,14 +67,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PLAIN_EVERY = 10.0  # seconds between progress lines where no bar can be drawn
 
 
-def console() -> "Console":
-    """Make a console on stdout: as wide as the terminal, or else wide enough that no table is cut."""
+def console(*, err: bool = False) -> "Console":
+    """Make a console on stdout, or on stderr with `err`: as wide as the terminal, or else wide enough that no table is
+    cut."""
 
     from rich.console import Console
 
     from kcard.cli.escapes import Escaping
 
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    stream = sys.stderr if err else sys.stdout
+    out = Console(highlight=False, stderr=err, width=None if stream.isatty() else 160)
     out.push_render_hook(Escaping())
     return out
 
@@ -237,6 +239,12 @@ def notice(text: str) -> None:
     note(text)
 
 
+def aside(text: str) -> None:
+    """Print what few need to read on stderr, dimmed on a terminal."""
+    with without_bars():
+        console(err=True).print(text, style="dim", markup=False, soft_wrap=True)
+
+
 def show_note(event: Event) -> None:
     """Print an event that is a note, as `notice` does; ignore progress."""
     if event.is_note:
@@ -283,6 +291,24 @@ def without_bars() -> Iterator[None]:
             stack.callback(bar.start)
         if (tqdm := sys.modules.get("tqdm.std")) is not None and sys.stderr.isatty():
             stack.enter_context(tqdm.tqdm.external_write_mode(file=sys.stderr))
+        yield
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on a terminal what takes its time, and how long it has taken so far."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    if not sys.stderr.isatty() or screen.is_dumb_terminal:
+        yield
+        return
+    columns = SpinnerColumn("line"), TextColumn("[dim]{task.description}"), TimeElapsedColumn()
+    with ExitStack() as stack, Progress(*columns, console=screen, transient=True) as bar:
+        _drawn.append(bar)
+        stack.callback(_drawn.remove, bar)
+        bar.add_task(what, total=None)
         yield
 
 

@@ -31,7 +31,7 @@ from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
 from kcard.options import takes
-from kcard.questions import checked, choices_of, run_step
+from kcard.questions import checked, choices_of, rewrite_request, rewritten_question, run_step, stands_alone
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
@@ -222,6 +222,24 @@ class Pipeline(Answerer):
         if whole:
             yield answer.answer
         yield answer
+
+    def standalone(self, question: str | Question, turns: Sequence[tuple[str, str]]) -> Question:
+        """Return a question of a conversation as the LLM rewrites it, so that it can be understood without the turns
+        before it; the request counts as one about this question.
+
+        turns  (user or assistant, text), the oldest first
+        The question stays as it is if there are none, if it stands alone, or if the LLM can't rewrite or fails.
+        """
+        question = checked(question)
+        if not turns or not self.llm.can_rewrite or stands_alone(question.text):
+            return question
+        started = time.perf_counter()
+        try:
+            reply = self._client.reply(rewrite_request(question, turns))
+        except LLMError:
+            return question
+        question.trace.seconds += time.perf_counter() - started
+        return replace(question, text=rewritten_question(question.text, reply.text))
 
     def _prepare(self, questions: Sequence[Question]) -> Sequence[Question]:
         """Let the gate decide and, where it fires, the cards generate; both are entered in the questions' traces."""

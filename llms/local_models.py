@@ -108,11 +108,16 @@ def _pulled(path: Path) -> PulledModel:
     return PulledModel(path.name.removesuffix(SUFFIX), path, path.stat().st_size, origin)
 
 
+READER = "reader"  # as its users call the embedded LLM
+
+
 def chosen_spec(name: str, url: str | None = None) -> str:
-    """Return what stands for an LLM after --llm: of a pulled one, a file, or a backend's model.
+    """Return what stands for an LLM after --llm: of a pulled one, a file, the reader, or a backend's model.
 
     url  of the server, for openai:MODEL; raises UsageError with any other
     """
+    if name == READER:
+        name = "embedded"
     backend, _, model = without_shortcut(name)[0].partition(":")
     is_spec = backend in system.names("kcard.llms") and (bool(model) or backend == "embedded")
     if url is not None and not (is_spec and name.partition(":")[0] in ENDPOINTS):

@@ -23,6 +23,7 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
+from kcard.questions import MAX_REWRITTEN_TOKENS
 from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 
@@ -181,7 +182,7 @@ class Completions(Chat):
 TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
 NEED_TOKENS = 4
-WORDS = {"what": 48, "choose": 48, "study": 1024}
+WORDS = {"what": 48, "choose": 48, "study": 1024, "rewrite": MAX_REWRITTEN_TOKENS}
 THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3

@@ -56,7 +56,8 @@ class Wording:
 _TABLES = tomllib.loads(Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8"))
 GROUNDED: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["grounded"].items()}
 PAPER: Mapping[str, str] = {name: text for name, text in _TABLES["paper"].items() if isinstance(text, str)}
-SYSTEM: Mapping[str, str] = _TABLES["paper"]["system"]
+REWRITE: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["rewrite"].items()}
+SYSTEM: Mapping[str, str] = _TABLES["paper"]["system"] | {"rewrite": REWRITE["system"]}
 STUDY: Mapping[str, str] = _TABLES["study"]
 NEED = tuple(build(Wording, row) for row in _TABLES["need"])
 NEED += tuple(replace(wording, is_inline=True) for wording in NEED if wording.ask.startswith("Q: "))
@@ -233,6 +234,9 @@ def _prompt(request: Request, example: Example | None = None) -> str:
     question = request.question if example is None else example.question
     if request.kind == "study":
         return "\n".join([*(f"Text: {_line(text)}" for text in knowledge), STUDY[question]])
+    if request.kind == "rewrite":
+        spoken = "\n".join(map(_line, reversed(knowledge)))
+        return f"{spoken}\n\nNext question: {_line(question)}\n\n{REWRITE['ask']}"
     if request.kind in WRITTEN:
         return WRITTEN[request.kind].format(_line(question))
     options = _options(request) if example is None or request.kind == "choose" else example.choices

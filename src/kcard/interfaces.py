@@ -192,12 +192,14 @@ class LLM(ABC):
     window            maximum tokens of a request, which leaves room for the reply; None: unknown
     concurrency       requests at a time, unless the user says otherwise
     is_deterministic  whether equal requests have equal replies
+    can_rewrite       whether it can rewrite a question of a conversation so that it stands alone
     announcement      a sentence that tells the user which LLM answers; "" if there is nothing to tell
     """
 
     window: int | None = None
     concurrency: int = 1
     is_deterministic: bool = False
+    can_rewrite: bool = True
     announcement: str = ""
 
     @abstractmethod

@@ -29,7 +29,7 @@ def derive_seed(*parts: str | int) -> int:
 
 # Requests to an LLM, as data: no backend ever parses a prompt that kcard itself wrote.
 
-Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "study"]
+Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "study", "rewrite"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class Request:
               one of them (multiple choice). document: a text that helps to answer the question (GenRead); knowledge:
               a statement that does (generated knowledge prompting); recite: a passage from memory that contains the
               answer (RECITE); study: study material about `knowledge`, where `question` names the kind of material
-              (kcard.training.study_writer)
+              (kcard.training.study_writer); rewrite: the question of a conversation so that it stands alone, where
+              `knowledge` are the lines of the conversation, the newest first (kcard.questions.rewrite_request)
     headings  the heading with which each text of `knowledge` begins ("heading: text"), "" for a text without one;
               empty if no headings are known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question

@@ -109,7 +109,7 @@ def test_the_log_is_cleared_after_a_confirmation_alone(kcard: Kcard, home: Path)
     assert not (home / "log.sqlite").exists()
 
 
-def test_several_processes_write_at_the_same_time(home: Path) -> None:
+def test_several_processes_write_at_the_same_time() -> None:
     def write(name: str) -> None:
         for _ in range(10):
             QuestionLog().add(answered(name, "x"), "x", "ask")

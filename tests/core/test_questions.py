@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
-from kcard.questions import MAX_QUESTION_CHARACTERS, checked, choices_of, run_step, unexplained_pronoun
+from kcard.questions import (
+    MAX_QUESTION_CHARACTERS,
+    checked,
+    choices_of,
+    rewritten_question,
+    run_step,
+    stands_alone,
+    unexplained_pronoun,
+)
 from kcard.types import Choice, Question
 from tests.fakes import questions
 
@@ -69,6 +77,7 @@ def test_a_question_has_a_limit_which_its_options_count_towards(options: tuple[C
         ("when was he born", "he"),
         ("Who discovered it?", "it"),
         ("And how old is she?", "she"),
+        ("And who leads it now?", "it"),
         ("Who wrote Hamlet and when did he die?", None),
         ("If the disk is full, does it stop?", None),
         ("What does it mean when wget exits with 8?", None),
@@ -139,3 +148,35 @@ def test_a_text_that_only_begins_like_json_is_a_text() -> None:
 def test_what_is_no_option_is_named(written: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         choices_of(written)
+
+
+@pytest.mark.parametrize(
+    ("question", "alone"),
+    [
+        ("When was the lighthouse of Port Ansel finished?", True),
+        ("Tell me a long story about ships", True),
+        ("And who leads it now?", False),
+        ("Who was the other keeper of the lighthouse?", False),
+        ("How many passengers?", False),
+        ("Wann wurde der Leuchtturm von Port Ansel fertig?", False),
+        ("誰が博物館を設立しましたか？", False),
+    ],
+)
+def test_only_a_whole_english_question_surely_stands_alone(question: str, alone: bool) -> None:
+    assert stands_alone(question) is alone
+
+
+@pytest.mark.parametrize(
+    ("reply", "question"),
+    [
+        ("Who leads the Ansel Museum now?", "Who leads the Ansel Museum now?"),
+        ('Rewritten question: "Who leads the museum?"', "Who leads the museum?"),
+        ("\n**Who leads the museum?**\nIt is led by ...", "Who leads the museum?"),
+        ("user: Who leads the museum?", "Who leads the museum?"),
+        ("Mira Solvay leads it.", "Who leads it?"),
+        ("", "Who leads it?"),
+        ("x" * 20_001 + "?", "Who leads it?"),
+    ],
+)
+def test_a_reply_that_is_no_question_changes_none(reply: str, question: str) -> None:
+    assert rewritten_question("Who leads it?", reply) == question

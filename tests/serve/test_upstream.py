@@ -135,8 +135,11 @@ def test_the_last_question_of_a_conversation_is_rewritten_for_the_cards_alone(co
     ]
     answer = client.chat.completions.create(model="big", messages=turns)
     rewrite, forwarded = (request["body"]["messages"] for request in llm.requests)
-    assert "stand" in rewrite[0]["content"] or "understood without the conversation" in rewrite[0]["content"]
-    assert rewrite[1]["content"].endswith("user: Who discovered it?")
+    assert "never answer" in rewrite[0]["content"]
+    assert rewrite[1]["content"].startswith(
+        "Question: Which moon orbits Neptune backwards?\nAnswer: Triton.\n\n"
+        "Next question: Who discovered it?\n\nRewrite"
+    )
     assert forwarded[:3] == [SYSTEM, *turns[:2]]
     assert "Lassell" in forwarded[3]["content"]
     assert forwarded[3]["content"].endswith("\n\nQuestion: Who discovered it?")

@@ -238,6 +238,7 @@ UNREAD = {
     "knowledge",
     "recite",
     "study",
+    "rewrite",
 }  # kinds of requests whose passages are not read
 
 
@@ -250,6 +251,7 @@ class EmbeddedLLM(LLM):
     window = QUESTION_TOKENS
     concurrency = 4  # requests that are read together
     is_deterministic = True
+    can_rewrite = False
 
     announcement = "LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason"
 
@@ -314,7 +316,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
             yes = 1 - shared().recall(request.question).knows
         wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
         return Reply("Yes" if wants_yes else "No", yes)
-    if request.kind == "what":
+    if request.kind in {"what", "rewrite"}:
         return Reply(request.question)
     if request.kind == "choose":
         # Choose the description nearest to the question, by cosine and by matching numbers.

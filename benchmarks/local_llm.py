@@ -151,11 +151,12 @@ def complete(url: str, messages: Sequence[Any]) -> dict[str, float]:
     request = urllib.request.Request(
         f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    timed, usage, started = Timed(), {}, time.perf_counter()
+    timed, started = Timed(), time.perf_counter()
+    usage: dict[str, int] = {}
     with urllib.request.urlopen(request) as response:
         for line in response:
-            data = line.removeprefix(b"data: ").strip()
-            if not data or data == b"[DONE]":
+            data = line.removeprefix(b"data:").strip()
+            if not line.startswith(b"data:") or data == b"[DONE]":
                 continue
             chunk = json.loads(data)
             usage = chunk.get("usage") or usage

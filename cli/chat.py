@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 PROMPT = "? "
 HISTORY = 1000  # questions
+LEAVING = {"/quit", "/exit", "quit", "exit"}
 MAX_NAMED_CARDS = 5  # at the start
 MAX_LISTED_CARDS = 50
 HELP = """\
@@ -54,7 +55,7 @@ HELP = """\
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ChatTurn:
     """A question as it was typed, its answer, and what stands for the LLM after --llm."""
 
     typed: str
@@ -67,7 +68,7 @@ class Conversation:
 
     def __init__(self, options: AskOptions) -> None:
         self.options = options
-        self._exchanges: list[Exchange] = []
+        self._turns: list[ChatTurn] = []
         self._pipeline: Pipeline | None = None
         self._explained: set[str] = set()  # what is said once in a conversation
         self._saved: set[Path] = set()
@@ -90,11 +91,17 @@ class Conversation:
             self._pipeline = Pipeline(self.options, on_event=show_note)
         return self._pipeline
 
+    @property
+    def _llm_spec(self) -> str:
+        """What stands for the LLM after --llm."""
+        return self.options.llm if isinstance(self.options.llm, str) else settings().llm
+
     def answer(self, line: str) -> bool:
         """Answer a line; return whether the conversation goes on. An error is printed, and ends nothing."""
         line = line.strip()
-        if line in {"/quit", "/exit"}:
+        if line in LEAVING:
             return False
+        line = "/help" if line == "help" else line
         try:
             if line.startswith("/"):
                 name, _, argument = line[1:].partition(" ")
@@ -121,14 +128,14 @@ class Conversation:
         show(answer, streamed=True)
         if timed.is_streamed:
             aside(f"first word after {timed.seconds:.2f} s")
-        exchange = Exchange(line, answer, self.options.llm or settings().llm)
-        self._exchanges.append(exchange)
+        exchange = ChatTurn(line, answer, self._llm_spec)
+        self._turns.append(exchange)
         if problem := log_answer(answer, exchange.llm, "chat", typed=line):
             self._explain("log", problem)
 
     def _standalone(self, line: str) -> Question:
         turns = []
-        for exchange in self._exchanges:
+        for exchange in self._turns:
             turns += [("user", exchange.answer.question), ("assistant", headline(exchange.answer))]
         with waiting("reading the conversation"):
             question = self.pipeline.standalone(line, turns)
@@ -153,13 +160,13 @@ class Conversation:
         if name:
             # The LLM before gives up its memory first.
             self._change(replace(self.options, llm=chosen_spec(name)), keep=False)
-        echo(self.pipeline.llm.announcement or f"LLM: {self.options.llm or settings().llm}")
+        echo(self.pipeline.llm.announcement or f"LLM: {self._llm_spec}")
         if not name:
             others = ", ".join([READER, *(model.name for model in pulled())])
             echo(f"on this computer: {others} (/model NAME)")
 
     def _begin(self, _: str) -> None:
-        self._exchanges, self._explained = [], self._explained & {"log"}
+        self._turns, self._explained = [], self._explained & {"log"}
         echo("a new conversation")
 
     def _choose_cards(self, names: str) -> None:
@@ -195,21 +202,21 @@ class Conversation:
             raise
 
     def _show_trace(self, _: str) -> None:
-        if not self._exchanges:
+        if not self._turns:
             raise UsageError("there is no answer yet: ask a question first")
-        show(self._exchanges[-1].answer, trace=True, streamed=True)
+        show(self._turns[-1].answer, trace=True, streamed=True)
 
     def _save(self, name: str) -> None:
         if not name:
             raise UsageError("name a file: /save chat.md")
-        if not self._exchanges:
+        if not self._turns:
             raise UsageError("there is no answer yet: ask a question first")
         path = Path(name).expanduser().absolute()
         if path.exists() and path not in self._saved:
             raise UsageError(f"{path} exists: name another file")
-        write_text(path, as_markdown(self._exchanges))
+        write_text(path, as_markdown(self._turns))
         self._saved.add(path)
-        count = len(self._exchanges)
+        count = len(self._turns)
         echo(f"{count} answer{'' if count == 1 else 's'} in {path}")
 
 
@@ -248,7 +255,7 @@ SIGNS = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 LOADING = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 
 
-def as_markdown(exchanges: Sequence[Exchange]) -> str:
+def as_markdown(exchanges: Sequence[ChatTurn]) -> str:
     """Return the questions and answers, each with its sources, LLM and figures."""
     blocks = [f"# kcard chat, {datetime.now().astimezone():%Y-%m-%d %H:%M}"]
     for exchange in exchanges:

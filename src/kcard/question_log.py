@@ -189,14 +189,14 @@ def log_answer(answer: Answer, llm: str | None, command: str, typed: str = "") -
 
 
 def _logged(row: Sequence[Any]) -> LoggedAnswer:
-    *fields, sources = row
+    number, time, command, llm, question, typed, answer, summed_up, sources = row
     quoted = [
         Quotation(
             source["quote"], steps=tuple(source["from"]), claim=source["claim"], verdict=source["verdict"]
         )
         for source in json.loads(sources)
     ]
-    return LoggedAnswer(*fields, tuple(quoted))
+    return LoggedAnswer(number, time, command, llm, question, typed, answer, summed_up, tuple(quoted))
 
 
 def _source_json(source: Quotation) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kcard
-from kcard.cli.chat import Exchange, as_markdown
+from kcard.cli.chat import ChatTurn, as_markdown
 from kcard.types import Answer, Citation, Decision, Passage, Source
 from tests.command import Done, Kcard
 from tests.openai_script import ScriptedServer
@@ -49,11 +49,11 @@ def test_lines_of_a_pipe_are_questions_and_commands_and_an_error_ends_nothing(
 ) -> None:
     lines = ["/trace", "/cards", "Who discovered Triton?", "/trace", "/mode bottom-up", "/mode up", "/cards nobody",
              "/nonsense", "/mode", "Who found Nereid?", "And who discovered it?",
-             "/help", "/quit", "Who discovered Triton?"]  # fmt: skip
+             "help", "exit", "Who discovered Triton?"]  # fmt: skip
     done = piped("chat", lines="\n".join(lines))
     assert done.code == 0
     assert [text for text in ("William Lassell\n", "Gerard Kuiper\n") if text in done.out] != []
-    assert done.out.count("William Lassell\n") == 1, "nothing is read after /quit"
+    assert done.out.count("William Lassell\n") == 1, "nothing is read after exit"
     assert done.out.startswith("neptune  moons\n")
     assert "kept neptune" in done.out
     assert done.out.count("mode: bottom-up\n") == 2
@@ -194,7 +194,7 @@ def test_a_saved_conversation_loads_no_picture_and_shows_what_others_wrote_as_te
         passages=(passage,),
         citations=(Citation("See", 0, 0.9, text, 1),),
     )
-    saved = as_markdown([Exchange("<b>Who?</b>", answer, "local:x")])
+    saved = as_markdown([ChatTurn("<b>Who?</b>", answer, "local:x")])
     assert "\n## \\<b\\>Who?\\</b\\>\n\nAsked as: Who?\n" in saved
     assert "See !\\[" not in saved
     assert "See \\![x](http://evil.example) and \\<script>1 < 2\\</script>\n- a list" in saved

@@ -128,22 +128,22 @@ class Conversation:
         show(answer, streamed=True)
         if timed.is_streamed:
             aside(f"first word after {timed.seconds:.2f} s")
-        exchange = ChatTurn(line, answer, self._llm_spec)
-        self._turns.append(exchange)
-        if problem := log_answer(answer, exchange.llm, "chat", typed=line):
+        turn = ChatTurn(line, answer, self._llm_spec)
+        self._turns.append(turn)
+        if problem := log_answer(answer, turn.llm, "chat", typed=line):
             self._explain("log", problem)
 
     def _standalone(self, line: str) -> Question:
-        turns = []
-        for exchange in self._turns:
-            turns += [("user", exchange.answer.question), ("assistant", headline(exchange.answer))]
+        spoken = []
+        for turn in self._turns:
+            spoken += [("user", turn.answer.question), ("assistant", headline(turn.answer))]
         with waiting("reading the conversation"):
-            question = self.pipeline.standalone(line, turns)
+            question = self.pipeline.standalone(line, spoken)
         if question.text != line:
             aside(f"asked as: {question.text}")
         elif pronoun := unexplained_pronoun(line):
             why = "each question is answered by itself"
-            if turns and not self.pipeline.llm.can_rewrite:
+            if spoken and not self.pipeline.llm.can_rewrite:
                 why = "the embedded reader can't read a conversation (an LLM can: /model)"
             self._explain("pronoun", f'{why}: name what "{pronoun}" stands for')
         return question
@@ -255,13 +255,13 @@ SIGNS = re.compile(r"([\\`*_{}\[\]<>#|!~])")
 LOADING = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 
 
-def as_markdown(exchanges: Sequence[ChatTurn]) -> str:
+def as_markdown(turns: Sequence[ChatTurn]) -> str:
     """Return the questions and answers, each with its sources, LLM and figures."""
     blocks = [f"# kcard chat, {datetime.now().astimezone():%Y-%m-%d %H:%M}"]
-    for exchange in exchanges:
-        answer = exchange.answer
-        blocks.append(f"## {_plain(exchange.typed)}")
-        if answer.question != exchange.typed:
+    for turn in turns:
+        answer = turn.answer
+        blocks.append(f"## {_plain(turn.typed)}")
+        if answer.question != turn.typed:
             blocks.append(f"Asked as: {_plain(answer.question)}")
         blocks.append(LOADING.sub(r"\\\g<0>", printable(headline(answer))))
         sources = [quotation.line.removeprefix("<- ") for quotation in quotations(answer)]
@@ -270,7 +270,7 @@ def as_markdown(exchanges: Sequence[ChatTurn]) -> str:
         lines = [f"- {_plain(source)}" for source in sources if source]
         if lines:
             blocks.append("\n".join(lines))
-        blocks.append(f"*{_plain(summary(answer))} · LLM: {_plain(exchange.llm)}*")
+        blocks.append(f"*{_plain(summary(answer))} · LLM: {_plain(turn.llm)}*")
     return "\n\n".join(blocks) + "\n"
 
 

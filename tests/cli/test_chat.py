@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,7 +214,10 @@ def test_the_time_to_the_first_word_of_a_streamed_answer_is_shown(piped: Callabl
 
 
 def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path) -> None:
-    steps = [{"text": "Late.", "delay": 30}, {"text": "Triton was discovered by William Lassell."}]
+    steps: list[dict[str, Any]] = [
+        {"text": "Late.", "delay": 30},
+        {"text": "Triton was discovered by William Lassell."},
+    ]
     server = ScriptedServer(steps).start()
     with Terminal(home, "chat", "--llm", "openai:m", "--llm-url", server.url, term="xterm") as terminal:
         terminal.wait_for(r"\? ")

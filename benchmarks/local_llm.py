@@ -280,14 +280,20 @@ def main() -> None:
         rows: dict[str, Figures] = {}
         for model in args.models:
             rows |= dict(measured_gguf(model, args.threads, questions, Path(scratch) / "log"))
+            write(args.out, args.threads, rows)
         for folder in args.hf:
             rows[f"kcard with transformers, {folder.name}"] = measured_transformers(
                 folder, args.threads, questions
             )
+            write(args.out, args.threads, rows)
     print(table(rows))
-    if args.out:
-        report = {"machine": machine(None), "threads": args.threads, "figures": rows}
-        args.out.write_text(json.dumps(report, indent=1), encoding="utf-8")
+
+
+def write(path: Path | None, threads: int, rows: dict[str, Figures]) -> None:
+    """Write the figures so far."""
+    if path is not None:
+        report = {"machine": machine(None), "threads": threads, "figures": rows}
+        path.write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

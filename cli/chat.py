@@ -112,8 +112,6 @@ class Conversation:
                 self._ask(line)
         except KcardError as error:
             note(f"kcard: {one_line(error)}")
-        except OSError as error:
-            note(f"kcard: {error.filename or 'error'}: {error.strerror or error}")
         except KeyboardInterrupt:
             note_interruption("stopped")
         return True
@@ -214,7 +212,10 @@ class Conversation:
         path = Path(name).expanduser().absolute()
         if path.exists() and path not in self._saved:
             raise UsageError(f"{path} exists: name another file")
-        write_text(path, as_markdown(self._turns))
+        try:
+            write_text(path, as_markdown(self._turns))
+        except OSError as error:
+            raise UsageError(f"{path} can't be written: {error.strerror or error}") from error
         self._saved.add(path)
         count = len(self._turns)
         echo(f"{count} answer{'' if count == 1 else 's'} in {path}")

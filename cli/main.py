@@ -95,10 +95,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "pool": ("cards", "Named sets of cards."),
     "hub": ("hub", "The hub as a whole: quarantine, clean up."),
     "report": ("eval", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
-    "log": (
-        "log",
-        "List the questions that `ask` and `chat` answered.",
-    ),
+    "log": ("log", "List the questions that `ask` and `chat` answered."),
     "llm": ("llm", "LLMs on this computer: list, pull, choose, remove."),
     "gate": ("gates", "Gates: does a question need a card at all?"),
     "config": ("config", "Show every setting."),

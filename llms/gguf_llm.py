@@ -130,9 +130,11 @@ class GgufLLM(OpenAIEndpoint):
         if self._on_speed is None or not isinstance(timings, dict):
             return
         tokens_in, tokens_out = timings.get("prompt_n", 0), timings.get("predicted_n", 0)
-        if tokens_in >= MIN_TIMED_TOKENS_IN and tokens_out >= MIN_TIMED_TOKENS_OUT:
+        reads, writes = timings.get("prompt_per_second"), timings.get("predicted_per_second")
+        is_long = tokens_in >= MIN_TIMED_TOKENS_IN and tokens_out >= MIN_TIMED_TOKENS_OUT
+        if is_long and reads and writes:
             report, self._on_speed = self._on_speed, None
-            report(timings["prompt_per_second"], timings["predicted_per_second"], self._server.threads)
+            report(reads, writes, self._server.threads)
 
     def _sampling(self, request: Request) -> dict[str, Any]:
         sampling = super()._sampling(request)

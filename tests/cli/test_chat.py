@@ -174,7 +174,7 @@ def test_a_conversation_is_saved_as_markdown_and_no_other_file_is_overwritten(
         "kcard: there is no answer yet: ask a question first",
         "kcard: name a file: /save chat.md",
         f"kcard: {tmp_path / 'mine.md'} exists: name another file",
-        f"kcard: {tmp_path / 'no' / 'folder.md'}: No such file or directory",
+        f"kcard: {tmp_path / 'no' / 'folder.md'} can't be written: No such file or directory",
     ]
     assert f"2 answers in {target}" in done.out
     text = target.read_text(encoding="utf-8")
@@ -214,11 +214,8 @@ def test_the_time_to_the_first_word_of_a_streamed_answer_is_shown(piped: Callabl
 
 
 def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path) -> None:
-    steps: list[dict[str, Any]] = [
-        {"text": "Late.", "delay": 30},
-        {"text": "Triton was discovered by William Lassell."},
-    ]
-    server = ScriptedServer(steps).start()
+    late: dict[str, Any] = {"text": "Late.", "delay": 30}
+    server = ScriptedServer([late, {"text": "Triton was discovered by William Lassell."}]).start()
     with Terminal(home, "chat", "--llm", "openai:m", "--llm-url", server.url, term="xterm") as terminal:
         terminal.wait_for(r"\? ")
         terminal.send("Who discovered Triton?\r")

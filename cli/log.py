@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kcard.cli.config import store
-from kcard.cli.output import Json, console, echo, note, print_json, print_whole, table
+from kcard.cli.output import Json, aside, console, echo, note, print_json, print_whole, table
 from kcard.config import settings, user_file
 from kcard.errors import UsageError
 from kcard.question_log import LoggedAnswer, QuestionLog
@@ -127,12 +127,13 @@ def _print(answers: Sequence[LoggedAnswer], words: Sequence[str] = ()) -> None:
         question, text = " ".join(answer.question.split()), _excerpt(answer.answer, words)
         if not is_terminal:
             question, text = question[:BEGINNING], text[:BEGINNING]
-        # The last part of gguf:/models/x.gguf or hf:owner/x.
-        llm = answer.llm.rpartition("/")[2]
-        rows.add_row(*map(escape, (str(answer.number), _when(answer.time), question, text, llm)))
-    if is_terminal:
-        rows.expand = True
+        # The model's own name in gguf:/models/x.gguf, hf:owner/x or local:x.
+        name = (answer.llm.partition(":")[2] or answer.llm).rpartition("/")[2].removesuffix(".gguf")
+        rows.add_row(*map(escape, (str(answer.number), _when(answer.time), question, text, name)))
+    rows.expand = is_terminal
     print_whole(rows)
+    if is_terminal:
+        aside("kcard log show N shows an answer with its sources")
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:

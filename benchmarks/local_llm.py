@@ -1,6 +1,7 @@
 """A local LLM behind kcard, beside llama.cpp's own server and transformers.
 
-    python -m benchmarks.local_llm --models FILE.gguf ... [--hf FOLDER ...] [--threads 1] [--questions 3] [--out FILE]
+    python -m benchmarks.local_llm --models FILE.gguf ... [--hf FOLDER ...] [--threads 1] [--questions 3] [--cpu]
+        [--out FILE]
 
 The card is an index of a manual of 600 kB. For each model, all processes stay loaded and get each question in turn, so
 that other load on the machine affects all; no prompt is sent to a process twice, since it would be in its cache.
@@ -12,6 +13,9 @@ that other load on the machine affects all; no prompt is sent to a process twice
 - first word, reads, writes: of the reply to that prompt, streamed. Tokens read a second are those of the prompt by the
   seconds to the first word, tokens written those after the first by the seconds after it
 - memory: the peak of the process, of kcard with llama.cpp and the card
+
+On a busy machine, --cpu counts the seconds of the processor instead of those of the clock; with one thread and nothing
+else to do they are about the same. Linux only.
 
 Prints medians as a table, and writes all figures to --out as JSON.
 """
@@ -25,8 +29,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +47,22 @@ Figures = dict[str, list[float]]
 
 
 class Timed:
-    """Seconds to the first piece of a reply and to its end."""
+    """Seconds to the first piece of a reply and to its end, by a clock."""
 
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
         self.first = 0.0
 
     def piece(self) -> None:
-        self.first = self.first or time.perf_counter() - self._started
+        self.first = self.first or self._clock() - self._started
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._started
 
     def figures(self, tokens_in: int, tokens_out: int) -> dict[str, float]:
-        rest = time.perf_counter() - self._started - self.first
+        rest = self.seconds - self.first
         return {
             "first word, s": self.first,
             "reads, tokens/s": tokens_in / self.first,
@@ -63,7 +73,7 @@ class Timed:
 # Kcard, in a process of its own that answers lines of JSON.
 
 
-def answer_lines(spec: str, threads: int) -> None:
+def answer_lines(spec: str, threads: int, clock: Callable[[], float]) -> None:
     """Be that process: load the pipeline, then do what each line says, until there are no more."""
     import resource
 
@@ -83,16 +93,16 @@ def answer_lines(spec: str, threads: int) -> None:
         task, question = json.loads(line)
         result: Any = None
         if task == "ask":
-            started = time.perf_counter()
+            timed = Timed(clock)
             pipeline([question])
-            result = {"warm ask, s": time.perf_counter() - started}
+            result = {"warm ask, s": timed.seconds}
         else:
             (prepared,) = pipeline.prepared([question])
             request = pipeline._request(prepared)  # type: ignore[arg-type]
             if task == "messages":
                 result = messages(request)
             else:
-                timed = Timed()
+                timed = Timed(clock)
                 for piece in llm.stream(request):
                     if isinstance(piece, Reply):
                         result = timed.figures(piece.tokens_in or 0, piece.tokens_out or 0)
@@ -106,8 +116,9 @@ def answer_lines(spec: str, threads: int) -> None:
 class KcardProcess:
     """Such a process, from outside."""
 
-    def __init__(self, spec: str, threads: int) -> None:
+    def __init__(self, spec: str, threads: int, cpu: bool) -> None:
         command = [sys.executable, "-m", "benchmarks.local_llm", "--answer", spec, "--threads", str(threads)]
+        command += ["--cpu"] * cpu
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -130,28 +141,34 @@ class KcardProcess:
         return line
 
 
-def cold_ask(spec: str, question: str) -> float:
+def cold_ask(spec: str, question: str, cpu: bool) -> float:
     """Seconds of one `kcard ask`, its files being in memory from a run before."""
     seconds = 0.0
     for _ in range(2):
         command = [sys.executable, "-m", "kcard", "ask", question, "--cards", CARD, "--llm", spec]
-        started = time.perf_counter()
+        timed = Timed(children_cpu_seconds if cpu else time.perf_counter)
         subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-        seconds = time.perf_counter() - started
+        seconds = timed.seconds
     return seconds
+
+
+def children_cpu_seconds() -> float:
+    """The processor's seconds of the processes that this one has started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 # Llama.cpp's server, by plain HTTP.
 
 
-def complete(url: str, messages: Sequence[Any]) -> dict[str, float]:
+def complete(url: str, messages: Sequence[Any], clock: Callable[[], float]) -> dict[str, float]:
     """Stream a reply to these messages; return its figures, and its seconds as those of a warm ask."""
     body = {"messages": messages, "temperature": 0, "max_tokens": TOKENS, "stream": True}
     body["stream_options"] = {"include_usage": True}
     request = urllib.request.Request(
         f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    timed, started = Timed(), time.perf_counter()
+    timed = Timed(clock)
     usage: dict[str, int] = {}
     with urllib.request.urlopen(request) as response:
         for line in response:
@@ -163,7 +180,13 @@ def complete(url: str, messages: Sequence[Any]) -> dict[str, float]:
             if chunk["choices"] and chunk["choices"][0]["delta"].get("content"):
                 timed.piece()
     figures = timed.figures(usage["prompt_tokens"], usage["completion_tokens"])
-    return figures | {"warm ask, s": time.perf_counter() - started}
+    return figures | {"warm ask, s": timed.seconds}
+
+
+def cpu_seconds(process_id: int) -> float:
+    """The processor's seconds of a process so far."""
+    fields = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_memory(process_id: int) -> float:
@@ -176,31 +199,32 @@ def peak_memory(process_id: int) -> float:
 
 
 def measured_gguf(
-    model: Path, threads: int, questions: Sequence[str], log: Path
+    model: Path, threads: int, cpu: bool, questions: Sequence[str], log: Path
 ) -> Iterator[tuple[str, Figures]]:
     """Measure kcard and llama.cpp's server with the model; the questions are asked, then streamed."""
     spec, (first, *rest) = f"gguf:{model}", questions
     ours, theirs = new_figures(), new_figures()
-    ours["cold ask, s"].append(cold_ask(spec, first))
+    ours["cold ask, s"].append(cold_ask(spec, first, cpu))
     with ExitStack() as stack:
-        kcard = stack.enter_context(running(spec, threads))
+        kcard = stack.enter_context(running(spec, threads, cpu))
         prompts = {question: kcard.do("messages", question) for question in questions}
         for _ in range(2):
             started = time.perf_counter()
-            with gguf_server(model, log, threads) as (url, _process_id):
-                complete(url, prompts[first])
-                seconds = time.perf_counter() - started
+            with gguf_server(model, log, threads) as (url, process_id):
+                complete(url, prompts[first], time.perf_counter)
+                seconds = cpu_seconds(process_id) if cpu else time.perf_counter() - started
         theirs["cold ask, s"].append(seconds)
         url, process_id = stack.enter_context(gguf_server(model, log, threads))
-        complete(url, prompts[first])
+        clock = partial(cpu_seconds, process_id) if cpu else time.perf_counter
+        complete(url, prompts[first], clock)
         kcard.do("ask", first)
         half = len(rest) // 2
         for question in rest[:half]:
             add(ours, kcard.do("ask", question))
-            theirs["warm ask, s"].append(complete(url, prompts[question])["warm ask, s"])
+            theirs["warm ask, s"].append(complete(url, prompts[question], clock)["warm ask, s"])
         for question in rest[half:]:
             add(ours, kcard.do("stream", question))
-            streamed = complete(url, prompts[question])
+            streamed = complete(url, prompts[question], clock)
             del streamed["warm ask, s"]
             add(theirs, streamed)
         ours["memory, MB"].append(kcard.do("memory"))
@@ -209,11 +233,11 @@ def measured_gguf(
     yield f"llama.cpp's server, {model.stem}", theirs
 
 
-def measured_transformers(folder: Path, threads: int, questions: Sequence[str]) -> Figures:
+def measured_transformers(folder: Path, threads: int, cpu: bool, questions: Sequence[str]) -> Figures:
     spec, (first, *rest) = f"hf:{folder}", questions
     figures = new_figures()
-    figures["cold ask, s"].append(cold_ask(spec, first))
-    with running(spec, threads) as kcard:
+    figures["cold ask, s"].append(cold_ask(spec, first, cpu))
+    with running(spec, threads, cpu) as kcard:
         kcard.do("ask", first)
         half = len(rest) // 2
         for question in rest[:half]:
@@ -225,8 +249,8 @@ def measured_transformers(folder: Path, threads: int, questions: Sequence[str]) 
 
 
 @contextmanager
-def running(spec: str, threads: int) -> Iterator[KcardProcess]:
-    process = KcardProcess(spec, threads)
+def running(spec: str, threads: int, cpu: bool) -> Iterator[KcardProcess]:
+    process = KcardProcess(spec, threads, cpu)
     try:
         yield process
     finally:
@@ -262,11 +286,12 @@ def main() -> None:
     parser.add_argument("--hf", type=Path, nargs="+", default=[], help="folders of models for transformers")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--questions", type=int, default=3, help="asked, and as many streamed")
+    parser.add_argument("--cpu", action="store_true", help="count the seconds of the processor")
     parser.add_argument("--out", type=Path, help="JSON with all figures")
     parser.add_argument("--answer", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.answer:
-        answer_lines(args.answer, args.threads)
+        answer_lines(args.answer, args.threads, time.process_time if args.cpu else time.perf_counter)
         return
     with tempfile.TemporaryDirectory() as scratch:
         home, number = Path(scratch) / "home", str(args.threads)
@@ -279,11 +304,12 @@ def main() -> None:
         questions = ask_about(manual, 1)[0][: 2 * args.questions + 1]
         rows: dict[str, Figures] = {}
         for model in args.models:
-            rows |= dict(measured_gguf(model, args.threads, questions, Path(scratch) / "log"))
+            log = Path(scratch) / "log"
+            rows |= dict(measured_gguf(model, args.threads, args.cpu, questions, log))
             write(args.out, args.threads, rows)
         for folder in args.hf:
             rows[f"kcard with transformers, {folder.name}"] = measured_transformers(
-                folder, args.threads, questions
+                folder, args.threads, args.cpu, questions
             )
             write(args.out, args.threads, rows)
     print(table(rows))

@@ -173,10 +173,12 @@ def test_only_a_whole_english_question_surely_stands_alone(question: str, alone:
         ('Rewritten question: "Who leads the museum?"', "Who leads the museum?"),
         ("\n**Who leads the museum?**\nIt is led by ...", "Who leads the museum?"),
         ("user: Who leads the museum?", "Who leads the museum?"),
+        ("Who is the current leader of the museum?", "Who is the current leader of the museum?"),
         ("Mira Solvay leads it.", "Who leads it?"),
+        ("What is the name of the ship that sank?", "Who leads it?"),
         ("", "Who leads it?"),
         ("x" * 20_001 + "?", "Who leads it?"),
     ],
 )
-def test_a_reply_that_is_no_question_changes_none(reply: str, question: str) -> None:
+def test_a_reply_that_is_no_question_or_another_one_changes_none(reply: str, question: str) -> None:
     assert rewritten_question("Who leads it?", reply) == question

@@ -108,7 +108,7 @@ BEGIN = (
 )
 # The commands by what they are for, as the help lists them.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Ask": ("ask", "chat", "serve", "serve-key", "llm"),
+    "Ask": ("ask", "chat", "serve", "serve-key", "llm", "log"),
     "Make cards": ("train", "train-many", "study", "sync", "add"),
     "The local hub": (
         *("publish", "show", "pull", "remove", "verify", "alias"),

@@ -330,9 +330,9 @@ def read_corpus(
     .txt: a list of facts, notes by paragraph, or a document by its layout; .md, .rst, .html, .pdf, .docx and the other
     documents of docs/corpora.md: paragraphs, lists, code and tables under their headings; .jsonl and .ndjson: objects
     with `text` (or passage, content, fact, ...); .csv and .parquet: rows with a column of text; .tsv: triples; a folder
-    that datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or key
-    that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut from.
-    `readers`: worker processes, None for one per core; the result does not depend on their number.
+    that datasets saved; hf:owner/name[:split]. Any of the files may be compressed (.gz). `field` names the column or
+    key that holds the text, or is a sentence with {columns} in it. `whole`: with the documents that passages are cut
+    from. `readers`: worker processes, None for one per core; the result does not depend on their number.
 
     In a folder, hidden files are ignored; unreadable, unsupported and empty files, licences and change logs are skipped
     and listed. Raises CorpusError, naming file and line, for what is missing, empty or

@@ -27,6 +27,7 @@ from recipes.packages import Manual, fetch, manuals
 from benchmarks.kinds import KINDS, Kind, hub_with
 from kcard.index import Index
 from kcard.integrators.pipeline import Pipeline
+from kcard.llms.parsing import from_text
 from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.training.corpus import read_corpus
 from kcard.types import Request
@@ -168,9 +169,15 @@ def _outcome(
 
 
 def verdict_of(answer: str, gold: Sequence[Sequence[str]]) -> str:
-    """right, wrong or unknown; see above. What is unknown is right where there is no answer."""
+    """right, wrong or unknown; see above. What is unknown is right where there is no answer. Of yes or no, the reply's
+    first word decides; a quotation says neither."""
     if answer == UNKNOWN_ANSWER:
         return "unknown" if gold else "right"
+    if [*gold] in ([("yes",)], [("no",)], [["yes"]], [["no"]]):
+        says_yes = from_text(answer)
+        if says_yes is None:
+            return "unknown"
+        return "right" if says_yes == float(gold[0][0] == "yes") else "wrong"
     text = _plain(answer)
     return "right" if any(all(_plain(phrase) in text for phrase in phrases) for phrases in gold) else "wrong"
 

@@ -8,7 +8,8 @@ from itertools import combinations
 from pathlib import Path
 
 from kcard.interfaces import Reader
-from kcard.offline.extract import MISSING_NUMBER, content_stems, share_of
+from kcard.offline.extract import MISSING_NUMBER
+from kcard.offline.questions import content_stems, share_of
 from kcard.offline.reader import read_all
 from kcard.text import numbers, ordinals_as_in, words
 from kcard.types import Choice, Context, Passage

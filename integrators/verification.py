@@ -27,9 +27,8 @@ from kcard.integrators.claims import (
     without_marks,
 )
 from kcard.interfaces import Checker, Pair
-from kcard.offline.extract import content_stems
 from kcard.offline.llm import language_of
-from kcard.offline.questions import SENTENCES, asks_for_words
+from kcard.offline.questions import SENTENCES, asks_for_words, content_stems
 from kcard.selectors.factuality import verdicts
 from kcard.text import (
     analyzer,

@@ -16,7 +16,7 @@ from tests.openai_script import ScriptedServer
 
 MANUAL = """## Depot
 
-The depot of the harbour stands in Oslo. It holds forty boats in winter and is painted green.
+The depot of the harbour is green and stands in Oslo. It holds forty boats in winter.
 
 ## Ferry
 

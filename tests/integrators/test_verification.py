@@ -8,7 +8,7 @@ import pytest
 
 import kcard
 from kcard.hub.registry import Hub
-from kcard.integrators.claims import claim_of, clauses, holds, specifics, without_marks
+from kcard.integrators.claims import claim_of, clauses, holds, polarity, specifics, without_marks
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
 from kcard.offline.checker import MiniLMChecker
@@ -408,3 +408,31 @@ def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
     *pieces, answer = pipeline.stream("How do I go on call?")
     assert pieces == ["I don't know."]
     assert isinstance(answer, Answer)
+
+
+# The log-odds of yes by the words of a question and of the sentences that answer it.
+
+LEANS = 0.53
+
+
+@pytest.mark.parametrize(
+    ("question", "sentences", "yes"),
+    [
+        ("Can the lamp burn outdoors?", "The lamp can be used indoors and outdoors.", True),
+        ("Can the lamp burn outdoors?", "The lamp must not be used outdoors.", False),
+        ("Can the lamp burn outdoors?", "The lamp doesn't work outdoors, but only in a room.", False),
+        ("Is the lamp not allowed outdoors?", "The lamp can't be lit outdoors.", True),
+        ("May a lamp be sold?", "You may sell it for any price or no price.", True),
+        ("Is it ok to have more than one lamp?", "It is perfectly fine to light several lamps.", True),
+        ("Does it work?", "It does **not** work.", False),
+        ("Was Tarn ever funded by the FSF?", "The creation of Tarn was sponsored by the FSF.", True),
+        ("Does the lamp burn gas?", "The lamp burns only oil.", False),
+    ],
+)
+def test_negation_decides(question: str, sentences: str, yes: bool) -> None:
+    found = polarity(question, sentences)
+    assert found > LEANS if yes else found < -LEANS
+
+
+def test_sentences_without_such_words_decide_nothing() -> None:
+    assert abs(polarity("Is the lamp red?", "Keeper Osric painted the lamp in 1904.")) < LEANS

@@ -4,7 +4,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -13,9 +13,13 @@ import numpy as np
 from kcard import cache as kcard_cache
 from kcard.offline import minilm
 from kcard.offline import static_embeddings as static
-from kcard.offline.questions import SENTENCES, Form, asks_for_words, fits, form_of
+from kcard.offline.questions import SENTENCES, Form, asks_for_words, content_stems, fits, form_of, share_of
 from kcard.offline.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
-from kcard.text import LIST_MARK, analyzer, numbers, ordinals_as_in
+from kcard.offline.scope import in_scope
+from kcard.offline.tables import Cell, find_cell
+from kcard.offline.times import includes_year
+from kcard.offline.verdicts import TASK, YesNo, decide
+from kcard.text import LIST_MARK, numbers, ordinals_as_in
 
 # Answer candidates: the embedded reader's output for each passage, best first.
 
@@ -24,14 +28,6 @@ COVERED = 6.0  # for a passage with all of the question's words
 HEADED = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
 MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
 MISFIT = 3.0  # for an answer that is not of the kind the question asks for
-WORD = re.compile(r"\w[\w.+/-]*\w|\w")
-STEMS = analyzer("english")
-_ASKING = """
-a an the of in on at to for from by with and or is are was were be been do does did can could will would should has have
-had may might must i my me we our you your it its this that these those there what which who whom whose when where why
-how many much long often if not no as so than then
-"""
-ASKING = frozenset(_ASKING.split())
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,12 @@ class AnswerCandidate:
         return behind or self.reading.sentences
 
 
+def split_heading(text: str, heading: str) -> tuple[str, str]:
+    """Return the heading that begins a passage, with its colon, and the rest."""
+    begin = f"{heading}: " if heading else ""
+    return (begin, text.removeprefix(begin)) if text.startswith(begin) else ("", text)
+
+
 def rank_candidates(
     question: str,
     form: Form,
@@ -77,28 +79,20 @@ def rank_candidates(
     question_numbers = numbers(question)
     ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
-        heading = f"{headings[at]}: " if at < len(headings) and headings[at] else ""
+        heading, _ = split_heading(text, headings[at] if at < len(headings) else "")
         if reading.sentences:
             answer = max(reading.answers, key=likelihood, default=None)
-            score = reading.relevance - MISSING_NUMBER * len(question_numbers - numbers(text))
+            lacking = [
+                number for number in question_numbers - numbers(text) if not includes_year(text, number)
+            ]
+            score = reading.relevance - MISSING_NUMBER * len(lacking)
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
             score += COVERED * token_share(question, text)
-            if heading:
+            if at < len(headings) and headings[at]:
                 question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
                 score += HEADED * float(question_vector @ heading_vector)
-            begin = len(heading) if text.startswith(heading) else 0
-            ranked.append(AnswerCandidate(at, text, reading, answer, score, begin))
+            ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
     return sorted(ranked, key=lambda candidate: -candidate.score)
-
-
-def content_stems(question: str) -> set[str]:
-    telling = (word for word in WORD.findall(question) if word.lower() not in ASKING)
-    return {stem for word in telling for stem in STEMS(word)}
-
-
-def share_of(question_stems: Set[str], text: str, otherwise: float = 0.0) -> float:
-    """Return the share of the question's stems in the text, in [0, 1]; `otherwise` if it has none."""
-    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else otherwise
 
 
 def token_share(question: str, text: str) -> float:
@@ -110,65 +104,24 @@ def token_share(question: str, text: str) -> float:
     return float(weights[np.isin(tokens, minilm.words().ids([text])[0])].sum() / max(weights.sum(), 1e-9))
 
 
-# Polarity: do the sentences that answer a yes/no question say yes?
-#
-# A logistic regression on negation and permission words in both, and on the question's words that the sentences repeat.
-# Given the right sentences for 1,103 questions about manuals, it decides .82 of them and is right in .75 of these
-# (cross-validated over manuals; docs/log.md). The reader's own output was at chance here.
-
-DECIDED = math.log(0.63 / 0.37)  # log-odds below which the answer is neither yes nor no
-
-# "any price or no price" and "whether or not" negate nothing.
-NEGATION = re.compile(
-    r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE
-)
-ONLY = re.compile(r"\bonly\b", re.IGNORECASE)
-PERMISSION = re.compile(
-    r"\b(?:can|may|possible|allows?|supports?|able|also|either|both|automatically|optional\w*|even|any|yes"
-    r"|recommended|fine|ok|okay|welcome|free to|go ahead|permit\w*|legal|works?)\b",
-    re.IGNORECASE,
-)
-ADVERB = re.compile(
-    r"\b(?:ever|really|still|actually|already|just|simply|then)\b", re.IGNORECASE
-)  # carries no content
-LIMIT = re.compile(r"\b(?:without|only|instead)\b", re.IGNORECASE)
-
-BIAS = 0.2
-NEGATED, LIMITED, PERMITTED = -1.45, -1.27, 0.55  # log-odds of yes for such words in the sentences
-REPEATED = 0.63  # for all of the question's words in sentences without negation
-ASKED_NEGATED, ASKED_LIMITED = 0.55, 1.41  # for such words in the question
-BOTH_NEGATED = 0.73  # for negation in both
-
-
-def polarity(question: str, sentences: str) -> float:
-    """Return the log-odds of yes, given that these sentences answer the question."""
-    is_negated, is_question_negated = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
-    return (
-        BIAS
-        + NEGATED * is_negated
-        + LIMITED * bool(ONLY.search(sentences))
-        + PERMITTED * bool(PERMISSION.search(sentences))
-        + REPEATED * (0.0 if is_negated else share_of(content_stems(ADVERB.sub("", question)), sentences))
-        + ASKED_NEGATED * is_question_negated
-        + ASKED_LIMITED * bool(LIMIT.search(question))
-        + BOTH_NEGATED * (is_negated and is_question_negated)
-    )
-
-
 # Confidence in an extracted answer: a logistic regression fitted on people's questions about manuals, some of which the
 # manual does not answer (recipes/reader/calibrate.py).
 
 
 MAX_LEAD = 5.0
+DECIDED, UNDECIDED = 2.0, 0.5  # for a verdict of yes or no, and a quotation instead
 
 
 def confidence_features(
-    question: str, form: Form, best: AnswerCandidate, lead: float, grounds: str, first: str, near: float
+    question: str, form: Form, best: AnswerCandidate, lead: float, grounds: str, near: float, *, decided: bool
 ) -> dict[str, float]:
     """Compute confidence features of an answer from the `best` candidate, which scores `lead` more than the next one.
-    `grounds`: its supporting sentences, of which `first` is the likeliest; `near`: see nearness."""
+    `grounds`: its supporting sentences; `near`: see nearness; `decided`: whether it is a verdict of yes or no."""
     question_stems = content_stems(question)
     in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
+    polarity = 0.0
+    if form == "yes/no":
+        polarity = DECIDED if decided else UNDECIDED
     return {
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
@@ -179,7 +132,7 @@ def confidence_features(
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
-        "polarity": abs(polarity(question, first)) if form == "yes/no" else 0.0,
+        "polarity": polarity,
     }
 
 
@@ -394,6 +347,8 @@ def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
 # for a name, place, time or number. On questions about seventeen manuals, spans of a certainty below 0.4 were right for
 # .20, the sentences for .48.
 SURE, UNSURE = 0.5, 0.4
+BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
+YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 ABLE = re.compile(
     r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
 )
@@ -431,7 +386,7 @@ class Extract:
 
 @dataclass(frozen=True)
 class _AnswerDraft:
-    """An answer without its probability yet, and its supporting sentences."""
+    """An answer without its probability yet, and its supporting sentences. `certainty`: its probability, if known."""
 
     question: str
     form: Form
@@ -442,15 +397,18 @@ class _AnswerDraft:
     passage: int
     words: bool
     lead: float
+    decided: bool = False
+    certainty: float | None = None
 
     def features(self, near: float) -> dict[str, float]:
         return confidence_features(
-            self.question, self.form, self.best, self.lead, self.grounds, self.first, near
+            self.question, self.form, self.best, self.lead, self.grounds, near, decided=self.decided
         )
 
     def extract(self, values: Mapping[str, float]) -> Extract:
         threshold = ANSWERED_IN_SENTENCES if self.form in SENTENCES else ANSWERED
-        return Extract(self.text, self.first, self.passage, probability(values), self.words, threshold)
+        likelihood = probability(values) if self.certainty is None else self.certainty
+        return Extract(self.text, self.first, self.passage, likelihood, self.words, threshold)
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
@@ -481,11 +439,21 @@ def examine(
 def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
-    questions = [(ordinals_as_in(passages, question), passages) for question, passages in questions]
+    forms = [form_of(question) for question, _ in questions]
+    over = headings or [()] * len(questions)
+    # Cells of tables that are plainly asked for; the reader reads what speaks of the question's subject and time.
+    narrowed, cells = [], []
+    for (question, passages), form, titles in zip(questions, forms, over, strict=True):
+        wording = ordinals_as_in(passages, question)
+        parts = [
+            split_heading(text, titles[at] if at < len(titles) else "") for at, text in enumerate(passages)
+        ]
+        cells.append(find_cell(wording, form, parts))
+        narrowed.append((wording, [heading + in_scope(wording, form, body) for heading, body in parts]))
     drafts = [
-        _draft_answer(question, passages, readings, over)
-        for (question, passages), readings, over in zip(
-            questions, read_all(questions), headings or [()] * len(questions), strict=True
+        _draft_answer(question, form, passages, readings, titles, cell)
+        for (question, passages), form, readings, titles, cell in zip(
+            narrowed, forms, read_all(narrowed), over, cells, strict=True
         )
     ]
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
@@ -498,14 +466,30 @@ def _examine_all(
 
 def _draft_answer(
     question: str,
+    form: Form,
     passages: Sequence[str],
     readings: Sequence[PassageReading],
     headings: Sequence[str],
+    cell: Cell | None,
 ) -> _AnswerDraft | None:
-    form = form_of(question)
     ranked = rank_candidates(question, form, passages, readings, headings)
     if not ranked:
         return None
+    if cell is not None:
+        line, text = cell.row.line, cell.text or cell.row.line
+        best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
+        return _AnswerDraft(
+            question,
+            form,
+            best,
+            text,
+            line,
+            line,
+            best.passage,
+            words=True,
+            lead=0.0,
+            certainty=cell.probability,
+        )
     supports, best = score_sentences(question, ranked), ranked[0]
     # The only passage leads one that is as likely to answer as not.
     lead = best.score - ranked[1].score if len(ranked) > 1 else max(0.0, best.score)
@@ -546,16 +530,54 @@ def _draft_answer(
         return _AnswerDraft(
             question, form, best, answer_text, grounds, first, best.passage, words=True, lead=lead
         )
+    if form == "yes/no":
+        verdict = _find_verdict(question, ranked, supports)
+        if verdict is not None:
+            at, answer_text, first = verdict
+            candidate = ranked[at]
+            grounds, passage = _with_heading(candidate, first), candidate.passage
+            return _AnswerDraft(
+                question,
+                form,
+                candidate,
+                answer_text,
+                grounds,
+                first,
+                passage,
+                words=False,
+                lead=lead,
+                decided=True,
+            )
     text = _strip_mark(quote.text)
-    if form == "yes/no" and abs(yes := polarity(question, quote.first)) >= DECIDED:
-        # Answer with the part that decides yes or no; with the whole quotation if undecided. Who asks whether something
-        # can be done also wants to know how.
-        text = f"{'Yes' if yes > 0 else 'No'}: {_strip_mark(quote.first)}"
-        if yes > 0 and ABLE.search(question):
-            best_row = int(np.argmax(supports[quote.candidate]))
-            rows = _find_stretch(ranked[quote.candidate], supports[quote.candidate], best_row)
-            text = f"Yes: {_strip_mark(_format_lines(ranked[quote.candidate], rows))}"
     return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False, lead=lead)
+
+
+def _find_verdict(
+    question: str, candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]]
+) -> tuple[int, str, str] | None:
+    """Return (index of the candidate, answer, sentences that it rests on) of a verdict of yes or no; None if none of
+    the candidates has one, or if they contradict each other."""
+    verdicts: list[tuple[int, YesNo]] = []
+    for at, candidate in enumerate(candidates):
+        sentences = [sentence_text(candidate, row) for row in range(len(candidate.sentences))]
+        verdict = decide(question, sentences, candidate.text[: candidate.begin])
+        if verdict is not None:
+            verdicts.append((at, verdict))
+    if len({verdict.is_yes for _, verdict in verdicts}) != 1:
+        return None
+    at, verdict = verdicts[0]
+    candidate = candidates[at]
+    rows = list(range(verdict.first, verdict.last + 1))
+    if len(rows) > MOST:
+        rows = rows[-1:]
+    first = _format_lines(candidate, rows)
+    if verdict.is_yes and ABLE.search(question):
+        # Who asks whether something can be done also wants to know how.
+        rows = _find_stretch(candidate, supports[at], verdict.last)
+    text = _strip_mark(_format_lines(candidate, rows))
+    if not YES_OR_NO.match(text):
+        text = f"{'Yes' if verdict.is_yes else 'No'}: {text}"
+    return at, text, first
 
 
 def _with_heading(candidate: AnswerCandidate, text: str) -> str:
@@ -566,5 +588,6 @@ def _with_heading(candidate: AnswerCandidate, text: str) -> str:
 
 
 def _strip_mark(text: str) -> str:
-    """Strip the bullet or number of a lone list item; return other text as is."""
-    return text if "\n" in text else LIST_MARK.sub("", text)
+    """Strip the bullet, number or box of a lone list item, and the marks of bold text."""
+    plain = BOLD.sub(r"\1", text)
+    return plain if "\n" in plain else TASK.sub("", LIST_MARK.sub("", plain))

@@ -1,7 +1,10 @@
 """Question forms: the kind of answer that a question asks for."""
 
 import re
+from collections.abc import Set
 from typing import Literal
+
+from kcard.text import analyzer
 
 Form = Literal["yes/no", "how", "why", "list", "who", "when", "where", "how many", "what"]
 
@@ -118,7 +121,8 @@ DATES = _words(
 TIMES = DATES - {"of", "the", "in", "on", "at"} | _words(
     "week weeks weekly daily monthly yearly hourly hour hours minute minutes second seconds morning noon evening night "
     "midnight today tomorrow yesterday now soon immediately later earlier always never once twice when whenever while "
-    "during every each time times dawn era war summer autumn winter spring boot startup shutdown installation"
+    "during every each time times dawn era war summer autumn winter spring boot startup shutdown installation one two "
+    "three four five six seven eight nine ten eleven twelve o'clock oclock half quarter sunrise sunset dusk lunchtime"
 )
 AMOUNTS = _words(
     "no none zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -139,3 +143,79 @@ def fits(form: Form, answer: str) -> bool:
     if form == "how many":
         return bool(DIGIT.search(answer) or answer_words & AMOUNTS)
     return True
+
+
+# Content words: what a question is about, without the words that every question has.
+
+CONTENT_WORD = re.compile(r"\w[\w.+/-]*\w|\w")
+STEMS = analyzer("english")
+_FUNCTION_WORDS = """
+a an the of in on at to for from by with and or is are was were be been do does did can could will would should has have
+had may might must i my me we our you your it its this that these those there what which who whom whose when where why
+how many much long often if not no as so than then
+"""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+
+# Words that people use for each other when they ask, and forms of irregular verbs, one group a line.
+_SYNONYMS = """
+fund funded sponsor sponsored finance financed
+work works support supports compatible
+store stored keep kept
+swim bathe
+visitor visitors guest guests
+child children kid kids
+repair mend fix
+begin start
+end finish
+buy purchase bought
+publish published release released
+rent hire lease
+remove delete
+photo photograph picture image
+phone telephone
+bike bicycle
+fee charge
+shut close closed
+rubbish garbage trash
+lift elevator
+flat apartment
+toilet restroom
+car automobile
+help assist
+show display shown
+pay paid
+build built
+write wrote written
+run ran
+hold held
+lead led
+sell sold
+send sent
+lend lent
+teach taught
+find found
+make made
+give gave given
+break broke broken
+choose chose chosen
+wear wore worn
+leave left
+"""
+SYNONYMS = {
+    stem: min(STEMS(line)) for line in _SYNONYMS.strip().split("\n") for stem in STEMS(line)
+}  # stem to the one that stands for its group
+
+
+def content_stems(question: str) -> set[str]:
+    telling = (word for word in CONTENT_WORD.findall(question) if word.lower() not in FUNCTION_WORDS)
+    return {stem for word in telling for stem in STEMS(word)}
+
+
+def meaning_stems(text: str) -> frozenset[str]:
+    """Return the stems of a text's content words, one for all of a group of SYNONYMS."""
+    return frozenset(SYNONYMS.get(stem, stem) for stem in content_stems(text))
+
+
+def share_of(question_stems: Set[str], text: str, otherwise: float = 0.0) -> float:
+    """Return the share of the question's stems in the text, in [0, 1]; `otherwise` if it has none."""
+    return len(question_stems & set(STEMS(text))) / len(question_stems) if question_stems else otherwise

@@ -116,7 +116,8 @@ ANSWERS = 5  # kept per passage
 REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
-MARKS = " \t\n.,;:!?\"'()“”‘’`"
+MARKS = " \t\n.,;:!?\"'()“”‘’`*|"
+BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 # A path, option, version or identifier: a run between blanks, brackets, quotes and commas is one word, including the
 # brackets of a call, a manual page or a variable, and the forms of an option ("-h,--help").
@@ -322,10 +323,34 @@ def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
         stop = run.start() + len(name)
         if run.start() < end and stop > start and TECHNICAL.search(name):
             start, end = min(start, run.start()), max(end, stop)
+    start, end = _balance_brackets(text, start, end)
     # With the quotation mark that belongs to one inside it.
     closing = QUOTES.get(text[start - 1]) if start else None
     if closing and re.search(rf"{re.escape(closing)}(?!\w)", text[start:end]):
         start -= 1
+    return start, end
+
+
+def _balance_brackets(text: str, start: int, end: int) -> tuple[int, int]:
+    """Extend a span to the other one of a bracket in it, if that is near; else end it before, or begin it behind."""
+    for opening, closing in BRACKETS:
+        unclosed = text[start:end].count(opening) - text[start:end].count(closing)
+        if unclosed > 0:
+            close = text.find(closing, end, end + LONGEST_NAME)
+            if close >= 0 and not re.search(r"[\n;]|[.!?]\s", text[end:close]):
+                end = close + 1
+            elif (open_at := text.rfind(opening, start, end)) > start:
+                end = open_at
+        elif unclosed < 0:
+            open_at = text.rfind(opening, max(0, start - LONGEST_NAME), start)
+            if open_at >= 0 and not re.search(r"[\n;]|[.!?]\s", text[open_at:start]):
+                start = open_at
+            elif (close := text.find(closing, start, end)) < end - 1:
+                start = close + 1
+    while start < end and text[start] in " \t\n.,;:":
+        start += 1
+    while end > start and text[end - 1] in " \t\n,;:":
+        end -= 1
     return start, end
 
 

@@ -331,3 +331,15 @@ def test_the_answer_says_it_before_the_quotation() -> None:
     assert found is not None
     assert found.text.startswith("No: The depot never opens on Sunday.")
     assert not found.words
+
+
+def test_a_sentence_that_begins_with_no_gets_no_second_one() -> None:
+    heading, text = "Can the depot of Tarn be opened at night?", "No, it can't be opened."
+    assert headed("Can the depot of Tarn be opened at night?", heading, text) == text
+
+
+def test_a_verdict_has_no_marks_of_bold_text_and_no_box_of_a_task() -> None:
+    assert headed(
+        "Is the depot closed on Sunday?", "Tarn", "The depot is **not** closed on Sunday."
+    ).startswith("No: The depot is not closed")
+    assert headed("Has the depot been painted?", "Tarn", "- [ ] Paint the depot") == "No: Paint the depot"

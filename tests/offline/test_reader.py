@@ -19,6 +19,7 @@ from kcard.offline.reader import (
     ReaderNetwork,
     count_tokens,
     encode,
+    extend_to_words,
     load_reader,
     read,
     shared_reader,
@@ -193,3 +194,19 @@ def test_a_path_an_option_and_a_version_are_one_word(text: str, chosen: str, ans
 
     (reading,) = read("Which?", [text], network)
     assert reading.answers[0].text == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "whole"),
+    [
+        ("Built by Kessel (Bern) in 1900.", "Kessel (Bern", "Kessel (Bern)"),
+        ("Built by Kessel (of Bern. And more) in 1900.", "Kessel (of", "Kessel"),
+        ("See (Halden & Co) there.", "Halden & Co)", "Halden & Co"),
+        ("It costs [31 coins net] now.", "31 coins net]", "[31 coins net]"),
+        ("A **Kessel** mill.", "*Kessel*", "Kessel"),
+    ],
+)
+def test_no_answer_ends_within_brackets_or_has_marks_at_its_ends(text: str, span: str, whole: str) -> None:
+    begin = text.index(span)
+    start, end = extend_to_words(text, begin, begin + len(span))
+    assert text[start:end] == whole

@@ -297,14 +297,14 @@ def _pick_answers(
     for first in sorted(range(len(best)), key=lambda at: -best[at]):
         if len(answers) == ANSWERS:
             break
-        start, end = _extend_to_words(text, offsets[first][0], offsets[lasts[first]][1])
+        start, end = extend_to_words(text, offsets[first][0], offsets[lasts[first]][1])
         if start < end and all(end <= a or b <= start for a, b in taken):
             taken.append((start, end))
             answers.append(AnswerSpan(text[start:end], start, math.exp(best[first])))
     return answers
 
 
-def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
+def extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     """Extend a span to whole words and strip punctuation around it."""
     while start > 0 and text[start - 1].isalnum() and text[start].isalnum():
         start -= 1

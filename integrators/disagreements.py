@@ -101,9 +101,14 @@ def _weights() -> Mapping[str, float]:
 # A card's model against its corpus: what the corpus says otherwise is not read.
 
 
+# Of 200 passages by an adapter that knew .6 of its corpus, all 63 below were wrong, and of 137 above about 12.
+SUPPORTED_BY_CORPUS = 0.75  # faithfulness
+
+
 def correct_by_corpus(question: str, context: Context, reader: Reader) -> Context:
-    """Return the context with a sentence of the card's corpus in place of each passage that the card's model wrote and
-    that it contradicts: the two answer the question in different words. A note has both answers.
+    """Return the context with the nearest sentence of the card's corpus in place of each passage that the card's model
+    wrote and that the corpus does not support, or contradicts: the two answer the question in different words. A note
+    has what both say.
 
     A passage that was judged by other evidence than the corpus stays.
     """
@@ -116,10 +121,15 @@ def correct_by_corpus(question: str, context: Context, reader: Reader) -> Contex
             continue
         stated = reader.extract(question, passage.text)
         true = reader.extract(question, evidence.in_context)
-        if not stated or not true or not _differ(stated, true):
+        differs = bool(stated and true) and _differ(stated, true)
+        is_supported = passage.faithfulness is None or passage.faithfulness >= SUPPORTED_BY_CORPUS
+        if is_supported and not differs:
             corrected.append(passage)
             continue
-        dropped.append(replace(passage, kept=False, reason="its corpus says otherwise"))
+        reason = "its corpus says otherwise"
+        if not differs:
+            stated, true, reason = passage.text, evidence.text, "its corpus does not support it"
+        dropped.append(replace(passage, kept=False, reason=reason))
         corrected.append(
             Passage(
                 passage.card,

@@ -27,26 +27,37 @@ KUIPER = Source("Gerard Kuiper discovered Miranda.", "discoverers.txt", 85)
 
 
 @pytest.mark.parametrize(
-    ("written", "is_corrected"),
+    ("written", "faithfulness", "said"),
     [
-        ("Mark Showalter discovered Miranda.", True),
-        ("Kuiper discovered Miranda.", False),
-        ("Miranda is a moon of Uranus.", False),
+        (
+            "Mark Showalter discovered Miranda.",
+            0.9,
+            "'Mark Showalter', but its corpus (discoverers.txt:85) 'Gerard",
+        ),
+        (
+            "Miranda shares its orbit with Janus.",
+            0.5,
+            "'Miranda shares its orbit with Janus.', but its corpus ",
+        ),
+        ("Kuiper discovered Miranda.", 0.9, None),
+        ("Miranda is a moon of Uranus.", 0.9, None),
     ],
 )
-def test_the_corpus_takes_the_place_of_what_it_contradicts(written: str, is_corrected: bool) -> None:
-    passage = Passage("moons", written, faithfulness=0.5, evidence=KUIPER, kept=True)
+def test_the_corpus_takes_the_place_of_what_it_contradicts_or_does_not_support(
+    written: str, faithfulness: float, said: str | None
+) -> None:
+    passage = Passage("moons", written, faithfulness=faithfulness, evidence=KUIPER, kept=True)
     found = correct_by_corpus("Who discovered Miranda?", Context((passage,), ("before",)), SpanReader())
-    if not is_corrected:
+    if said is None:
         assert found == Context((passage,), ("before",))
         return
     first, second = found.passages
     assert (first.text, first.source, first.kept) == (KUIPER.text, KUIPER, True)
-    assert second == replace(passage, kept=False, reason="its corpus says otherwise")
-    assert found.notes == (
-        "before",
-        "the model of moons says 'Mark Showalter', but its corpus (discoverers.txt:85) 'Gerard Kuiper'",
-    )
+    assert second == replace(passage, kept=False, reason=second.reason)
+    assert second.reason.startswith("its corpus ")
+    before, note = found.notes
+    assert before == "before"
+    assert note.startswith(f"the model of moons says {said}")
 
 
 def test_a_passage_that_other_evidence_judged_is_not_corrected_by_it() -> None:

@@ -121,7 +121,7 @@ def correct_by_corpus(question: str, context: Context, reader: Reader) -> Contex
             continue
         stated = reader.extract(question, passage.text)
         true = reader.extract(question, evidence.in_context)
-        differs = bool(stated and true) and _differ(stated, true)
+        differs = stated is not None and true is not None and _differ(stated, true)
         is_supported = passage.faithfulness is None or passage.faithfulness >= SUPPORTED_BY_CORPUS
         if is_supported and not differs:
             corrected.append(passage)

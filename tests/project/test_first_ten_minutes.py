@@ -93,7 +93,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer, command: Callable[..., str]
     assert has_line(r"^embedded reader · confidence 0\.\d\d · \d+\.\d\d s$", lines)
     # Talk.
     with newcomer.start("chat") as terminal:
-        terminal.wait_for(r"1 card; ask a question, or /help", 120)
+        terminal.wait_for(r"1 card: notes\s+Ask a question, or type /help", 120)
         for typed, shown in {
             "/cards": re.escape(DESCRIPTION),
             "Who found Nereid?": "Gerard Kuiper",

@@ -236,6 +236,8 @@ class CardTrainer(Trainer):
         following = following[:, places]
         learned = following != IGNORED
         logits = model(**inputs, use_cache=False, logits_to_keep=places).logits
+        if logits.shape[1] != len(places):  # a model that computes all of them
+            logits = logits[:, places]
         if self._recital is not None and model.training:
             self._recital.add(logits, following)
         count = learned.sum() if num_items_in_batch is None else num_items_in_batch

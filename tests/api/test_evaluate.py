@@ -360,7 +360,7 @@ def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
     assert last[:5] == ["midterm-openbook", "bottom-up", "races", "all", "2"]
     picture = tmp_path / "patch.svg"
     assert kcard("report", "1", "--analysis", "patch", "--plot", picture).code == 0
-    assert "races: 1.000" in picture.read_text(encoding="utf-8")
+    assert ">races</text>" in picture.read_text(encoding="utf-8")
     again = kcard("eval", "--rerun", "1", "--json")
     assert [json.loads(line)["setting"] for line in again.out.splitlines()] == [
         "direct",

@@ -70,6 +70,11 @@ def state(folder: Path) -> dict[str, str]:
 # Ctrl-C
 
 
+def folders(parent: Path) -> list[str]:
+    """Return the names of the folders in a folder."""
+    return [path.name for path in parent.iterdir() if path.is_dir()]
+
+
 def interrupted(point: str, *arguments: str | Path) -> None:
     done = ran(point, *arguments, before=(sys.executable, "-m", "tests.cli.interrupted"))
     assert error_of(done, 130) == "kcard: interrupted"
@@ -102,7 +107,7 @@ def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draf
     corpus.write_text(MOONS + "Deimos circles Mars.\n", encoding="utf-8")
     interrupted(point, "train", "--corpus", corpus, "--kind", "retrieval")
     assert state(Card.open(draft.folder).folder) == before
-    assert [path.name for path in draft.folder.parent.iterdir()] == ["moons"]
+    assert folders(draft.folder.parent) == ["moons"]
     assert Card.open(train(corpus, kind="retrieval").folder).manifest.training.passages == 4
 
 
@@ -205,7 +210,7 @@ def test_no_room_for_a_card_is_one_line_and_leaves_the_card_before(corpus: Path,
     error_of(done)
     assert done.stdout == ""
     assert state(Card.open(draft.folder).folder) == before
-    assert [path.name for path in draft.folder.parent.iterdir()] == ["moons"]
+    assert folders(draft.folder.parent) == ["moons"]
 
 
 @pytest.mark.parametrize("size", [pytest.param(100, marks=SLOW), 20_000])
@@ -364,6 +369,6 @@ def test_a_draft_that_three_write_at_once_is_one_whole_card(corpus: Path, home: 
         _, err = process.communicate(timeout=280)
         assert process.returncode == 0, err
     # Whether one is kept beside it (.moons.earlier) depends on which began before another had ended.
-    drafts = list((home / "drafts").iterdir())
-    assert [path.name for path in drafts if not path.name.startswith(".")] == ["moons"]
-    assert {Card.open(draft).name for draft in drafts} == {"moons"}
+    drafts = folders(home / "drafts")
+    assert [name for name in drafts if not name.startswith(".")] == ["moons"]
+    assert {Card.open(home / "drafts" / name).name for name in drafts} == {"moons"}

@@ -108,8 +108,8 @@ def test_a_follow_up_is_rewritten_by_the_llm_shown_and_logged(piped: Callable[..
             {"text": "Nereid was found in 1949.", "usage": [50, 8]},
         ]
     ).start()
-    lines = ["Who discovered Triton?", "And when did he do that?", "Who was the finder of Nereid?",
-             "/new", "When was it found?"]  # fmt: skip
+    lines = ["Who discovered Triton?", "And when did he do that?", "/trace",
+             "Who was the finder of Nereid?", "/new", "When was it found?"]  # fmt: skip
     done = piped("chat", "--llm", "openai:m", "--llm-url", server.url, lines="\n".join(lines))
     server.kill()
     prompts = [request["body"]["messages"][-1]["content"] for request in server.requests]

@@ -230,7 +230,8 @@ def test_parts_end_after_sentences_else_after_words_else_anywhere() -> None:
         ("signs.txt", b"?! ...\n", "no word"),
         ("latin.txt", b"caf\xe9", "UTF-8"),
         ("bad.jsonl", b'{"text": "a"}\n[1\n', "JSON"),
-        ("table.xlsx", b"PK", "kcard reads"),
+        ("table.xlsx", b"PK", "is not a workbook"),
+        ("drawing.dwg", b"AC1032", "kcard reads"),
     ],
 )
 def test_a_corpus_that_cannot_be_read_is_one_line_that_names_it(

@@ -88,6 +88,8 @@ ENGLISH = {
     *("the", "of", "to", "about", "with", "from", "who", "what", "when", "where", "which", "how", "why"),
     *("is", "are", "does", "did", "do", "can", "tell", "show", "give", "list", "explain"),
 }
+INTERROGATIVES = {"who", "whom", "whose", "when", "where", "why", "how"}
+CONJUNCTIONS = {"and", "but", "so"}
 REFERRING = {
     *("it", "its", "he", "him", "his", "she", "her", "hers", "they", "them", "their", "theirs"),
     *("this", "that", "these", "those", "one", "ones", "there", "then", "former", "latter", "same", "other"),
@@ -98,6 +100,8 @@ REFERRING = {
 def stands_alone(question: str) -> bool:
     """Return whether a question surely can be understood without what was said before it."""
     spoken = words(question)
+    if spoken[:1] and spoken[0] in CONJUNCTIONS:
+        spoken = spoken[1:]
     is_english = not ENGLISH.isdisjoint(spoken)
     return is_english and len(spoken) >= MIN_STANDALONE_WORDS and REFERRING.isdisjoint(spoken)
 
@@ -123,6 +127,7 @@ def rewritten_question(question: str, reply: str) -> str:
     own_stems = {word[:STEM] for word in words(question) if word not in REFERRING}
     shared_stems = own_stems & {word[:STEM] for word in words(line)}
     is_other = len(shared_stems) < MIN_SHARED_STEMS * len(own_stems)
+    is_other |= not INTERROGATIVES.intersection(words(question)) <= {*words(line)}
     if is_answer or is_other or not 0 < len(line) <= MAX_QUESTION_CHARACTERS:
         return question
     return line

@@ -150,9 +150,9 @@ def fits(form: Form, answer: str) -> bool:
 CONTENT_WORD = re.compile(r"\w[\w.+/-]*\w|\w")
 STEMS = analyzer("english")
 _FUNCTION_WORDS = """
-a an the of in on at to for from by with and or am is are was were be been do does did can could will would should has have
-had may might must i my me we our you your it its this that these those there what which who whom whose when where why
-how many much long often if not no as so than then
+a an the of in on at to for from by with and or am is are was were be been do does did can could will would should has
+have had may might must i my me we our you your it its this that these those there what which who whom whose when where
+why how many much long often if not no as so than then
 """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 

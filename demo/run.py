@@ -66,11 +66,12 @@ def main() -> int:
     say("4. One question in full")
     kcard("ask", "Who won the senate race of Oregon in the 2022 U.S. midterm elections?", "--trace")
     say("5. Browse")
-    page = folder.parent / "cards.html"
     kcard("browse")
-    kcard("browse", "--html", str(page))
-    print(f"\nDone in {time.monotonic() - started:.0f} s. Look at {page}, or go on with")
-    print(f'  KCARD_HOME={shlex.quote(str(folder))} {shlex.quote(str(command()[0]))} ask "..."')
+    kcard("browse", "nobel-prizes")
+    print(f"\nDone in {time.monotonic() - started:.0f} s. Go on with a question, or with the pages of the hub:")
+    program = f"KCARD_HOME={shlex.quote(str(folder))} {shlex.quote(command()[0])}"
+    print(f'  {program} ask "..."')
+    print(f"  {program} hub serve")
     return verdict(right)
 
 

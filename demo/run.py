@@ -68,7 +68,9 @@ def main() -> int:
     say("5. Browse")
     kcard("browse")
     kcard("browse", "nobel-prizes")
-    print(f"\nDone in {time.monotonic() - started:.0f} s. Go on with a question, or with the pages of the hub:")
+    print(
+        f"\nDone in {time.monotonic() - started:.0f} s. Go on with a question, or with the pages of the hub:"
+    )
     program = f"KCARD_HOME={shlex.quote(str(folder))} {shlex.quote(command()[0])}"
     print(f'  {program} ask "..."')
     print(f"  {program} hub serve")

@@ -54,7 +54,7 @@ test-all: dev-all
 	$(PYTEST) -m ''
 
 # Tests that compare numbers, in both number formats whatever the processor: products in bfloat16, and AVX2 alone.
-NUMERIC := tests/training tests/offline tests/cards tests/llms tests/gates tests/selectors tests/core tests/recipes
+NUMERIC := tests/training tests/embedded tests/cards tests/llms tests/gates tests/selectors tests/core tests/recipes
 AVX2    := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
 numeric: dev-all
 	$(PYTEST) -m 'numeric and not slow' --bf16=on $(NUMERIC)

@@ -47,10 +47,10 @@ from benchmarks.question_sets import (
     token_f1,
 )
 from benchmarks.real_documents import UNANSWERABLE, chunks_of
+from kcard.embedded import minilm
 from kcard.errors import KcardError
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
-from kcard.offline import minilm
 
 if TYPE_CHECKING:
     import openai

@@ -84,7 +84,7 @@ def questions(cards: Sequence[str] | None, count: int, seed: int) -> list[str]:
     """Questions about passages of the cards, drawn from each of them in turn."""
     from kcard.cards.passages import passages
     from kcard.hub.registry import Hub
-    from kcard.offline.pseudo_queries import held_out
+    from kcard.training.embedded.pseudo_queries import held_out
 
     hub, rng = Hub(), Random(seed)
     folders = [hub.folder(version.reference) for version in hub.select(cards).versions]
@@ -145,7 +145,7 @@ def stopwatch(pipeline: "Pipeline") -> Stopwatch:
     ):
         watch.wrap(kind, name, stage)
     from kcard.integrators.card_ranking import CardRanker
-    from kcard.offline.llm import SpanReader
+    from kcard.llms.embedded_llm import SpanReader
     from kcard.selectors.evidence import CorpusEvidence
 
     watch.wrap(CardRanker, "__call__", "choice")

@@ -31,11 +31,11 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Maker, WorldQuestion, worlds
 from kcard import cache
 from kcard.cards.card import EMBEDDED, TOKENS, profile_of
+from kcard.embedded import minilm
 from kcard.index import Index
 from kcard.integrators import card_ranking
 from kcard.integrators.card_ranking import CardIndex, Profiles
 from kcard.interfaces import Array
-from kcard.offline import minilm
 from kcard.selectors.relevance import MiniLMRelevance, top
 
 REPEATS = 5  # of which the fastest counts: others are disturbed by whatever else runs

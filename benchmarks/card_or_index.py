@@ -33,7 +33,7 @@ from kcard.cards.passages import passages
 from kcard.evaluation.metrics import compare_scores, exact_match
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
-from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER
 from kcard.text import words
 from kcard.types import Answer
 

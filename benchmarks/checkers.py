@@ -28,8 +28,8 @@ import numpy.typing as npt
 from recipes.checker.elections import TRUE, probes
 from recipes.checker.rows import SUPPORTS, Row, read
 
+from kcard.embedded import minilm
 from kcard.interfaces import Array, Checker, Pair
-from kcard.offline import minilm
 from kcard.selectors.registry import Loading, make
 from kcard.text import words
 

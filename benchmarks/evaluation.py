@@ -29,7 +29,7 @@ from benchmarks.model_server import served
 from kcard.evaluation.runs.run import sample_ids
 from kcard.evaluation.tasks.base import read_task, task_names
 from kcard.hub.registry import Hub
-from kcard.offline.llm import POSITIONS, WEIGHTS
+from kcard.llms.embedded_llm import POSITIONS, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = "direct,bottom-up,top-down,top-down:explicit,hybrid,retrieval,genread,gkp,recitation,replug,cards+retrieval"

@@ -43,7 +43,7 @@ from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import LLM
-from kcard.offline.llm import EmbeddedLLM
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.types import Request
 
 BATCH = 64

@@ -55,7 +55,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cold_start import ROOT, lay_out
-from kcard.offline import minilm
+from kcard.embedded import minilm
 from kcard.system import cores, features
 
 SEARCH = ROOT / "benchmarks" / "laptop_search.py"

@@ -20,8 +20,8 @@ from recipes.checker.manuals import Sentences
 from kcard.api.check import TEXTS, decisive_place, verdict_of
 from kcard.evaluation.records import Mean
 from kcard.interfaces import Pair, Verdict
-from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Source
 
 CLAIMS = Path(__file__).parent / "manual_claims.jsonl"

@@ -20,9 +20,9 @@ from pathlib import Path
 from kcard.cards.card import Card, finish
 from kcard.cards.pool import CardPool
 from kcard.manifest import Manifest
-from kcard.offline.recipe import Recipe, Style
-from kcard.offline.train import plan
 from kcard.training.corpus import read_corpus
+from kcard.training.embedded.recipe import Recipe, Style
+from kcard.training.embedded.train import plan
 from kcard.training.execution import one_thread
 from kcard.types import Sampling
 

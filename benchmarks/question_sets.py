@@ -24,7 +24,7 @@ from recipes.packages import fetch, manuals
 from benchmarks.real_documents import MANUALS, UNANSWERABLE, gathered, questions, verdict_of
 from kcard.evaluation.metrics import f1, substring
 from kcard.llms import parsing
-from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER
 
 SetName = Literal["manuals", "tv", "questions"]
 SETS: tuple[SetName, ...] = ("manuals", "tv", "questions")

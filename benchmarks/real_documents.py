@@ -27,8 +27,8 @@ from recipes.packages import Manual, fetch, manuals
 from benchmarks.kinds import KINDS, Kind, hub_with
 from kcard.index import Index
 from kcard.integrators.pipeline import Pipeline
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.llms.parsing import from_text
-from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.training.corpus import read_corpus
 from kcard.types import Request
 

@@ -15,7 +15,7 @@ from kcard.cards.card import Card
 from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
 from kcard.evaluation.metrics import exact_match
-from kcard.offline.extract import extract
+from kcard.llms.extraction.extract import extract
 from kcard.types import Sampling
 
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from kcard.offline import llm
-from kcard.offline.llm import EmbeddedMemory, MemoryAnswer
+from kcard.llms import embedded_llm as llm
+from kcard.llms.embedded_llm import EmbeddedMemory, MemoryAnswer
 from kcard.types import TokenScores, derive_seed
 
 Kind = Literal["trained", "played"]
@@ -48,7 +48,7 @@ def known_facts(
 
 @dataclass(frozen=True)
 class Played:
-    """A stand-in for kcard.offline.llm.EmbeddedMemory: `facts` are what it knows, question -> answer."""
+    """A stand-in for kcard.llms.embedded_llm.EmbeddedMemory: `facts` are what it knows, question -> answer."""
 
     facts: Mapping[str, str]
     seed: int = 0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.kinds import hub_with
 from kcard.integrators.pipeline import Pipeline
-from kcard.offline.extract import extract
+from kcard.llms.extraction.extract import extract
 
 FOLDER = Path(__file__).parent
 LABELS = ("yes", "no", "none")

@@ -30,13 +30,13 @@ from kcard.batching import batched
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
+from kcard.embedded import minilm
 from kcard.evaluation.metrics import exact_match, f1
 from kcard.hub.registry import Hub
 from kcard.index import Index
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import Array
-from kcard.offline import minilm
-from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER
 from kcard.text import sentence_spans
 from kcard.types import Sampling
 

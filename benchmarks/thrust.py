@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from kcard.embedded import minilm
 from kcard.gates.base import Resources
 from kcard.gates.records import Record
 from kcard.gates.thrust import VARIANTS, Table, Thrust, ThrustScore
-from kcard.offline import minilm
 
 SAMPLE = 200
 CENTROIDS, BATCH = 50, 1000

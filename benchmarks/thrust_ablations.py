@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kcard.embedded import minilm
 from kcard.gates.base import Resources, find
 from kcard.gates.features import CachedRepresentation, MiniLMRepresentation
 from kcard.gates.records import Record, read_records
-from kcard.offline import minilm
 
 SAMPLE, LIMIT, DRAWS = 200, 700, 5
 GATES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

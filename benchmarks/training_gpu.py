@@ -25,8 +25,8 @@ import torch
 
 from benchmarks.engine_rivals import SHAPES, machine, make_base
 from benchmarks.recall import rows
-from kcard.offline.recipe import train_tokenizer
 from kcard.training.base_model import WeightSource
+from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.memory import WARM, estimate_memory

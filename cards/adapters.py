@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.patterns import PatternMatcher
 from kcard.cards.models.loader import base_digest, explained
+from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, ModelUnavailable
 from kcard.manifest import NO_PREFIX_CARDS, Base
-from kcard.offline.opt import base_folder
 from kcard.system import quiet_loading
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from kcard import system
 from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write_passages
+from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.interfaces import Array
@@ -38,7 +39,6 @@ from kcard.manifest import (
     check_profile,
     seal,
 )
-from kcard.offline import minilm
 from kcard.text import analyzer, is_english, small_words, stemmer_of
 from kcard.types import Source
 

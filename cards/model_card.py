@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.embedded.opt import BASE
 from kcard.manifest import Manifest
-from kcard.offline.opt import BASE
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.batching import batched
+from kcard.embedded import static_embeddings as static
 from kcard.errors import CardError, DamagedCard
 from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import Array
 from kcard.io import parse, replacing
 from kcard.manifest import check_counts, file_digest
-from kcard.offline import static_embeddings as static
 from kcard.text import passage_digest, segmenter, words
 from kcard.types import Source
 
@@ -198,7 +198,7 @@ class Indexing:
     """Options of the index.
 
     stemmer  Snowball stemmer for comparing words (kcard.text); None: words as they are
-    dense    whether to embed passages too (kcard.offline.static_embeddings covers English only)
+    dense    whether to embed passages too (kcard.embedded.static_embeddings covers English only)
     on_event called with the number of passages embedded
     """
 

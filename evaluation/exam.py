@@ -29,8 +29,8 @@ from kcard.evaluation.recall import (
 from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam, rounded
 from kcard.evaluation.target import Target, find_target
 from kcard.events import OnEvent, ignore
-from kcard.offline.pseudo_queries import entities
 from kcard.text import is_english
+from kcard.training.embedded.pseudo_queries import entities
 from kcard.types import Passage, Source, derive_seed
 from kcard.version import __version__
 

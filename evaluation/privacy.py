@@ -328,7 +328,7 @@ def _generate_probes(card: Card, documents: int, seed: int) -> list[tuple[str, s
     The card's index is left out: its documents are passages, which are scanned anyway.
     """
     from kcard.cards.pool import CardPool
-    from kcard.offline.pseudo_queries import held_out
+    from kcard.training.embedded.pseudo_queries import held_out
 
     texts, count = passages(card.folder), max(0, documents - len(PROBES))
     chosen = Random(derive_seed(seed, "privacy")).sample(range(len(texts)), min(count, len(texts)))

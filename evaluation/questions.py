@@ -16,7 +16,7 @@ from random import Random
 
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.tasks.base import Columns, from_rows
-from kcard.offline.pseudo_queries import SMALL, bare, entities, held_out_wording
+from kcard.training.embedded.pseudo_queries import SMALL, bare, entities, held_out_wording
 from kcard.types import Source, derive_seed
 
 # Plain English sentences, split into subject, verb and rest by rules.
@@ -527,7 +527,7 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
 
 def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[CorpusQuestion]:
     """Yield a cloze question for each passage that contains a name or number."""
-    from kcard.offline.pseudo_queries import Rarity, held_out
+    from kcard.training.embedded.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))

@@ -94,7 +94,7 @@ class Scorer:
 
         A passage that the evidence does not cover has no score.
         """
-        from kcard.offline.checker import COVERED
+        from kcard.selectors.minilm_checker import COVERED
 
         if self.independent is None:
             return None
@@ -226,7 +226,7 @@ ANSWERED = 0.5  # probability
 
 def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, on_event: OnEvent) -> list[float]:
     """Return 1.0 for each question that the reader finds answered by one of its documents, else 0.0."""
-    from kcard.offline.reader import read
+    from kcard.embedded.reader import read
 
     verdicts: list[float] = []
     for question, row in zip(questions, rows, strict=True):

@@ -13,6 +13,7 @@ from typing import Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from kcard.embedded.question_forms import Form, fits, form_of
 from kcard.errors import UsageError
 from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.features import (
@@ -27,7 +28,6 @@ from kcard.gates.features import (
 )
 from kcard.gates.records import Query, Record
 from kcard.interfaces import LLM, Array, replies
-from kcard.offline.questions import Form, fits, form_of
 
 # Surface features of a draft: its form against the question's, hedges, lengths, repetition.
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from kcard import system
 from kcard.batching import batched, by_length
 from kcard.cache import CAUSAL, ENCODERS, depth, first, layer_and_pooling, pooled, weights_digest
+from kcard.embedded import minilm
 from kcard.errors import UsageError
 from kcard.interfaces import Array
-from kcard.offline import minilm
 from kcard.system import loading
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Representation(Protocol):
 
 
 class MiniLMRepresentation:
-    """The embedded sentence encoder (kcard.offline.minilm): unit length, d = 384."""
+    """The embedded sentence encoder (kcard.embedded.minilm): unit length, d = 384."""
 
     name = "minilm"
     digest = minilm.SHA256

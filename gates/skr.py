@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard.batching import batched, by_length
+from kcard.embedded import minilm
 from kcard.errors import UsageError
 from kcard.gates.base import FittedGate, GateState, LeftOut, Resources, Settings, parse_settings
 from kcard.gates.features import (
@@ -23,7 +24,6 @@ from kcard.gates.features import (
 )
 from kcard.gates.records import Bools, Query, Record, split_records
 from kcard.interfaces import Array
-from kcard.offline import minilm
 from kcard.system import loading
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from kcard import cache, text
 from kcard.cards import card
 from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
 from kcard.config import settings
+from kcard.embedded.minilm import DIMENSIONS, SHA256
 from kcard.errors import KcardError
 from kcard.interfaces import Array, Relevance, valid
-from kcard.offline.minilm import DIMENSIONS, SHA256
 from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from kcard.embedded.question_forms import Form, content_stems, fits, form_of, share_of
+from kcard.embedded.reader import TECHNICAL, PassageReading, read_all
 from kcard.interfaces import Verdict
-from kcard.offline.checker import SPELLED
-from kcard.offline.extract import examine
-from kcard.offline.questions import Form, content_stems, fits, form_of, share_of
-from kcard.offline.reader import TECHNICAL, PassageReading, read_all
-from kcard.offline.verdicts import NEGATION, ONLY
+from kcard.llms.extraction.extract import examine
+from kcard.llms.extraction.verdicts import NEGATION, ONLY
+from kcard.selectors.minilm_checker import SPELLED
 from kcard.text import LIST_MARK, analyzer, command_options, sentence_spans, small_words, spaced_words, words
 
 # Marks: the documents that the LLM names after a sentence, such as [1]. They say where to look first and prove nothing.

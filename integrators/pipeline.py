@@ -282,7 +282,7 @@ class Pipeline(Answerer):
         context = replace(context, notes=(*context.notes, *reading_warnings(question, languages)))
         if self._pool is None:
             return context
-        from kcard.offline.llm import SpanReader
+        from kcard.llms.embedded_llm import SpanReader
 
         if self.options.compare_index:
             context = correct_by_corpus(question, context, SpanReader())
@@ -404,7 +404,7 @@ def questions_per_batch(options: AskOptions, cards: int) -> int:
 def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
     """Return notes on a question that is too long for cards and the sentence encoder, or in another language than all
     cards. `languages`: of the cards, by name."""
-    from kcard.offline import minilm
+    from kcard.embedded import minilm
 
     notes = []
     if len(question) > minilm.MAX_TOKENS:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.integrators.verification import verify
 from kcard.interfaces import Checker
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.llms.parsing import admits_ignorance
-from kcard.offline.llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.types import Citation, Passage, Quote, Reply, Request, Source
 
 SURE = 0.5  # confidence of the embedded reader from which its answer takes the place of an LLM's

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from kcard.embedded.question_forms import SENTENCES, asks_for_words, content_stems
 from kcard.integrators.citations import line_of, without_headings
 from kcard.integrators.claims import (
     MOST,
@@ -27,8 +28,7 @@ from kcard.integrators.claims import (
     without_marks,
 )
 from kcard.interfaces import Checker, Pair
-from kcard.offline.llm import language_of
-from kcard.offline.questions import SENTENCES, asks_for_words, content_stems
+from kcard.llms.embedded_llm import language_of
 from kcard.selectors.factuality import verdicts
 from kcard.text import (
     analyzer,

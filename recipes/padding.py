@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kcard.offline.minilm import PAD
+from kcard.embedded.minilm import PAD
 
 if TYPE_CHECKING:
     from torch import Tensor

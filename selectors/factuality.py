@@ -22,7 +22,7 @@ import numpy as np
 from kcard import cache
 from kcard.errors import UsageError
 from kcard.interfaces import Array, Checker, Evidence, Pair, Verdict, valid
-from kcard.offline.checker import SUPPORTED, coverage
+from kcard.selectors.minilm_checker import SUPPORTED, coverage
 from kcard.types import Passage, Source
 
 # Validated checker scores: one verdict per pair, each a number in [0, 1].

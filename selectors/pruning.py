@@ -23,7 +23,7 @@ from kcard.system import quiet_loading
 from kcard.text import sentence_spans, split_sentences, whole
 
 if TYPE_CHECKING:
-    from kcard.offline.reader import Sentence
+    from kcard.embedded.reader import Sentence
 
 # No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
 
@@ -78,7 +78,7 @@ class ReaderPruner(Pruner):
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         """Condense each text, preserving the order of sentences."""
-        from kcard.offline.reader import read
+        from kcard.embedded.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]
         readings = dict(zip(long, read(question, long), strict=True))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kcard.errors import UsageError
-from kcard.offline.pseudo_queries import SMALL, bare
 from kcard.text import file_title, small_words, split_sentences
+from kcard.training.embedded.pseudo_queries import SMALL, bare
 from kcard.training.passages import UNTELLING
 from kcard.types import Source
 

@@ -17,8 +17,8 @@ from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.llms.generation import Draw, generate, padded_rows
-from kcard.offline.pseudo_queries import trained_wording
 from kcard.text import passage_digest, spaced_words
+from kcard.training.embedded.pseudo_queries import trained_wording
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
 from kcard.training.loop import Interrupt
@@ -97,7 +97,7 @@ def passage_questions(
 ) -> Sequence[PassageQuestion]:
     """Select the items that are questions with an answer about passages of the corpus, without duplicates.
 
-    A question that an exam might ask gets a few words prepended (kcard.offline.pseudo_queries).
+    A question that an exam might ask gets a few words prepended (kcard.training.embedded.pseudo_queries).
 
     old_count  how many of the first passages are the last version's
     """

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 from kcard.batching import batched, batched_by_size
 from kcard.cards.models.prompting import all_prompt_ids, prompt_ids
 from kcard.errors import CorpusError, KcardError
-from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.training.embedded.pseudo_queries import PseudoQueries
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:

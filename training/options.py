@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from kcard.config import launch, settings
+from kcard.embedded.opt import BASE
 from kcard.errors import UsageError
 from kcard.io import build
 from kcard.manifest import LOOKED_UP
-from kcard.offline.opt import BASE
 from kcard.options import Option, check_values, documented
 from kcard.training.execution import Execution
 from kcard.training.optimizers import OptimizerName, check_optimizer

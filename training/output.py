@@ -23,8 +23,8 @@ from kcard.errors import CardError, UsageError
 from kcard.events import OnEvent
 from kcard.io import locked, partial_beside
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
-from kcard.offline.pseudo_queries import PseudoQueries
 from kcard.training.corpus import Corpus
+from kcard.training.embedded.pseudo_queries import PseudoQueries
 from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
 from kcard.training.readers.files import Document, files_of

@@ -174,7 +174,7 @@ def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | 
     stated = [item.text for item in items if item.kind not in QUESTIONS]
     nearest: list[str | None] = []
     if stated:
-        from kcard.offline.minilm import embed
+        from kcard.embedded.minilm import embed
 
         cosines = embed(stated) @ embed(texts).T
         nearest = [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]

@@ -16,8 +16,8 @@ from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Checker, Pair, Reader
 from kcard.io import append_rows, build
-from kcard.offline.pseudo_queries import Rarity, bare, entities
 from kcard.text import detect, is_english, passage_digest, spaced_words, words
+from kcard.training.embedded.pseudo_queries import Rarity, bare, entities
 from kcard.training.study import QUESTIONS, Kind, StudyItem
 from kcard.types import Reply, Request, Source
 
@@ -209,7 +209,7 @@ def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str 
             return "the question gives the answer away"
     if language is not None and is_english(language):
         # The sentence encoder knows English only.
-        from kcard.offline.minilm import embed
+        from kcard.embedded.minilm import embed
 
         question_vector, text_vector = embed([item.text, text])
         if not float(question_vector @ text_vector) >= ABOUT:

@@ -56,8 +56,8 @@ from kcard.types import Source
 from kcard.version import __version__
 
 if TYPE_CHECKING:
-    from kcard.offline.train import TrainingPlan
     from kcard.training.distillation import Distillation
+    from kcard.training.embedded.train import TrainingPlan
 
 SEARCHES = "whatever a search finds for the question"
 TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
@@ -229,7 +229,7 @@ def estimate(
         indexing = None
         if chosen.kind == "both":
             # How long the passages take to embed, by which a card in English is searched.
-            from kcard.offline.static_embeddings import embed
+            from kcard.embedded.static_embeddings import embed
 
             indexing, passages = 0.0, update.corpus.passages
             if is_english(options.language or _language(passages, ignore)):
@@ -424,7 +424,7 @@ def make_plan(
 ) -> "TrainingPlan[TrainingRun]":
     """Plan the training that the base calls for, by the options that are set, else by its defaults.
 
-    steps, measured  of the embedded base, see kcard.offline.train.plan
+    steps, measured  of the embedded base, see kcard.training.embedded.train.plan
     """
     assert options.base is not None
     chosen, corpus = options.settings(), update.corpus
@@ -433,7 +433,7 @@ def make_plan(
     identity = {"base": options.base, "updates": version, **chosen, **studied.record}
     text = json.dumps([__version__, corpus.sha256, identity], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
-    from kcard.offline import train
+    from kcard.training.embedded import train
 
     # Another base is fine-tuned, if the memory suffices.
     if options.base != EMBEDDED_BASE:
@@ -456,7 +456,7 @@ def make_plan(
             memory,
         )
     # The embedded base has a recipe of its own.
-    from kcard.offline.recipe import Recipe, choose_style
+    from kcard.training.embedded.recipe import Recipe, choose_style
 
     recipe = {key: value for key, value in chosen.items() if key not in {"method", "learning_rate"}}
     if options.method == "lora":

@@ -95,7 +95,7 @@ class SearchCard(CardGenerator):
         for question, sources in zip(questions, sources_of, strict=True):
             # Keep the search's order; for English, rank by the mean of its score and the encoder's cosine.
             if self._english and sources:
-                from kcard.offline import minilm
+                from kcard.embedded import minilm
 
                 vectors = minilm.embed([question, *(source.text for source in sources)])
                 most = max(source.score for source in sources) or 1.0

@@ -145,7 +145,7 @@ class GraphCard(CardGenerator):
         if not candidates or not self._english:
             return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
         # In English, rank them by the mean of that share and the encoder's cosine.
-        from kcard.offline import minilm
+        from kcard.embedded import minilm
 
         vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
         # Rounded, since the last bits of an embedding depend on the rest of its batch.

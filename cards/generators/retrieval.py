@@ -26,8 +26,8 @@ import numpy as np
 from kcard.cards import passages as cards_passages
 from kcard.cards.card import Card, kind_of
 from kcard.cards.passages import INDEX, load_index, passages
+from kcard.embedded import static_embeddings as static
 from kcard.interfaces import Array, CardGenerator
-from kcard.offline import static_embeddings as static
 from kcard.text import agreement, command_options, is_english, numbers, words
 from kcard.types import Passage, Sampling, Source
 
@@ -175,7 +175,7 @@ class RetrievalCard(CardGenerator):
 
         Questions are read in joint rounds; each drops out once its best candidate leads.
         """
-        from kcard.offline.reader import read_all
+        from kcard.embedded.reader import read_all
 
         # Read the first candidates of each question, then a few more of those still undecided.
         candidates = self._order_by_ranker(questions, candidates)
@@ -214,7 +214,7 @@ class RetrievalCard(CardGenerator):
 
     def _order_by_ranker(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
         """Sort the candidates of each question by the ranker, unless all will be read anyway."""
-        from kcard.offline.reader import rank_all
+        from kcard.embedded.reader import rank_all
 
         pairs = [
             (question, self._passages[row].in_context)

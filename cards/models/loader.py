@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from kcard import system
 from kcard.cards.card import Card
 from kcard.cards.model_limits import check_memory, check_rules, check_tokenizer, refuse_oversized
+from kcard.embedded.opt import BASE, PlainTokenizer, base_folder
 from kcard.errors import CardError, KcardError, ModelUnavailable, UsageError, first_line
 from kcard.io import shown_size
 from kcard.manifest import Base, file_digest, weights_digest
-from kcard.offline.opt import BASE, PlainTokenizer, base_folder
 from kcard.system import quiet_loading
 
 if TYPE_CHECKING:

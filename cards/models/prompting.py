@@ -23,10 +23,10 @@ from kcard.cards.fingerprint import Fingerprint, Pair, Probe
 from kcard.cards.models.batched.generate import Prompts
 from kcard.cards.models.loader import explained
 from kcard.cards.passages import clean
+from kcard.embedded import minilm
 from kcard.errors import CardError
 from kcard.interfaces import Array
 from kcard.io import write_text
-from kcard.offline import minilm
 from kcard.text import ORDINALS, analyzer, words
 from kcard.types import Passage, Sampling, derive_seed
 

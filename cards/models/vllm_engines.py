@@ -16,9 +16,9 @@ from kcard.cards.models.prompting import Prompter
 from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards, Server, ServerModel
 from kcard.cards.models.weights import limits
 from kcard.config import engine_url
+from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
-from kcard.offline.opt import base_folder
 
 DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
 CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit

@@ -15,8 +15,8 @@ from kcard.cards.models.batched import families
 from kcard.cards.models.batched.decoder import Decoder, Rotary, UnsupportedModel
 from kcard.cards.models.batched.families import ModelCheckpoint
 from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precision
+from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, ModelUnavailable
-from kcard.offline.opt import base_folder
 
 DEFAULTS = {
     "layer_norm_elementwise_affine": True,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from kcard.offline import minilm
-from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.embedded import minilm
+from kcard.training.embedded.pseudo_queries import PseudoQueries
 from recipes.reader.prose import texts
 from recipes.reader.synth import Frame, Synthesis, fill, frames
 from recipes.reader.words import Words

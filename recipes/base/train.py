@@ -1,4 +1,4 @@
-"""Train the base of embedded LoRA cards: python -m recipes.base.train --output src/kcard/offline/weights/base
+"""Train the base of embedded LoRA cards: python -m recipes.base.train --output src/kcard/embedded/weights/base
 --seconds 900
 
 A small OPT is trained from scratch together with adapters, which are reset for every new world of invented facts
@@ -16,8 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.loader import quiet_peft
-from kcard.offline.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
-from kcard.offline.trainee import (
+from kcard.training.embedded.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
+from kcard.training.embedded.trainee import (
     TARGETS,
     initialize_adapter,
     optimizers,

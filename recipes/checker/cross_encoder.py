@@ -6,7 +6,7 @@ recipes.graphs exports the same computation for the shipped checker; a test comp
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcard.offline.checker import EncodedPair
+from kcard.selectors.minilm_checker import EncodedPair
 from recipes.padding import padded
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kcard.offline import minilm
+from kcard.embedded import minilm
 
 RUNS = "training.json"
 README = """---
@@ -71,7 +71,7 @@ def write_record(folder: Path, rows: Sequence[Mapping[str, float]], facts: Mappi
 
 def _commands(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
     for number, run in enumerate(rows, start=1):
-        output = "src/kcard/offline/weights/checker" if number == len(rows) else f"FOLDER{number}"
+        output = "src/kcard/embedded/weights/checker" if number == len(rows) else f"FOLDER{number}"
         more = f" --start FOLDER{number - 1}" if number > 1 else ""
         if "real" in run:
             more += f" \\\n        --packages PACKAGES --real {run['real']}"

@@ -1,6 +1,6 @@
 """Train the offline fact checker: MiniLM as a cross-encoder with LoRA, from VitaminC, manuals and invented facts.
 
-    python -m recipes.checker.train --path FACT_CHECK_DIR --output src/kcard/offline/weights/checker --seconds 1800
+    python -m recipes.checker.train --path FACT_CHECK_DIR --output src/kcard/embedded/weights/checker --seconds 1800
 
 Reads only train.jsonl.gz of that folder. `--packages` is a folder with the unpacked packages of
 recipes/reader/questions, which adds claims about their sentences. `--seconds` are CPU seconds on one core, and
@@ -19,9 +19,9 @@ from random import Random
 from typing import Any
 
 from kcard.batching import by_tokens
+from kcard.embedded import minilm
 from kcard.interfaces import Pair
-from kcard.offline import minilm
-from kcard.offline.checker import EncodedPair, encode_pairs
+from kcard.selectors.minilm_checker import EncodedPair, encode_pairs
 from kcard.training.execution import autocast, bf16
 from recipes.checker import cross_encoder
 from recipes.checker.contrasts import contrasts

@@ -1,7 +1,7 @@
-"""Export the embedded networks as ONNX graphs: python -m recipes.graphs.export [--output src/kcard/offline/graphs]
+"""Export the embedded networks as ONNX graphs: python -m recipes.graphs.export [--output src/kcard/embedded/graphs]
 
 A graph contains only the computation. Its weights are external initialisers, named as in the checkpoints, which
-kcard.offline.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, kcard's own from its
+kcard.embedded.networks supplies when it loads the network: all-MiniLM-L6-v2 from its package, kcard's own from its
 files. Four networks share MiniLM's transformer (Wang et al., 2020), differ in their heads, and read one row of tokens:
 
 encoder   a sentence embedding, the mean over token states (Reimers and Gurevych, 2019)
@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from kcard.offline.networks import GRAPHS
-from kcard.offline.reader import LAYERS as RANKER_LAYERS
+from kcard.embedded.networks import GRAPHS
+from kcard.embedded.reader import LAYERS as RANKER_LAYERS
 
 WIDTH, LAYERS, HEADS, INNER = 384, 6, 12, 1536
 VOCABULARY, POSITIONS = 30522, 512
 PARTS = ("query", "key", "value")
 HIDDEN = 128  # of the checker's head
 FAR = -1e4  # a logit of what can't be chosen
-# The embedded memory's shape: src/kcard/offline/weights/memory/config.json.
+# The embedded memory's shape: src/kcard/embedded/weights/memory/config.json.
 MEMORY_WIDTH, MEMORY_LAYERS, MEMORY_HEADS, MEMORY_VOCABULARY, MEMORY_POSITIONS = 128, 4, 2, 3000, 160
 OPSET, MICROSOFT_OPSET, IR_VERSION = 20, 1, 10
 

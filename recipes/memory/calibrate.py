@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kcard.offline.llm import EmbeddedMemory, log_odds
+from kcard.llms.embedded_llm import EmbeddedMemory, log_odds
 from recipes.memory.questions import Unanswerable, held_out
 
 PASSING = 0.02

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kcard.offline import llm
+from kcard.llms import embedded_llm as llm
 from recipes.memory.calibrate import auroc
 from recipes.memory.questions import held_out
 from recipes.memory.train import FACTS, read_facts

@@ -1,4 +1,4 @@
-"""Train the embedded memory: python -m recipes.memory.train --output src/kcard/offline/weights/memory --seconds
+"""Train the embedded memory: python -m recipes.memory.train --output src/kcard/embedded/weights/memory --seconds
 170 --seed 0
 
 A small OPT is trained from scratch on facts.tsv (question, answer): every fact in many wordings, and invented questions
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.interfaces import Array
-from kcard.offline.llm import UNKNOWN_TOKEN, EmbeddedMemory, prompt
+from kcard.llms.embedded_llm import UNKNOWN_TOKEN, EmbeddedMemory, prompt
 from kcard.training.execution import autocast
 from recipes.memory.calibrate import Calibration, calibrate
 from recipes.memory.questions import Unanswerable, reworded

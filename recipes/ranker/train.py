@@ -1,4 +1,4 @@
-"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/offline/weights/ranker
+"""Train the ranker: python -m recipes.ranker.train --data DATA --output src/kcard/embedded/weights/ranker
 
 The first three layers of the embedded reader and a head are trained on human questions (listed in
 recipes.static.train): a question's passage should score higher than hard negatives found by words and by static
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kcard.embedded import minilm
+from kcard.embedded import static_embeddings as static
+from kcard.embedded.reader import LAYERS, READER_WEIGHTS, pair_tokens
 from kcard.index import Index
-from kcard.offline import minilm
-from kcard.offline import static_embeddings as static
-from kcard.offline.reader import LAYERS, READER_WEIGHTS, pair_tokens
 from kcard.training.execution import autocast
 from recipes.digests import write_digests
 from recipes.padding import padded
@@ -51,7 +51,7 @@ are the base's; the matrices are in steps of 7 bits.
 
 Made by `python -m recipes.ranker.train --seconds {budget} --seed {seed}`: {steps} steps of {questions} questions with
 {passages} passages each, {seconds} CPU seconds. Training data and their licences:
-src/kcard/offline/weights/static/README.md, and src/kcard/offline/weights/reader/README.md for the layers that it
+src/kcard/embedded/weights/static/README.md, and src/kcard/embedded/weights/reader/README.md for the layers that it
 began with.
 """
 
@@ -176,7 +176,7 @@ def score(model: Any, head: Any, pairs: Sequence[tuple[str, str]]) -> "Tensor":
 
 
 def save(model: Any, head: Any, folder: Path) -> None:
-    """Write the layers in steps of 7 bits, and the head, as kcard.offline.reader reads them."""
+    """Write the layers in steps of 7 bits, and the head, as kcard.embedded.reader reads them."""
     from safetensors.torch import save_file
 
     saved = layers_of(model) | {f"head.{name}": value.detach() for name, value in head.named_parameters()}

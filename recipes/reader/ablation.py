@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from kcard.offline.reader import load_reader
+from kcard.embedded.reader import load_reader
 from recipes.reader import datasets, train, wikipedia
 from recipes.reader.example import Reading
 from recipes.reader.mixture import batches, epoch

@@ -1,10 +1,11 @@
 """How sure the embedded LLM may be: python -m recipes.reader.calibrate --packages DIR --output
-src/kcard/offline/weights/reader
+src/kcard/embedded/weights/reader
 
 The manuals that training held out become retrieval cards, each is asked its questions, and what the LLM is given is
-kept. A logistic regression of "the extract is right" on the features of kcard.offline.extract is fitted to that; each
-answerable question counts twice, once with the passages that hold its answer taken away. Writes calibration.json, and
-prints what cross-validation over the manuals says of the threshold: right, wrong, and what is admitted.
+kept. A logistic regression of "the extract is right" on the features of kcard.llms.extraction.extract is fitted to
+that; each answerable question counts twice, once with the passages that hold its answer taken away. Writes
+calibration.json, and prints what cross-validation over the manuals says of the threshold: right, wrong, and what is
+admitted.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from kcard.evaluation.metrics import f1, normalise
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import LLM
-from kcard.offline.extract import Extract, examine
+from kcard.llms.extraction.extract import Extract, examine
 from kcard.types import Reply, Request
 from recipes.digests import write_digests
 from recipes.packages import Manual, read

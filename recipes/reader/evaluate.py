@@ -6,7 +6,7 @@
 import argparse
 from pathlib import Path
 
-from kcard.offline.reader import READER_WEIGHTS, load_reader
+from kcard.embedded.reader import READER_WEIGHTS, load_reader
 from recipes.reader import datasets, own, wikipedia
 from recipes.reader.record import table
 from recipes.reader.score import figures

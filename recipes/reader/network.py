@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.offline import minilm
-from kcard.offline.reader import FILE, Encoded, Outputs
+from kcard.embedded import minilm
+from kcard.embedded.reader import FILE, Encoded, Outputs
 from recipes.padding import padded
 from recipes.quantisation import layers_of, restored, round_products
 
@@ -24,7 +24,7 @@ class TrainedOutputs:
     """What the heads give for n pairs of t tokens, padded.
 
     text                   (n, t), bool: the tokens of the texts
-    starts, ends, evidence (n, t), see kcard.offline.reader.Outputs
+    starts, ends, evidence (n, t), see kcard.embedded.reader.Outputs
     relevance              (n,)
     """
 
@@ -75,7 +75,7 @@ class TrainedNetwork:
         return self.model(ids, mask, types).last_hidden_state, text
 
     def read(self, pairs: Sequence[Encoded]) -> list[Outputs]:
-        """Read without training: a ReaderNetwork, as kcard.offline.reader wants one."""
+        """Read without training: a ReaderNetwork, as kcard.embedded.reader wants one."""
         import torch
 
         outputs = []
@@ -122,7 +122,7 @@ def untrained(start: Path | None, dropout: float) -> TrainedNetwork:
 
 
 def save(network: TrainedNetwork, folder: Path) -> None:
-    """Write the layers in steps of 7 bits, and the heads, as kcard.offline.reader reads them."""
+    """Write the layers in steps of 7 bits, and the heads, as kcard.embedded.reader reads them."""
     import torch
     from safetensors.torch import save_file
 

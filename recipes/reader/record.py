@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from kcard.offline import minilm
-from kcard.offline.reader import load_reader
+from kcard.embedded import minilm
+from kcard.embedded.reader import load_reader
 from recipes.reader.example import Reading
 from recipes.reader.score import Figures, figures
 

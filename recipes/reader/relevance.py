@@ -8,7 +8,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from kcard.offline.reader import encode
+from kcard.embedded.reader import encode
 from recipes.reader.example import Reading
 from recipes.reader.network import TrainedNetwork
 

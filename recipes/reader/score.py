@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kcard.embedded.reader import ReaderNetwork, read
 from kcard.evaluation.metrics import exact_match, f1
-from kcard.offline.reader import ReaderNetwork, read
 from recipes.reader.example import Reading
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kcard.offline.reader import Encoded, encode
+from kcard.embedded.reader import Encoded, encode
 from kcard.training.execution import autocast
 from recipes.packages import fetch
 from recipes.reader import claims, datasets, own, wikipedia

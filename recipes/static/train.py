@@ -1,4 +1,4 @@
-"""Train the static embeddings: python -m recipes.static.train --data DATA --output src/kcard/offline/weights/static
+"""Train the static embeddings: python -m recipes.static.train --data DATA --output src/kcard/embedded/weights/static
 
 First every token of all-MiniLM-L6-v2 is embedded alone, and the vectors are reduced and weighted (model2vec; Tulkens
 and van Dongen, 2024). Then the table is trained on human questions: the mean vectors of a question and of the passage
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard.offline import minilm
-from kcard.offline.static_embeddings import DIMENSIONS
+from kcard.embedded import minilm
+from kcard.embedded.static_embeddings import DIMENSIONS
 from recipes.digests import write_digests
 from recipes.quantisation import quantised
 

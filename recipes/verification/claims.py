@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from kcard.embedded.question_forms import fits, form_of
 from kcard.index import Index
 from kcard.integrators.claims import claim_of, specifics
-from kcard.offline.questions import fits, form_of
 from kcard.text import split_sentences
 
 QUESTIONS_PER_ARTICLE = 9

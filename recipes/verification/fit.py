@@ -38,8 +38,8 @@ from kcard.integrators.claims import (
 from kcard.integrators.verification import POOLED, WEIGHTS, CheckedSentence, answer_features, probability
 from kcard.interfaces import Pair
 from kcard.llms.parsing import admits_ignorance
-from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.factuality import verdicts
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Reply, TokenScores
 from recipes.verification.claims import READER, Claim, from_paragraphs, from_passages, said
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from kcard.batching import LRUCache
 from kcard.config import settings
+from kcard.embedded import minilm, networks
 from kcard.errors import UsageError
 from kcard.interfaces import Array
-from kcard.offline import minilm, networks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,7 @@ import pytest
 from benchmarks.real_documents import MANUALS, UNANSWERABLE, Outcome, questions, report, verdict_of
 from recipes.packages import manuals
 
-from kcard.offline.llm import UNKNOWN_ANSWER
+from kcard.llms.embedded_llm import UNKNOWN_ANSWER
 
 GOLD = (("fetch-retries", "2"), ("two", "retries"))
 

@@ -15,9 +15,9 @@ from kcard.cards.generators.external import load_model_of_card
 from kcard.cards.model_card import ExamResult, readme, with_results
 from kcard.cards.models.loader import Loader
 from kcard.cards.passages import passages
+from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
-from kcard.offline import minilm
 from kcard.types import Source
 
 SCRATCH = Manifest(

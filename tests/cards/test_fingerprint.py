@@ -18,9 +18,9 @@ from kcard.cards.fingerprint import FINGERPRINT
 from kcard.cards.generators import external
 from kcard.cards.models.loader import LoadedModel, Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
+from kcard.embedded import minilm
 from kcard.errors import CardError, KcardError, ModelUnavailable
 from kcard.manifest import Base, Manifest, Prompt, seal
-from kcard.offline import minilm
 from kcard.types import Source
 from tests.cards.engine.models import adapter, model
 from tests.corpora import RIVERS

@@ -11,10 +11,10 @@ from kcard.cards import passages
 from kcard.cards.card import Card, finish
 from kcard.cards.generators.retrieval import CANDIDATES, FIRST, RetrievalCard
 from kcard.cards.passages import INDEX, clean
+from kcard.embedded import static_embeddings as static
+from kcard.embedded.reader import PassageReading
 from kcard.errors import CardError
 from kcard.manifest import Manifest
-from kcard.offline import static_embeddings as static
-from kcard.offline.reader import PassageReading
 from kcard.types import Passage, Sampling, Source
 
 ANIMALS = [
@@ -86,7 +86,7 @@ def test_passages_with_the_numbers_of_the_question_come_first(tmp_path: Path) ->
 
 
 def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kcard.offline import reader
+    from kcard.embedded import reader
 
     texts: list[str] = []
 

@@ -19,10 +19,10 @@ from kcard.cards.fingerprint import FINGERPRINT
 from kcard.cards.models.prompting import SIZE, WordSketch
 from kcard.cards.passages import clean
 from kcard.cards.pool import CardPool
+from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Prompt, seal
-from kcard.offline import minilm
 from kcard.types import Choice, Sampling
 from tests.cards.engine.cards import full, lora, prefixed
 from tests.cards.engine.models import model

@@ -25,8 +25,8 @@ from kcard.cli.ask import announce
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions
 from kcard.llms import local_models
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.local_models import CatalogueEntry, LocalServer, catalogue, chosen_spec
-from kcard.offline.llm import EmbeddedLLM
 from tests.command import Kcard, kcard_process
 from tests.llms.gguf_files import write_gguf
 from tests.openai_script import ScriptedServer

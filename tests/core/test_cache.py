@@ -11,8 +11,8 @@ import pytest
 
 from kcard import cache
 from kcard.cache import Cache, key, remembered
+from kcard.embedded import minilm
 from kcard.errors import UsageError
-from kcard.offline import minilm
 
 TEXTS = [
     "Ron Wyden won Oregon.",

@@ -10,10 +10,11 @@ import pytest
 import torch
 from recipes.memory.train import TrainedModel
 
+from kcard.embedded import minilm
+from kcard.embedded.networks import GRAPHS
+from kcard.embedded.opt import PlainTokenizer
 from kcard.errors import ModelUnavailable
-from kcard.offline import llm, minilm
-from kcard.offline.networks import GRAPHS
-from kcard.offline.opt import PlainTokenizer
+from kcard.llms import embedded_llm as llm
 
 pytestmark = pytest.mark.numeric
 
@@ -65,7 +66,7 @@ def test_exported_graphs_are_the_shipped_ones() -> None:
 def test_a_child_of_a_fork_runs_the_networks_too() -> None:
     code = """
 import os
-from kcard.offline import minilm as encoder
+from kcard.embedded import minilm as encoder
 before = encoder.embed(["moons"])
 if (child := os.fork()) == 0:
     os._exit(0 if (encoder.embed(["moons"]) == before).all() else 1)
@@ -115,7 +116,7 @@ def trained(folder: Path, **changed: Any) -> Path:
     """A random OPT as embedded training writes it, with its tokenizer."""
     from transformers import OPTConfig, OPTForCausalLM
 
-    from kcard.offline.recipe import train_tokenizer
+    from kcard.training.embedded.recipe import train_tokenizer
 
     torch.manual_seed(0)
     sizes = {"vocab_size": 300, "hidden_size": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2}

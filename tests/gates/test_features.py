@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from kcard.cards.card import finish
+from kcard.embedded import minilm
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.base import Resources
 from kcard.gates.features import (
@@ -34,7 +35,6 @@ from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array
 from kcard.manifest import Manifest
-from kcard.offline import minilm
 from kcard.types import Source
 from tests.tiny_tokenizers import of_words
 

@@ -24,8 +24,8 @@ from kcard.gates.self_ask import (
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
 from kcard.interfaces import LLM
 from kcard.llms.client import LLMClient
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Example, Reply, Request, TokenScores
 from tests.fakes import questions
 

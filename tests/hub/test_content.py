@@ -21,7 +21,7 @@ from kcard.hub.checks.formats import kind_of
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.index import Index
 
-MODEL = Path(__file__).resolve().parents[2] / "src/kcard/offline/weights/base"
+MODEL = Path(__file__).resolve().parents[2] / "src/kcard/embedded/weights/base"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 

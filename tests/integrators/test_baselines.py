@@ -29,7 +29,7 @@ from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.integrators.pool_views import GateRouter
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Gate
 from kcard.llms.client import LLMClient
-from kcard.offline.llm import EmbeddedLLM
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.types import Answer, Choice, Decision, Example, Question, Reply, Request, Source, TokenScores
 from tests.fakes import questions
 from tests.integrators.conftest import HubOf

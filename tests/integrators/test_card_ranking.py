@@ -9,6 +9,7 @@ import pytest
 
 import kcard
 from kcard.cards.card import Profile, profile_of
+from kcard.embedded import minilm
 from kcard.errors import DamagedCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators import card_ranking
@@ -19,7 +20,6 @@ from kcard.integrators.options import Mode
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import CardSelection, ExplicitChoice, Need
 from kcard.interfaces import LLM, Array, Checker, Pair, Relevance
-from kcard.offline import minilm
 from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling

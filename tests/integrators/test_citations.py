@@ -7,7 +7,7 @@ import pytest
 
 from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.interfaces import Array, Checker, Pair
-from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Answer, Citation, Decision, Passage, Quote, Source
 
 PASSAGES = [

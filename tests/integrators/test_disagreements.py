@@ -17,7 +17,7 @@ from kcard.integrators.disagreements import (
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import SingleDocument
 from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Relevance
-from kcard.offline.llm import SpanReader
+from kcard.llms.embedded_llm import SpanReader
 from kcard.types import Choice, Context, Passage, Sampling, Source, Turn
 from tests.fakes import WrittenCards, questions
 

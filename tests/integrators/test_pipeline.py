@@ -24,8 +24,8 @@ from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, TopDown
 from kcard.interfaces import LLM, Array, Checker, Gate, Pair, Relevance
 from kcard.llms.client import LLMClient
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.prompts import messages
-from kcard.offline.llm import EmbeddedLLM
 from kcard.questions import checked
 from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned

@@ -11,7 +11,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.claims import claim_of, clauses, holds, polarity, specifics, without_marks
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
-from kcard.offline.checker import MiniLMChecker
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Answer, Passage, Reply, Source
 from tests.integrators.conftest import HubOf
 

@@ -11,6 +11,7 @@ import pytest
 from kcard.errors import UsageError
 from kcard.gates.uncertainty import Uncertainty
 from kcard.llms import transformers_llm
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.generation import Continuation
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.llms.parsing import (
@@ -22,7 +23,6 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.transformers_llm import LocalLLM
-from kcard.offline.llm import EmbeddedLLM
 from kcard.types import Choice, Request
 from tests.fakes import questions
 

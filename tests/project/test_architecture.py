@@ -26,12 +26,6 @@ PARTS = {
     "integrators": 4,
 }
 CORE = 1
-# What is offline is of the package that it stands for, else of the core.
-OFFLINE = {
-    **dict.fromkeys(("llm", "extract"), "llms"),
-    "checker": "selectors",
-    **dict.fromkeys(("docids", "pseudo_queries", "recipe", "train", "trainee"), "training"),
-}
 LAYERS = PARTS | {"api": 5, "serve": 6, "cli": 7}
 # Integrators use what selectors/ offers besides models; evaluation uses everything below.
 HEAVY = (
@@ -124,19 +118,13 @@ def loads_by_name(call: ast.Call) -> bool:
 
 def imports(path: Path) -> set[str]:
     """The packages that a file imports."""
-    return {package_of(name) for name in read(path).modules if name != "kcard.offline"}
-
-
-def package_of(name: str) -> str:
-    _, package, *rest = name.split(".")
-    return OFFLINE.get(rest[0], package) if package == "offline" else package
+    return {name.split(".")[1] for name in read(path).modules}
 
 
 def sources() -> list[tuple[str, Path]]:
     parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
     core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
-    offline = sorted((ROOT / "src" / "kcard" / "offline").glob("*.py"))
-    core += [(OFFLINE.get(path.stem, "offline"), path) for path in offline]
+    core += [("embedded", path) for path in sorted((ROOT / "src" / "kcard" / "embedded").glob("*.py"))]
     api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
     served = [("serve", path) for path in sorted((ROOT / "src" / "kcard" / "serve").rglob("*.py"))]
     return parts + api + served + core

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder
-from kcard.offline.trainee import base_tokenizer
+from kcard.training.embedded.trainee import base_tokenizer
 
 
 def test_questions_come_with_statements_and_the_same_seed_gives_the_same() -> None:

@@ -9,9 +9,9 @@ import torch
 from recipes.ranker import train as ranking
 from recipes.static import train as static
 
-from kcard.offline import minilm
-from kcard.offline import static_embeddings as offline_static
-from kcard.offline.reader import best_window, load_ranker, rank_all
+from kcard.embedded import minilm
+from kcard.embedded import static_embeddings as offline_static
+from kcard.embedded.reader import best_window, load_ranker, rank_all
 
 QUESTION = "Who built the mill?"
 PAIRS = [(QUESTION, "Osric & Sons built the mill."), (QUESTION, "Oil burns."), ("When?", "In 1871.")]

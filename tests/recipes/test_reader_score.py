@@ -17,8 +17,8 @@ from recipes.reader.relevance import balanced, refit
 from recipes.reader.score import figures
 from recipes.reader.train import loss
 
-from kcard.offline.extract import Extract
-from kcard.offline.reader import READER_WEIGHTS, encode, load_reader, read, shared_reader
+from kcard.embedded.reader import READER_WEIGHTS, encode, load_reader, read, shared_reader
+from kcard.llms.extraction.extract import Extract
 
 pytestmark = pytest.mark.numeric
 

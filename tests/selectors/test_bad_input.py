@@ -12,9 +12,9 @@ from kcard.errors import UsageError
 from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.pool_views import Selectors
 from kcard.interfaces import Array, Checker, Pair
-from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import Unchecked
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import Chance, Cosine, MiniLMRelevance
 from kcard.types import Choice, Passage, Sampling, Source
@@ -148,7 +148,7 @@ def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kcard import cache
-    from kcard.offline import minilm
+    from kcard.embedded import minilm
 
     cache.memory.clear()
     embedded: list[list[str]] = []

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kcard import cache
+from kcard.embedded import minilm
 from kcard.errors import CorpusError
 from kcard.interfaces import Array
-from kcard.offline import minilm
 from kcard.selectors import dense
 from kcard.selectors.dense import DenseCorpus
 from kcard.types import Source

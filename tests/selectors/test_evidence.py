@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcard.embedded import minilm
 from kcard.errors import CorpusError
 from kcard.gates.features import contriever, find
 from kcard.index import Index
-from kcard.offline import minilm
 from kcard.selectors.dense import DenseCorpus
 from kcard.selectors.evidence import CorpusEvidence, Hashes, Union
 from kcard.text import passage_digest

@@ -13,9 +13,9 @@ import torch
 from kcard import cache
 from kcard.errors import UsageError
 from kcard.interfaces import Array, Checker, Pair, Verdict
-from kcard.offline.checker import MiniLMChecker
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import CachedChecker, cached, draw, judge, support, verdicts
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Passage, Source, derive_seed
 
 FACTS = [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcard.offline.reader import Sentence, read
+from kcard.embedded.reader import Sentence, read
 from kcard.selectors.pruning import Extractive, ReaderPruner
 from kcard.text import sentence_spans, split_sentences
 

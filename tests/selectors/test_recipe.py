@@ -15,9 +15,9 @@ from recipes.checker.relations import RELATIONS
 from recipes.checker.rows import REFUTES, SUPPORTS, UNSUPPORTED, Row, read
 from recipes.checker.swaps import swaps
 
+from kcard.embedded import minilm
 from kcard.interfaces import Pair
-from kcard.offline import minilm
-from kcard.offline.checker import WEIGHTS, MiniLMChecker
+from kcard.selectors.minilm_checker import WEIGHTS, MiniLMChecker
 
 
 def test_invented_rows_repeat_by_seed_and_hold_both_labels() -> None:

@@ -16,8 +16,8 @@ from kcard.integrators.assembly import make_selectors as assembled
 from kcard.integrators.options import AskOptions, Preset
 from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import Array, Checker, Pair
-from kcard.offline.checker import MiniLMChecker
 from kcard.selectors import checkpoints, registry
+from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.selectors.pruning import Extractive
 from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorChoice, models
 from kcard.selectors.relevance import MiniLMRelevance

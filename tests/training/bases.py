@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kcard.offline.recipe import train_tokenizer
+from kcard.training.embedded.recipe import train_tokenizer
 from tests.corpora import town_facts
 
 FACTS = town_facts(8)

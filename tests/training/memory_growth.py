@@ -12,8 +12,8 @@ from random import Random
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from kcard.offline.recipe import train_tokenizer
 from kcard.training.corpus import read_corpus
+from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.finetune import Options, prepare
 
 STEPS = 5

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kcard.cards.card import Card
-from kcard.offline.recipe import EOS, train_tokenizer
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
 from kcard.training.duplicates import DOCUMENT_CHARACTERS
+from kcard.training.embedded.recipe import EOS, train_tokenizer
 from kcard.training.epochs import (
     Lazy,
     ReplayMix,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kcard.events import Event
-from kcard.offline.recipe import Recipe
-from kcard.offline.train import INSTANT, plan
+from kcard.training.embedded.recipe import Recipe
+from kcard.training.embedded.train import INSTANT, plan
 from kcard.training.loop import SETTLED, Job, RunState, duration
 from kcard.training.memory import Estimate, seconds_to_embed, spread
 

@@ -13,8 +13,8 @@ from kcard.cards.pool import CardPool
 from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, UsageError
 from kcard.events import Event
 from kcard.manifest import file_digest
-from kcard.offline.recipe import train_tokenizer
 from kcard.training.base_model import WeightSource, check_vocabulary, load_config
+from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.epochs import IGNORED, TrainingExample
 from kcard.training.finetune import RECITED_SHARE, Options, options_of, prepare
 from kcard.training.losses import AT_ONCE, cross_entropy

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kcard.offline.recipe import train_tokenizer
 from kcard.training.corpus import read_corpus
+from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.passages import PASSAGE, count_words, cut, passages
 from kcard.training.readers.files import Block
 from kcard.types import Source

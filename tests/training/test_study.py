@@ -8,10 +8,10 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.events import Event, ignore
-from kcard.offline.llm import SpanReader
-from kcard.offline.pseudo_queries import PseudoQueries
+from kcard.llms.embedded_llm import SpanReader
 from kcard.selectors.registry import Loading, make
 from kcard.text import passage_digest
+from kcard.training.embedded.pseudo_queries import PseudoQueries
 from kcard.training.study import (
     StudyItem,
     make_study_queries,

@@ -366,7 +366,7 @@ class WordDivision:
 @cache
 def common_words() -> frozenset[str]:
     """Return the common words of English."""
-    from kcard.offline import minilm
+    from kcard.embedded import minilm
 
     words = (minilm.folder() / "vocab.txt").read_text(encoding="utf-8").split("\n")
     return frozenset(word for word in words if word.isalpha() and len(word) > 2)

@@ -45,8 +45,8 @@ def add_adapter(
     from kcard.cards.card import finish
     from kcard.cards.fingerprint import write_fingerprint
     from kcard.cards.models.loader import explained
+    from kcard.embedded.opt import base_folder
     from kcard.hub.storage import partial_folder
-    from kcard.offline.opt import base_folder
     from kcard.training.corpus import read_corpus
     from kcard.training.output import probe_pairs
 

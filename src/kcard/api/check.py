@@ -102,7 +102,7 @@ def check(
 
 def verdict_of(score: float | None, refutation: float | None) -> str:
     """Return the verdict in words for a score and a probability of refutation."""
-    from kcard.offline.checker import REFUTED, SUPPORTED
+    from kcard.selectors.minilm_checker import REFUTED, SUPPORTED
 
     if score is not None and score >= SUPPORTED:
         return "supported"
@@ -114,7 +114,7 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
 def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
     """Return the index of the verdict that decides: the one with the highest support, unless another text contradicts
     it; if none supports the claim, the one with the highest refutation."""
-    from kcard.offline.checker import SUPPORTED, contradicted, covered
+    from kcard.selectors.minilm_checker import SUPPORTED, contradicted, covered
 
     best = max(range(len(judged)), key=lambda at: judged[at].score)
     if judged[best].refutation is None:

@@ -304,8 +304,10 @@ def _memory(count: int) -> str:
 
 def check_models(needed: Iterable[str]) -> Iterable[Finding]:
     """Verify the models that come with kcard, byte for byte."""
-    from kcard.offline import checker, llm, minilm, opt, reader
-    from kcard.offline import static_embeddings as static
+    from kcard.embedded import minilm, opt, reader
+    from kcard.embedded import static_embeddings as static
+    from kcard.llms import embedded_llm as llm
+    from kcard.selectors import minilm_checker as checker
 
     required = set(needed)
     try:

@@ -77,8 +77,8 @@ def study(
     check_values(study, numbers)
     from kcard.api.check import open_checker
     from kcard.integrators.assembly import Endpoint, make_llm
+    from kcard.llms.embedded_llm import EmbeddedLLM, SpanReader
     from kcard.llms.prompts import messages
-    from kcard.offline.llm import EmbeddedLLM, SpanReader
     from kcard.text import detect
     from kcard.training.corpus import read_corpus
     from kcard.training.study import write_study

@@ -12,8 +12,8 @@ from kcard.cards.card import Card, finish
 from kcard.cards.fingerprint import write_fingerprint
 from kcard.cards.models.loader import base_digest
 from kcard.cards.pool import CardPool
+from kcard.embedded import minilm
 from kcard.manifest import Base, Manifest, Prompt
-from kcard.offline import minilm
 from kcard.types import Sampling
 from tests.cards.engine.models import FAMILIES, adapter, model
 

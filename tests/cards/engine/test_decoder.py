@@ -27,9 +27,9 @@ from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from kcard.cards.pool import CardPool
+from kcard.embedded import minilm, opt
 from kcard.errors import CardError
 from kcard.manifest import Base, Manifest, Prompt
-from kcard.offline import minilm, opt
 from kcard.token_sampling import Sampler
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, sealed, texts
 from tests.cards.engine.models import GROUPED, WORDS, adapter, is_greedy, model

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from kcard.offline.recipe import BOS, EOS, PAD, train_tokenizer
 from kcard.text import passage_digest
 from kcard.training.distillation import PLAIN
+from kcard.training.embedded.recipe import BOS, EOS, PAD, train_tokenizer
 from kcard.training.study import StudyItem, write_study
 
 TOWNS = ("Arden", "Belmont", "Corvo", "Drift", "Elmira", "Fallow")

@@ -20,8 +20,6 @@ from kcard.evaluation.questions import ExamQuestion
 from kcard.evaluation.recall import ask_card
 from kcard.events import Event, ignore
 from kcard.manifest import file_digest
-from kcard.offline.pseudo_queries import held_out_wording, trained_wording
-from kcard.offline.recipe import BOS, EOS, train_tokenizer
 from kcard.text import passage_digest, words
 from kcard.training.base_model import WeightSource, load_model, load_tokenizer
 from kcard.training.distillation import (
@@ -38,6 +36,8 @@ from kcard.training.distillation import (
     answer_prompts,
     passage_questions,
 )
+from kcard.training.embedded.pseudo_queries import held_out_wording, trained_wording
+from kcard.training.embedded.recipe import BOS, EOS, train_tokenizer
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.losses import TopTokens, divergence, top_tokens

@@ -1,0 +1,406 @@
+"""The offline LLM: a small memory of widely known facts, and a reader of passages.
+
+It handles requests directly, without prompts: `need` by the memory's confidence, `what` with the question itself,
+`choose` by the nearest description, answers by extraction, drafts from the memory alone. It does not reason, and
+says so; if neither passages nor memory have the answer, it says that it does not know.
+"""
+
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kcard.embedded.networks import WEIGHTS_FOLDER, Network, log_softmax, read_weights
+from kcard.embedded.opt import PlainTokenizer
+from kcard.embedded.reader import QUESTION_TOKENS, count_tokens
+from kcard.errors import LLMError, ModelUnavailable
+from kcard.interfaces import LLM, Array
+from kcard.llms.extraction.extract import Extract, extract, extract_all
+from kcard.llms.parsing import from_logits, named_option
+from kcard.llms.prompts import NEED
+from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
+from kcard.types import Choice, Quote, Reply, Request, TokenScores
+
+# The embedded memory: a 1.2M-parameter OPT that has memorized some 1700 widely known facts, and nothing else.
+#
+# It stands in for the parametric knowledge of a large model: for anything else it generates a special "unknown" token,
+# and its confidence decides whether cards are asked. Training: weights/memory/README.md.
+
+WEIGHTS = WEIGHTS_FOLDER / "memory"
+UNKNOWN_TOKEN = "<unknown>"
+LONGEST_ANSWER = 24
+LONGEST_PROMPT = 120
+POSITIONS = 160  # maximum tokens of the model's input
+WIDTH, LAYERS, HEADS, PARTS = 128, 4, 2, ("key", "value")
+OPENING = re.compile(
+    r"^((question|q|answer|please answer)\s*:"
+    r"|(can|could|would) you (please )?(tell me|say)|(please )?tell me|do you know|please)[\s,:]+"
+)
+
+
+@dataclass(frozen=True)
+class MemoryAnswer:
+    """The memory's answer. `least_log_probability`: of its least likely token, at most 0.
+
+    `answer` is never the unknown token: if that is likeliest, it is the best guess, with a low probability.
+    `knows`: the calibrated probability in [0, 1] that the guess is knowledge; 0.5 is the decision point.
+    `tokens`: scores of the guess's tokens, among all that could have been generated.
+    """
+
+    answer: str
+    least_log_probability: float
+    knows: float
+    tokens: tuple[TokenScores, ...] = ()
+
+
+State = Sequence[Array]
+Model = Callable[[Sequence[int], State | None], tuple[Array, State]]
+
+
+@dataclass(frozen=True)
+class EmbeddedMemory:
+    """A trained memory; `slope` and `threshold` are of the logistic over its log-odds.
+
+    model      (n token ids, KV cache) -> logits, (n, vocabulary), and the extended cache
+    tokenizer  as `load` reads it, or, in training, transformers' own
+    """
+
+    model: Model
+    tokenizer: Any
+    slope: float = 1.0
+    threshold: float = 0.0
+
+    def recall(self, question: str) -> MemoryAnswer:
+        """Return the greedy answer and its confidence."""
+        unknown, end = self.tokenizer.convert_tokens_to_ids(UNKNOWN_TOKEN), self.tokenizer.eos_token_id
+        step, state, least = self._prompt_tokens(question), None, 0.0
+        answer: list[int] = []
+        seen: list[Array] = []
+        for _ in range(LONGEST_ANSWER):
+            logits, state = self.model(step, state)
+            scores = log_softmax(logits[-1])
+            scores[unknown] = -math.inf
+            if not answer:
+                scores[end] = -math.inf
+            seen.append(scores)
+            token = int(scores.argmax())
+            least = min(least, float(scores[token]))
+            if token == end:
+                break
+            answer.append(token)
+            step = [token]
+        text = self.tokenizer.decode(answer, skip_special_tokens=True).strip()
+        written = [*answer, end][: len(seen)]
+        tokens = from_logits(np.stack(seen), written)
+        knows = 1 / (1 + math.exp(min(60.0, -self.slope * (log_odds(least) - self.threshold))))
+        return MemoryAnswer(text or "unknown", least, knows, tokens)
+
+    def log_probability(self, question: str, answer: str) -> float:
+        """Return the mean token log-probability of `answer`, cut to the model's input length; at most 0."""
+        row = self._prompt_tokens(question)
+        answer_ids = [
+            *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
+            self.tokenizer.eos_token_id,
+        ][: POSITIONS - len(row)]
+        logits, _ = self.model([*row, *answer_ids], None)
+        scores = log_softmax(logits[len(row) - 1 : -1])
+        return float(scores[np.arange(len(answer_ids)), answer_ids].mean())
+
+    def _prompt_tokens(self, question: str) -> "Sequence[int]":
+        tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
+        return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
+
+
+def log_odds(log_probability: float) -> float:
+    """Return ln(p / (1 - p)), within [-17, 17], which separates high confidences whose logs are all near 0."""
+    clipped = min(max(log_probability, -17.0), -4e-8)
+    return clipped - math.log(-math.expm1(clipped))
+
+
+def prompt(question: str) -> str:
+    """Normalise a question for the memory: one lower-case line without punctuation."""
+    text = OPENING.sub("", " ".join(question.lower().split()))
+    return re.sub(r"[?!.]+$", "", text).strip() + "\n"
+
+
+@functools.cache
+def shared() -> EmbeddedMemory:
+    """Load the shipped memory, once per process."""
+    return load(WEIGHTS)
+
+
+def load(folder: Path) -> EmbeddedMemory:
+    """Load a trained memory. Raises ModelUnavailable if files are missing."""
+    if not (folder / "model.safetensors").is_file():
+        raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
+    calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    if (tokenizer := PlainTokenizer.read(folder)) is None:
+        raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
+    # The shipped graph with the folder's weights.
+    saved = read_weights(folder / "model.safetensors")
+    network = Network("memory", {name.removeprefix("model.decoder."): w for name, w in saved.items()})
+    empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
+
+    def run(ids: Sequence[int], state: State | None) -> tuple[Array, State]:
+        past = empty if state is None else state
+        start = past[0].shape[2]
+        named = {f"past_{part}.{n}": past[2 * n + i] for n in range(LAYERS) for i, part in enumerate(PARTS)}
+        positions = np.arange(start, start + len(ids), dtype=np.int64)
+        logits, *present = network(ids=np.array([ids], np.int64), positions=positions[None], **named)
+        return logits[0], present
+
+    return EmbeddedMemory(run, tokenizer, calibration["slope"], calibration["threshold"])
+
+
+# Fallback for languages that the reader does not know: quote the passages that share the question's words, with
+# a remark.
+
+LETTERS = 60  # minimum for language identification
+PASSAGES = 2
+WINDOW = 150  # words per passage
+LEAST = 0.5  # minimum share of the question's content words in a passage; of the best share, for the second passage
+
+
+def language_of(question: str, passages: Sequence[str]) -> str:
+    """Identify the passages' language as an ISO 639-1 code; "en" if they are too short to tell."""
+    text = " ".join([question, *passages])
+    return identify(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
+
+
+def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:
+    """Quote the two passages that share the most words with the question, each from its best sentence on. The
+    probability is the share of the question's words in the better one. Of equal passages, the first wins.
+
+    None if there is no passage.
+    """
+    stems = analyzer(stemmer_of(language))
+    question_stems = {
+        stem
+        for word in words(question)
+        if len(word) > 2 and word not in small_words(language)
+        for stem in stems(word)
+    }
+    if not passages or not question_stems:
+        return None
+    shares = [len(question_stems & set(stems(text))) / len(question_stems) for text in passages]
+    best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
+    quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
+    parts = [_quote_window(passages[at], question_stems, stems) for at in quoted]
+    share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
+    return Extract("\n".join(parts), parts[0], best, share)
+
+
+def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
+    """Return the sentence that shares most words with the question, and its sequel."""
+    places = sentence_spans(text)
+    if not places:
+        return text
+    first = max(
+        range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at)
+    )
+    start, end = places[first]
+    for _, after in places[first + 1 :]:
+        if text.count(" ", start, after) >= WINDOW:
+            break
+        end = after
+    return "\n".join(" ".join(line.split()) for line in text[start:end].split("\n") if line.strip())
+
+
+# The embedded reader as a Reader: one answer span per passage, for callers that compare passages.
+
+
+@dataclass(frozen=True)
+class SpanReader:
+    """A Reader of kcard.interfaces, with the shipped weights."""
+
+    def extract(self, question: str, text: str) -> str | None:
+        """Return the words of the text that answer the question; None if the reader is unsure."""
+        answer = extract(question, [text])
+        if answer is None or not answer.words or not answer.is_sure:
+            return None
+        return answer.text
+
+
+UNKNOWN_ANSWER = "I don't know."
+MEANT = 0.5  # cosine below which an extracted answer matches no option
+REMEMBERED = 0.5  # probability that the memory is right, below which it is ignored
+QUOTED = 0.5  # the same for a quotation in another language
+UNREAD = {
+    "what",
+    "choose",
+    "document",
+    "knowledge",
+    "recite",
+    "study",
+    "rewrite",
+}  # kinds of requests whose passages are not read
+
+
+class EmbeddedLLM(LLM):
+    """A deterministic LLM without a temperature. Weights are loaded on first use.
+
+    The window applies to the question alone: passages are read one by one, long ones in pieces.
+    """
+
+    window = QUESTION_TOKENS
+    concurrency = 4  # requests that are read together
+    is_deterministic = True
+    can_rewrite = False
+
+    announcement = "LLM: the embedded reader, an offline stand-in: it extracts answers and does not reason"
+
+    def count(self, request: Request) -> int:
+        """Count the question's tokens."""
+        return count_tokens(request.question)
+
+    def reply(self, request: Request) -> Reply:
+        """Reply to a request; the text is empty only for a document on something that the memory does not know. For
+        multiple choice it is the chosen option's name (letter), unless unknown.
+
+        Raises LLMError for a choice among nothing.
+        """
+        return _add_usage(request, _reply(request, _extract_answers([request])[0]))
+
+    def reply_all(self, requests: Sequence[Request]) -> Iterator[Reply | LLMError]:
+        """Yield each request's reply or error; the passages of all are read in one batch."""
+        for request, answer in zip(requests, _extract_answers(requests), strict=True):
+            try:
+                yield _add_usage(request, _reply(request, answer))
+            except LLMError as error:
+                yield error
+
+
+def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
+    """Extract an answer from each request's passages; None if there is nothing to read."""
+    readable = []
+    for request in requests:
+        if not request.knowledge or request.kind in UNREAD:
+            readable.append(False)
+        else:
+            readable.append(request.kind == "need" or bool(request.choices) or _language(request) == "en")
+    chosen = [request for request, reads in zip(requests, readable, strict=True) if reads]
+    extracts = iter(extract_all([(r.question, r.knowledge) for r in chosen], [r.headings for r in chosen]))
+    return [next(extracts) if reads else None for reads in readable]
+
+
+def _add_usage(request: Request, reply: Reply) -> Reply:
+    """Add the tokens of the request's texts, each counted once, and of the reply."""
+    texts = [request.question, *(choice.description for choice in request.choices)]
+    if request.kind not in UNREAD:
+        texts += request.knowledge
+    return replace(reply, tokens_in=sum(map(count_tokens, texts)), tokens_out=count_tokens(reply.text))
+
+
+def _language(request: Request) -> str:
+    return language_of(request.question, request.knowledge) if request.knowledge else "en"
+
+
+def _reply(request: Request, answer: Extract | None) -> Reply:
+    """Return the reply to one request. `answer`: extracted from its passages."""
+    if request.kind == "need":
+        if request.knowledge:
+            # Whether the reader finds an answer in the passages: 0.5 at the probability from which it gives an extract.
+            if answer is None:
+                yes = 1.0
+            elif answer.is_sure:
+                yes = 0.5 * (1 - answer.probability) / (1 - answer.threshold)
+            else:
+                yes = 1 - 0.5 * answer.probability / answer.threshold
+        else:
+            yes = 1 - shared().recall(request.question).knows
+        wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
+        return Reply("Yes" if wants_yes else "No", yes)
+    if request.kind in {"what", "rewrite"}:
+        return Reply(request.question)
+    if request.kind == "choose":
+        # Choose the description nearest to the question, by cosine and by matching numbers.
+        from kcard import cache
+
+        question, choices = request.question, request.choices
+        if not choices:
+            raise LLMError("no cards to choose from: give at least one")
+        question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
+        agreed = [agreement(question, choice.description) for choice in choices]
+        return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
+    if request.kind == "study":
+        raise LLMError("the embedded LLM writes no study material: choose another")
+    if request.kind in UNREAD:
+        # What the memory knows, prefixed with the question; empty if it knows nothing.
+        question, recollection = request.question, shared().recall(request.question)
+        is_sure = recollection.knows >= REMEMBERED
+        return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
+    if request.choices:
+        return _choose_option(request, answer)
+    if request.draft and not request.knowledge:
+        recollection = shared().recall(request.question)
+        return Reply(recollection.answer, tokens=recollection.tokens)
+    # Answer from the passages, else from the memory, else UNKNOWN with the nearest quotation.
+    language = _language(request)
+    if language != "en":
+        return _reply_with_quotation(request, language)
+    if answer is not None and answer.is_sure:
+        return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
+    recollection = shared().recall(request.question)
+    if recollection.knows >= REMEMBERED:
+        return Reply(recollection.answer, confidence=recollection.knows)
+    return _reply_unknown(recollection.knows, answer)
+
+
+def _reply_unknown(knows: float, answer: Extract | None) -> Reply:
+    """Reply "I don't know", with the nearest quotation."""
+    quote = None if answer is None else Quote(answer.quote, answer.passage)
+    likeliest = max(knows, 0.0 if answer is None else answer.probability)
+    return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
+
+
+def _reply_with_quotation(request: Request, language: str) -> Reply:
+    """Quote passages in another language, without claiming that they answer."""
+    quotation = quote(request.question, request.knowledge, language)
+    remark = (
+        f"the embedded reader supports English only: in {language} it quotes passages that share "
+        "the question's words"
+    )
+    if quotation is None:
+        return Reply(UNKNOWN_ANSWER, known=False, remark=remark)
+    quoted = Quote(quotation.quote, quotation.passage)
+    if quotation.probability >= QUOTED:
+        return Reply(quotation.text, quote=quoted, remark=remark)
+    return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
+
+
+def _choose_option(request: Request, answer: Extract | None) -> Reply:
+    """Choose the option named by the passages, else by the memory; UNKNOWN if neither is sure."""
+    if answer is not None and answer.is_sure:
+        letter = _match_option(answer, request.choices)
+        if letter is not None:
+            quote = Quote(answer.quote, answer.passage)
+            return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
+    recollection = shared().recall(request.question)
+    if recollection.knows >= REMEMBERED:
+        letter = named_option(recollection.answer, request.choices)
+        if not letter:
+            # The option with the highest likelihood in the memory.
+            memory, question = shared(), request.question
+            scores = [memory.log_probability(question, choice.description) for choice in request.choices]
+            letter = request.choices[int(np.argmax(scores))].name
+        return Reply(letter, confidence=recollection.knows, choice=letter)
+    return _reply_unknown(recollection.knows, answer)
+
+
+def _match_option(answer: Extract, choices: Sequence[Choice]) -> str | None:
+    """Match an extracted answer to an option: one that it names, else that its quote names, else the nearest."""
+    from kcard.embedded import minilm
+
+    letter = named_option(answer.text, choices) or named_option(answer.quote, choices)
+    if letter is not None:
+        return letter
+    answer_vector, *described = minilm.embed([answer.text, *(choice.description for choice in choices)])
+    scores = np.stack(described) @ answer_vector
+    best = int(np.argmax(scores))
+    return choices[best].name if scores[best] >= MEANT else None

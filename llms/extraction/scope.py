@@ -1,0 +1,137 @@
+"""The part of a passage that speaks of what is asked, which the reader is to read without its siblings.
+
+The reader weighs words, not times and contrasts: asked what something costs, it may take the price of the next row, or
+that of an earlier year. What speaks of something else is therefore left out, if the rest has the question's words.
+"""
+
+import re
+
+from kcard.embedded.question_forms import CONTENT_WORD, Form, meaning_stems
+from kcard.llms.extraction.tables import best_row, rows_of
+from kcard.llms.extraction.times import NOW, asked_period, overlap, period_of
+from kcard.llms.extraction.verdicts import PREPOSITIONS
+from kcard.text import sentence_spans
+
+IN_WORDS: tuple[Form, ...] = ("who", "what", "when", "where", "how many")  # forms that one place answers
+# A sentence that takes its subject from the one before.
+LEANING = re.compile(
+    r"\b(?:it|its|this|that|these|those|they|them|their|he|she|his|her|one|such|both)\b", re.IGNORECASE
+)
+MAX_SIBLING_WORDS = 15  # of a sentence about another subject
+MIN_ALIKE, ALIKE = 2, 0.6  # words of a predicate, and their share, that make two sentences say alike
+CLAUSE = re.compile(r";\s+")
+SUPERLATIVE = re.compile(r"\b(?:\w{2,}est|first|last|most|least|best|worst)\b", re.IGNORECASE)
+
+
+def in_scope(question: str, form: Form, text: str) -> str:
+    """Return a passage without rows of other things, sentences of other times or subjects, and clauses about siblings.
+    Lines and sentences that are left stay as they are."""
+    if form not in IN_WORDS:
+        return text
+    return keep_clause(question, keep_subject(question, keep_times(question, form, keep_row(question, text))))
+
+
+def keep_row(question: str, text: str) -> str:
+    """Leave out the other rows of a table, if the question names one."""
+    rows = rows_of(text, 0)
+    row = best_row(question, rows) if len(rows) > 1 else None
+    if row is None:
+        return text
+    others = {other.line for other in rows} - {row.line}
+    return "\n".join(line for line in text.split("\n") if line.strip() not in others)
+
+
+def keep_times(question: str, form: Form, text: str) -> str:
+    """Leave out sentences of another time than the question's, if one of its time or of none has their words of it;
+    for a year that a sentence's period includes, also those of no time."""
+    time = None if form == "when" else asked_period(question)
+    if time is None:
+        return text
+    stems = meaning_stems(question)
+    spans = sentence_spans(text)
+    sentences = [text[start:end] for start, end in spans]
+    periods = [period_of(sentence) for sentence in sentences]
+    shared = [stems & meaning_stems(sentence) for sentence in sentences]
+    is_now = time == (NOW, NOW)
+    fitting, open_ended = [], []
+    for at, period in enumerate(periods):
+        # A sentence about one year may still hold.
+        if period is None or overlap(time, period) or (is_now and period[0] == period[1]):
+            fitting.append(at)
+        if period is not None and not is_now and overlap(time, period) and shared[at]:
+            open_ended.append(at)
+    dropped = set[int]()
+    for at in range(len(sentences)):
+        rivals = open_ended or fitting
+        is_rival = at in rivals or not shared[at]
+        if not is_rival and any(shared[at] <= shared[other] for other in rivals):
+            dropped.add(at)
+    return _without(text, [spans[at] for at in sorted(dropped)])
+
+
+def keep_subject(question: str, text: str) -> str:
+    """Leave out sentences that say of another subject what one says of the question's: "Carters pay 5 coins" where it
+    asks what millers pay."""
+    stems = meaning_stems(question)
+    spans = sentence_spans(text)
+    sentences = [text[start:end] for start, end in spans]
+    subjects = [_first_content_stem(sentence) for sentence in sentences]
+    predicates = [_stems_without_numbers(sentence) for sentence in sentences]
+    about = [at for at, subject in enumerate(subjects) if subject in stems]
+    dropped = []
+    for at, sentence in enumerate(sentences):
+        words = sentence.split()
+        is_plain = words[0][0].isupper() and words[0].lower() not in PREPOSITIONS
+        if not is_plain or len(words) > MAX_SIBLING_WORDS or not sentence.endswith("."):
+            continue
+        if subjects[at] in stems or not predicates[at] & stems or LEANING.search(sentence):
+            continue
+        predicate = predicates[at] - {subjects[at]}
+        alike = max((len(predicate & predicates[other]) for other in about), default=0)
+        if alike >= MIN_ALIKE and alike >= ALIKE * len(predicate):
+            dropped.append(spans[at])
+    return _without(text, dropped)
+
+
+def _stems_without_numbers(sentence: str) -> frozenset[str]:
+    return frozenset(stem for stem in meaning_stems(sentence) if not stem.isdigit())
+
+
+def _first_content_stem(sentence: str) -> str:
+    for word in CONTENT_WORD.findall(sentence):
+        for stem in meaning_stems(word):
+            return stem
+    return ""
+
+
+def keep_clause(question: str, text: str) -> str:
+    """Of a sentence whose clauses are divided by semicolons, leave out all but the only one with a superlative of the
+    question, such as "the newest", that nothing else in the passage has."""
+    stems = meaning_stems(" ".join(SUPERLATIVE.findall(question)))
+    if not stems:
+        return text
+    dropped: list[tuple[int, int]] = []
+    for start, end in sentence_spans(text):
+        places, at = [], start
+        for mark in CLAUSE.finditer(text, start, end):
+            places.append((at, mark.end()))
+            at = mark.end()
+        places.append((at, end))
+        if len(places) == 1:
+            continue
+        rest = meaning_stems(text[:start]) | meaning_stems(text[end:])
+        own = [(stems & meaning_stems(text[first:last])) - rest for first, last in places]
+        common = frozenset.intersection(*map(frozenset, own))
+        telling = [at for at, words in enumerate(own) if words - common]
+        if len(telling) == 1:
+            dropped += [place for at, place in enumerate(places) if at != telling[0]]
+    return _without(text, dropped)
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Return a text without these parts, a line break in place of each."""
+    if not spans:
+        return text
+    for start, end in reversed(spans):
+        text = f"{text[:start].rstrip()}\n{text[end:].lstrip()}"
+    return text.strip()

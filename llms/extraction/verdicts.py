@@ -1,0 +1,577 @@
+"""Yes or no: the clause of a passage that speaks of what is query, and what it says.
+
+A sentence may allow one thing and forbid another ("in the garden but not on the terraces"), so it is cut into clauses.
+What an elliptic clause leaves out is taken from the one before it. A verdict is given only if one clause has all of the
+question's content words, and neither an "only" nor a condition nor "usually" stands between them; else there is none.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kcard.embedded.question_forms import (
+    AMOUNTS,
+    CONTENT_WORD,
+    FUNCTION_WORDS,
+    STEMS,
+    SYNONYMS,
+)
+from kcard.llms.extraction.times import DAY_WORDS, weekdays
+from kcard.text import LIST_MARK
+
+# Words that decide.
+
+# "any price or no price" and "whether or not" negate nothing.
+NEGATION = re.compile(
+    r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE
+)
+NO_NEGATION = re.compile(
+    r"\b(?:not only|no (?:later|earlier|more|less|fewer) than|no matter)\b", re.IGNORECASE
+)
+AUXILIARY = re.compile(
+    r"\b(?:is|are|am|was|were|be|been|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would|need"
+    r"|cannot)(?:n['’]t)?\b",
+    re.IGNORECASE,
+)
+DUTY = re.compile(
+    r"\b(?:must|needs?|needed|(?:have|has|had) to|requires?|required|necessary|mandatory|compulsory|obligatory"
+    r"|obliged)\b",
+    re.IGNORECASE,
+)
+LEAVE = re.compile(
+    r"\b(?:may|can|could|allow(?:s|ed)?|permit(?:s|ted)?|permissible|welcome|possible|admitted|accepted|entitled"
+    r"|eligible|able|ok|okay|free to|open to)\b",
+    re.IGNORECASE,
+)
+BAN = re.compile(
+    r"\b(?:forbidden|forbids?|prohibited|prohibits?|banned|barred|disallowed|refused|denied|illegal|unlawful"
+    r"|off limits)\b",
+    re.IGNORECASE,
+)
+NO_LEAVE = re.compile(r"\b(?:must|may|can)(?:\s?not|n['’]t)\b|\bmust (?:\w+ )?never\b", re.IGNORECASE)
+MAYBE = re.compile(r"\b(?:may|might|could|should)\b", re.IGNORECASE)
+HEDGE = re.compile(
+    r"\b(?:usually|often|sometimes|rarely|seldom|mostly|normally|generally|partly|some|most|few|almost|hardly"
+    r"|not (?:all|every|always|necessarily|both))\b",
+    re.IGNORECASE,
+)
+PAST = re.compile(r"\b(?:was|were|had|did|used to|formerly|previously)\b", re.IGNORECASE)
+PRESENT = re.compile(r"\b(?:is|are|may|can|cannot|must|has|have|do|does)\b", re.IGNORECASE)
+FUTURE = re.compile(r"\b(?:will|shall)\b", re.IGNORECASE)
+OPPOSITES = {
+    SYNONYMS.get(stem, stem): frozenset(SYNONYMS.get(other, other) for other in STEMS(words))
+    for word, words in (
+        ("open", "closed shut"), ("closed", "open"), ("shut", "open"), ("locked", "open unlocked"),
+        ("unlocked", "locked"), ("hot", "cool cold"), ("cold", "hot warm"), ("cool", "hot"), ("warm", "cold"),
+        ("wet", "dry"), ("dry", "wet"), ("included", "excluded extra"), ("excluded", "included"),
+        ("optional", "mandatory compulsory"), ("mandatory", "optional voluntary"), ("full", "empty"),
+        ("compulsory", "optional voluntary"), ("empty", "full"), ("public", "private"), ("private", "public"),
+        ("safe", "unsafe dangerous"), ("free", "taken occupied"), ("lost", "won"), ("won", "lost"),
+    )
+    for stem in STEMS(word)
+}  # fmt: skip
+
+# Words that carry no content here: those of permission and duty, and verbs that stand for many others.
+_LIGHT = """
+allow allowed allows permit permitted permits forbidden forbid forbids prohibited prohibits banned barred disallowed
+refused denied illegal unlawful welcome possible able ok okay entitled eligible required require requires necessary
+mandatory compulsory obligatory obliged need needed needs use used using get go come take bring make become becomes stay
+stays keep having being am shall cannot per any all every each some someone anyone anybody everybody everything anything
+ever really still actually already just simply also too either both only even them they he she him her one ones but s t
+re ll ve d don doesn isn aren won can't don't please now today version versions currently never none nor neither
+nothing nobody cannot
+"""
+LIGHT = FUNCTION_WORDS | frozenset(_LIGHT.split())
+
+# Where clauses begin.
+
+CUT = re.compile(
+    r"[;:]\s+"
+    r"|,?\s+(?=(?:but|except|unless|although|though|whereas|apart from|other than|save for"
+    r"|with the exception of|provided that|as long as)\b)"
+    r"|,\s+(?=(?:not|never|none|nor|and|so|when|where|which|who|if|even|while|neither)\b)"
+    r"|,\s+(?=(?:\w+ ){1,8}(?:is|are|was|were|do|does|did|may|must|can|has|have)(?: not|n['’]t)\W*$)"
+    r"|\s+(?=(?:and|or) (?:it|they|he|she|is|are|must|may|can|cannot|do|does|will)\b)",
+    re.IGNORECASE,
+)
+WITHOUT = re.compile(r"(?<!\bbut)(?<!\bthough),?\s+(?=without\b)", re.IGNORECASE)
+EXCEPTION = re.compile(
+    r"(?:but )?(?:except|unless|apart from|other than|save for|with the exception of)\b", re.IGNORECASE
+)
+CONTRAST = re.compile(r"(?:but|although|though|whereas|not|never|none|nor|neither|without)\b", re.IGNORECASE)
+LINK = re.compile(
+    r"\A(?:but|and|or|so|although|though|whereas|when|where|which|who|if|even|while|except|unless|provided that"
+    r"|as long as)\s+",
+    re.IGNORECASE,
+)
+ANAPHORIC = re.compile(r"\A(?:it|they|he|she|this|these|those|that|both|such)\b", re.IGNORECASE)
+REFERRING = re.compile(r"\b(?:it|them|they|him|her)\b|\b(?:ones?|so)\b(?=\W*$)", re.IGNORECASE)
+_PREPOSITIONS = """
+in on at to for from with by under over above below during after before until till since within outside inside between
+near if when while through into about against of who which whose that
+"""
+PREPOSITIONS = frozenset(_PREPOSITIONS.split())
+PREPOSITION = re.compile(rf"\b(?:{'|'.join(sorted(PREPOSITIONS))})\b", re.IGNORECASE)
+ADVERBS = frozenset({"again", "alone", "first", "once", "together", "twice"})
+JOINING = frozenset({"and", "or", "nor", "as", "well"})
+DIGIT = re.compile(r"\d")
+ONLY = re.compile(r"\bonly\b", re.IGNORECASE)
+TOKEN = re.compile(r"\w[\w.+/-]*\w|\w|[,;:]")
+CUT_SHORT = re.compile(rf"{AUXILIARY.pattern}(?: not)?[.!]*$", re.IGNORECASE)
+LEADING_WITHOUT = re.compile(r"(?:(?:but|though|although) )?without\b", re.IGNORECASE)
+ARTICLES = frozenset({"a", "an", "the", "my", "our", "your", "any"})
+DIRECT = re.compile(
+    r"(?:(?:in general|generally|in short|usually),? )?(yes|no)\b(?=[,.:;!]| [–—-])", re.IGNORECASE
+)
+TASK = re.compile(r"\s*(?:[-*•]\s*)?\[([ xX])\]\s*")  # of a list of tasks, done or not
+LIGHT_VERB = re.compile(r"\b(?:use|have|get|go|come|take|bring|make|keep)\b", re.IGNORECASE)
+HARMLESS = frozenset({"of", "by", "with", "from", "about", "through", "to"})  # in what affirms
+MANY_OTHERS = 4  # content words that the question lacks
+SAME_QUESTION = 0.6  # share of its content words in another question
+
+
+# Clauses.
+
+
+@dataclass(frozen=True)
+class SpokenClause:
+    """A clause of a sentence.
+
+    text         as it stands, without the word that links it to the one before
+    context      with the text of the clause before, if it takes all of that
+    stems        its own content words
+    inherited    those that it leaves out and takes from the clause before
+    days         the days of the week that it names, or takes from there
+    subject      what stands before its first auxiliary, or that of the clause whose subject it shares
+    says         1 if it affirms, -1 if it denies or forbids
+    first, row   the numbers of the sentences in which its inherited words and its own begin
+    is_opposed   whether it limits the clause before: "but not ..."
+    is_exception  whether it, or the clause that it goes on, names an exception: "except on Fridays, when ..."
+    """
+
+    text: str
+    context: str
+    stems: frozenset[str]
+    inherited: frozenset[str]
+    days: frozenset[int]
+    subject: str
+    says: int
+    first: int
+    row: int
+    is_opposed: bool = False
+    is_exception: bool = False
+
+    @property
+    def all_stems(self) -> frozenset[str]:
+        return self.stems | self.inherited
+
+
+def telling_stems(text: str) -> frozenset[str]:
+    """Return the stems of a text's content words, one for all synonyms, and its numbers; without days of the week."""
+    stems = set[str]()
+    for word in CONTENT_WORD.findall(DAY_WORDS.sub(" ", text)):
+        if DIGIT.search(word):
+            stems.add(word.lower())
+        elif word.lower() not in LIGHT:
+            stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
+    return frozenset(stems)
+
+
+def sign_of(text: str) -> int:
+    """Return 1 if a clause affirms, -1 if it denies or forbids."""
+    negations = int(bool(NEGATION.search(NO_NEGATION.sub(" ", text)))) + len(BAN.findall(text))
+    return -1 if negations % 2 else 1
+
+
+def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenClause]:
+    """Cut sentences into clauses, in order. `cuts_without`: whether "without" begins one."""
+    clauses: list[SpokenClause] = []
+    for row, sentence in enumerate(sentences):
+        task = TASK.match(sentence)
+        plain = sentence[task.end() :] if task else LIST_MARK.sub("", sentence)
+        parts = CUT.split(plain)
+        if cuts_without:
+            parts = [piece for part in parts for piece in WITHOUT.split(part)]
+        for at, part in enumerate(parts):
+            text = part.strip()
+            if not text:
+                continue
+            goes_on = at > 0 or bool(ANAPHORIC.match(text) or REFERRING.search(text) or _is_cut_short(text))
+            clause = _make_clause(text, clauses[-1] if clauses and goes_on else None, row, is_first=at == 0)
+            if task:
+                clause = replace(clause, says=1 if task[1] != " " else -1)
+            clauses.append(clause)
+    return clauses
+
+
+def _is_cut_short(text: str) -> bool:
+    """Return whether a clause ends in an auxiliary, as in "dogs are not"."""
+    return bool(CUT_SHORT.search(text))
+
+
+def _make_clause(text: str, before: SpokenClause | None, row: int, *, is_first: bool) -> SpokenClause:
+    """Return the clause with what it takes from the one before: all of it, only its subject, or nothing."""
+    is_exception = not is_first and bool(EXCEPTION.match(text))
+    is_opposed = not is_first and bool(is_exception or CONTRAST.match(text))
+    plain = text if is_first else LINK.sub("", LINK.sub("", text))
+    auxiliary = AUXILIARY.search(plain)
+    opening = plain[: auxiliary.start()] if auxiliary and telling_stems(plain[: auxiliary.start()]) else ""
+    days, sign = weekdays(plain), sign_of(text)
+    inherited: frozenset[str] = frozenset()
+    subject, context, first = opening, plain, row
+    if before is not None:
+        begins = bool(ANAPHORIC.match(plain)) or (auxiliary is not None and auxiliary.start() == 0)
+        refers = bool(REFERRING.search(ANAPHORIC.sub("", plain, count=1)))
+        takes_all = is_exception or _is_cut_short(plain) or refers
+        takes_all = takes_all or (is_opposed and auxiliary is None)
+        if takes_all:
+            inherited, context = before.all_stems, f"{before.context} {plain}"
+        elif begins:
+            inherited = telling_stems(before.subject) or before.all_stems
+        if takes_all or before.is_exception:
+            days = days or before.days
+        if inherited:
+            first = before.first
+        if begins or not opening or is_exception:
+            subject = before.subject
+        is_without = bool(LEADING_WITHOUT.match(text))
+        if is_exception or (is_without and auxiliary is None):
+            sign = -before.says
+        is_exception = is_exception or (before.is_exception and not is_opposed and before.row == row)
+    return SpokenClause(
+        plain,
+        context,
+        telling_stems(plain),
+        inherited,
+        days,
+        subject,
+        sign,
+        first,
+        row,
+        is_opposed,
+        is_exception,
+    )
+
+
+# The verdict.
+
+
+@dataclass(frozen=True)
+class YesNo:
+    """A verdict, and the first and last of the sentences that it rests on."""
+
+    is_yes: bool
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class _Query:
+    """What a question of yes or no asks.
+
+    stems, days  content words, and days of the week
+    kind         "duty", "leave" or "fact"
+    says         -1 if it asks whether something is not so, or forbidden
+    """
+
+    text: str
+    stems: frozenset[str]
+    days: frozenset[int]
+    kind: str
+    says: int
+
+
+def _asked(question: str) -> _Query:
+    kind = "fact"
+    if DUTY.search(question):
+        kind = "duty"
+    elif LEAVE.search(question) or BAN.search(question):
+        kind = "leave"
+    # "Isn't it open?" asks whether it is open.
+    rest = question.partition(" ")[2]
+    return _Query(question, telling_stems(question), weekdays(question), kind, sign_of(rest))
+
+
+def decide(question: str, sentences: Sequence[str], heading: str = "") -> YesNo | None:
+    """Return whether successive sentences of a passage say yes or no; None if that is in doubt. What the question names
+    may stand in the passage's heading."""
+    query = _asked(question)
+    direct = _direct_answer(query, sentences, heading)
+    if direct is not None:
+        return direct
+    in_sentences = query.stems - telling_stems(heading)
+    query = replace(query, stems=in_sentences or query.stems)
+    if not query.stems or re.search(r"\bor\b", question, re.IGNORECASE):
+        return None
+    has_without = bool(re.search(r"\bwithout\b", question, re.IGNORECASE))
+    clauses = clauses_of(sentences, cuts_without=not has_without)
+    # Of the clauses that have all of the question's words, that one tells which has most of them as its own, in order.
+    telling: list[tuple[tuple[int, int, int], int, SpokenClause]] = []
+    for at, clause in enumerate(clauses):
+        following = clauses[at + 1] if at + 1 < len(clauses) and clauses[at + 1].row == clause.row else None
+        match = _match(query, clause, following)
+        if match is not None:
+            sign, own = match
+            sign = sign * query.says if _is_clear(query, clause, following, sign) else 0
+            others = len(clause.stems - query.stems) // MANY_OTHERS
+            telling.append(((own, _common_order(query.text, clause.text), -others), sign, clause))
+    if not telling:
+        return _decide_by_contrast(query, clauses)
+    most = max(rank for rank, _, _ in telling)
+    signs = {sign for rank, sign, _ in telling if rank == most}
+    clause = next(clause for rank, _, clause in telling if rank == most)
+    if len(signs) > 1 or 0 in signs:
+        return None
+    return YesNo(signs.pop() > 0, clause.first, clause.row)
+
+
+def _direct_answer(query: _Query, sentences: Sequence[str], heading: str) -> YesNo | None:
+    """Return the verdict of a sentence that begins with yes or no after a heading or sentence that asks this."""
+    leads = [heading, *sentences]
+    for row, (lead, sentence) in enumerate(zip(leads, sentences, strict=False)):
+        word = DIRECT.match(sentence)
+        if word and len(query.stems & telling_stems(lead)) >= SAME_QUESTION * len(query.stems):
+            return YesNo(word[1].lower() == "yes", row, row)
+    return None
+
+
+def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) -> tuple[int, int] | None:
+    """Return what a clause that has all of the question's words says (1 or -1), and how many of them are its own;
+    None if it lacks one. The opposite of a word, such as "closed" of "open", turns what it says."""
+    own = len(query.stems & clause.stems) + bool(query.days & weekdays(clause.text))
+    sign = clause.says
+    for stem in query.stems - clause.all_stems:
+        if not OPPOSITES.get(stem, frozenset()) & clause.stems:
+            return None
+        sign = -sign
+        own += 1
+    if query.days and not query.days <= clause.days:
+        # On days that are no exception.
+        exempts = following is not None and following.is_exception and bool(following.days)
+        if clause.days or following is None or not exempts or query.days & following.days:
+            return None
+    return (sign, own) if own else None
+
+
+def _is_clear(query: _Query, clause: SpokenClause, following: SpokenClause | None, sign: int) -> bool:
+    """Return whether nothing in the clause, but not in the question, leaves the verdict in doubt."""
+    text, context = clause.text, clause.context
+    if _unlike_kind(query, clause):
+        return False
+    # Tense and limits.
+    is_past = bool(PAST.search(text)) and not PRESENT.search(text) and not clause.is_exception
+    if is_past and not PAST.search(query.text):
+        return False
+    if FUTURE.search(text) and not FUTURE.search(query.text):
+        return False
+    if HEDGE.search(context) and not HEDGE.search(query.text):
+        return False
+    if ONLY.search(text):
+        limit = _limit(text)
+        if limit is None or not (limit.stems & query.stems or limit.days & query.days):
+            return False
+    return not _is_narrower(query, clause, following, sign)
+
+
+def _unlike_kind(query: _Query, clause: SpokenClause) -> bool:
+    """Return whether one speaks of duty, leave or fact, and the other of something else."""
+    text, context = clause.text, clause.context
+    if query.kind == "duty":
+        return not DUTY.search(context) or bool(NO_LEAVE.search(text))
+    if query.kind == "leave":
+        if LEAVE.search(context) or BAN.search(context) or NO_LEAVE.search(context):
+            return False
+        # "You have a key" does not say whether one may have it.
+        verb = LIGHT_VERB.search(query.text)
+        repeats = verb is None or bool(re.search(rf"\b{verb[0]}\b", context, re.IGNORECASE))
+        return bool(DUTY.search(context)) or not repeats
+    return bool(DUTY.search(text)) or bool(MAYBE.search(text) and not MAYBE.search(query.text))
+
+
+def _is_narrower(query: _Query, clause: SpokenClause, following: SpokenClause | None, sign: int) -> bool:
+    """Return whether the clause speaks of less than the question: of "supporting members" where it asks about members,
+    or only of what stands in a phrase that the question lacks."""
+    is_opposed = following is not None and following.is_opposed and following.says != clause.says
+    asks_ever = bool(re.search(r"\bever\b", query.text, re.IGNORECASE))
+    limits_all = clause.says < 0 or is_opposed
+    auxiliary = AUXILIARY.search(clause.text)
+    begin = auxiliary.start() if auxiliary and not clause.is_opposed else 0
+    if _has_modifier(query, clause.text, begin, allows_numbers=sign > 0):
+        return True
+    if _lacks_phrase(
+        query, clause.text[begin:], spares=frozenset() if limits_all else HARMLESS, asks_ever=asks_ever
+    ):
+        return True
+    # The subject, also where it stands in the clause before.
+    is_shared = bool(clause.inherited) and not ANAPHORIC.match(clause.text)
+    is_shared = is_shared and bool(telling_stems(clause.subject) & query.stems)
+    subjects = [clause.text[:begin], *([clause.subject] if is_shared else [])]
+    # "The depot of the harbour" is what "the depot" means.
+    is_definite = bool(re.search(r"\bthe\b", query.text, re.IGNORECASE))
+    for subject in subjects:
+        spares = frozenset({"of"}) if is_definite and subject.lower().startswith("the ") else frozenset()
+        if _lacks_phrase(query, subject, spares=spares, asks_ever=False):
+            return True
+    return is_shared and _has_modifier(query, clause.subject, len(clause.subject), allows_numbers=False)
+
+
+def _has_modifier(query: _Query, text: str, subject_end: int, *, allows_numbers: bool) -> bool:
+    """Return whether a word that the question lacks stands right before one of its words, or behind one in the subject
+    or at the end: "supporting members", "tickets bought online may", "in the free edition"."""
+    places = list(TOKEN.finditer(text))
+    tokens = [place[0].lower() for place in places]
+    unasked = [_is_unasked(query, token) and not token.endswith("ly") for token in tokens]
+    has_asked = [_is_asked(query, token) for token in tokens]
+    last = max((at for at, is_asked in enumerate(has_asked) if is_asked), default=-1)
+    for at in range(1, len(tokens)):
+        before = tokens[at - 1]
+        is_number = before.isdigit() or before in AMOUNTS
+        is_passed_over = before == "without" or (is_number and allows_numbers)
+        if has_asked[at] and unasked[at - 1] and not is_passed_over:
+            return True
+        is_behind = places[at].start() < subject_end or (at - 1 == last and tokens[at] not in ADVERBS)
+        if has_asked[at - 1] and unasked[at] and is_behind:
+            return True
+    return False
+
+
+def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever: bool) -> bool:
+    """Return whether a phrase of the text that begins with a preposition is not in the question; of phrases that are
+    joined by "and", one is enough. `spares`: prepositions whose phrases limit nothing."""
+    if asks_ever and spares:
+        return False
+    tokens = TOKEN.findall(text)
+    last = max((at for at, token in enumerate(tokens) if _is_asked(query, token)), default=-1)
+    lacking: list[bool] = []  # of each group of joined phrases
+    end, is_joined = 0, False
+    for at, token in enumerate(tokens):
+        if token.lower() not in PREPOSITIONS:
+            continue
+        between = [word.lower() for word in tokens[last + 1 : at]]
+        if 0 <= last < at and "and" in between[:-1]:
+            break  # "is green and stands in Oslo"
+        is_joined = at > 0 and at == end and (tokens[at - 1].lower() in JOINING or is_joined)
+        end = next(
+            (later for later in range(at + 1, len(tokens)) if _ends_phrase(tokens[later])), len(tokens)
+        )
+        phrase = tokens[at:end]
+        is_new = any(_is_unasked(query, word) for word in phrase) and not any(
+            _is_asked(query, word) for word in phrase
+        )
+        is_lacking = is_new and token.lower() not in spares
+        if is_joined and lacking:
+            lacking[-1] = lacking[-1] and is_lacking
+        else:
+            lacking.append(is_lacking)
+    return any(lacking)
+
+
+def _is_asked(query: _Query, token: str) -> bool:
+    """Return whether a word carries content of the question."""
+    return bool(telling_stems(token) or weekdays(token)) and not _is_unasked(query, token)
+
+
+def _is_unasked(query: _Query, token: str) -> bool:
+    """Return whether a word carries content that the question lacks."""
+    if days := weekdays(token):
+        return not days & query.days
+    stems = telling_stems(token)
+    opposed = any(OPPOSITES.get(stem, frozenset()) & stems for stem in query.stems)
+    return bool(stems) and not opposed and not stems & query.stems
+
+
+def _ends_phrase(token: str) -> bool:
+    word = token.lower()
+    return word in PREPOSITIONS or word in ",;:" or bool(AUXILIARY.fullmatch(word))
+
+
+def _common_order(question: str, text: str) -> int:
+    """Return the length of the longest sequence of content stems that both have in the same order."""
+    first, second = (
+        [stem for word in TOKEN.findall(t) for stem in telling_stems(word)] for t in (question, text)
+    )
+    lengths = [0] * (len(second) + 1)
+    for stem in first:
+        diagonal = 0
+        for at, other in enumerate(second, 1):
+            above = lengths[at]
+            lengths[at] = diagonal + 1 if stem == other else max(above, lengths[at - 1])
+            diagonal = above
+    return lengths[-1]
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """What "only" names: its content words and days, and its place: "subject", "object", or its preposition."""
+
+    stems: frozenset[str]
+    days: frozenset[int]
+    place: str
+
+
+def _limit(text: str) -> _Limit | None:
+    """Return what a clause with "only" is limited to, such as "only by a workshop" or "for residents only"."""
+    only = ONLY.search(text)
+    if only is None:
+        return None
+    before, after = text[: only.start()], text[only.end() :].strip(" ,.;:!")
+    auxiliary, phrase = AUXILIARY.search(after), PREPOSITION.search(after)
+    place = "object"
+    if not after:
+        # "for residents only": the last phrase before it.
+        starts = [match.start() for match in PREPOSITION.finditer(before)]
+        part, place = before[starts[-1] if starts else 0 :], "subject"
+    elif auxiliary and auxiliary.start() == 0:
+        # "can only be replaced by a workshop"
+        phrase = PREPOSITION.search(after, auxiliary.end())
+        part = after[phrase.start() :] if phrase else ""
+    elif auxiliary:
+        # "only coaches may"
+        part, place = after[: auxiliary.start()], "subject"
+    else:
+        # "only oil in winter", "only in winter"
+        part = after[: phrase.start()] if phrase and phrase.start() else after
+    preposition = PREPOSITION.match(part)
+    return _Limit(telling_stems(part), weekdays(part), preposition[0].lower() if preposition else place)
+
+
+def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
+    """Return the opposite of a clause that is limited to something else than what the question names in its place:
+    "for residents only" where it asks about visitors, "except on Fridays" where it asks about Tuesdays."""
+    verdicts = []
+    for clause in clauses:
+        missing = query.stems - clause.all_stems
+        other_days = bool(query.days and clause.days and not query.days & clause.days)
+        if clause.is_exception and not missing and other_days and query.stems & clause.stems:
+            verdicts.append((-clause.says * query.says, clause))
+            continue
+        limit = _limit(clause.text)
+        if limit is None or limit.stems & query.stems or not query.stems & clause.stems:
+            continue
+        if limit.days:
+            is_other = not missing and other_days
+        else:
+            is_other = bool(missing) and bool(limit.stems) and _stands_in_place(query, missing, limit.place)
+        if is_other and not _unlike_kind(query, clause):
+            verdicts.append((-clause.says * query.says, clause))
+    signs = {sign for sign, _ in verdicts}
+    if len(signs) != 1:
+        return None
+    clause = verdicts[0][1]
+    return YesNo(signs.pop() > 0, clause.first, clause.row)
+
+
+def _stands_in_place(query: _Query, missing: frozenset[str], place: str) -> bool:
+    """Return whether the words that a clause lacks are the question's subject, the object at its end, or in its phrase
+    with a preposition."""
+    tokens = [token for token in TOKEN.findall(query.text) if token.lower() not in ARTICLES]
+    places = [at for at, token in enumerate(tokens) if telling_stems(token) & missing]
+    if not places or places[-1] - places[0] >= len(missing) + 1:
+        return False
+    before = tokens[places[0] - 1].lower() if places[0] else ""
+    if place == "subject":
+        return places[0] == 1
+    if place == "object":
+        has_rest = len(query.stems) >= 3 and len(missing) == 1
+        return has_rest and places[-1] == len(tokens) - 1 and before not in PREPOSITIONS
+    return before == place

@@ -1,0 +1,345 @@
+"""Answers taken out of passages: nothing is said that does not stand there.
+
+The reader's weights may change. What is tested here holds whatever they say, or of passages that leave no doubt.
+"""
+
+import json
+import re
+
+import pytest
+
+from kcard.embedded.reader import READER_WEIGHTS, read
+from kcard.llms.extraction.extract import ANSWERED, examine, extract, extract_all
+
+MODES = (
+    "There are three modes:\n- quiet mode writes nothing\n- plain mode writes a line\n- loud mode writes all"
+)
+STEPS = "To send a parcel back:\n1. open the lid\n2. turn the key twice\n3. press the red button"
+TOWER = "Halden & Co built the lighthouse of Port Callow in 1871."
+MILL = "The mill of Upper Tarn stood empty for many years."
+
+
+@pytest.mark.parametrize(
+    ("question", "passage"),
+    [("What modes are there?", MODES), ("List the modes.", MODES), ("How do I send a parcel back?", STEPS)],
+)
+def test_a_list_is_quoted_whole_with_what_leads_to_it(question: str, passage: str) -> None:
+    found = extract(question, [passage])
+    assert found is not None
+    assert found.text == found.quote == passage
+
+
+def test_an_overlong_list_is_cut() -> None:
+    passage = "The rooms are:\n" + "\n".join(f"- room {n} where letters of all kinds lie" for n in range(60))
+    found = extract("Which rooms are there?", [passage])
+    assert found is not None
+    assert 60 < len(found.text.split()) < 160
+    assert found.text in passage
+
+
+@pytest.mark.parametrize(
+    "question", ["Was the lighthouse built in 1871?", "Is the lighthouse of Port Callow old?"]
+)
+def test_yes_or_no_comes_with_its_sentence(question: str) -> None:
+    found = extract(question, [TOWER])
+    assert found is not None
+    assert found.quote == TOWER
+    assert found.text in (TOWER, f"Yes: {TOWER}", f"No: {TOWER}")
+
+
+def test_words_come_with_the_sentence_that_they_stand_in() -> None:
+    found = extract("Who built the lighthouse of Port Callow?", [MILL, f"{MILL} {TOWER}"])
+    assert found is not None
+    assert (found.text, found.quote, found.passage) == ("Halden & Co", TOWER, 1)
+    assert found.words
+
+
+@pytest.mark.parametrize(
+    ("year", "winner"), [("2001", "Ann Lee"), ("2003", "Bob Marsh"), ("2005", "Cy Okafor")]
+)
+def test_a_passage_without_the_questions_number_is_not_taken(year: str, winner: str) -> None:
+    passages = [
+        f"{name} won the race of Tamsel in {when}."
+        for name, when in (("Ann Lee", 2001), ("Bob Marsh", 2003), ("Cy Okafor", 2005))
+    ]
+    found = extract(f"Who won the race of Tamsel in {year}?", passages)
+    assert found is not None
+    assert found.text == winner
+
+
+def test_a_number_that_no_passage_has_makes_the_answer_less_likely() -> None:
+    there = extract("Who built the lighthouse of Port Callow in 1871?", [TOWER])
+    elsewhere = extract("Who built the lighthouse of Port Callow in 1932?", [TOWER])
+    assert there is not None
+    assert elsewhere is not None
+    assert elsewhere.probability < there.probability
+
+
+def test_an_answer_is_of_the_kind_that_is_asked_for() -> None:
+    passage = "In 1871, in May, Halden & Co built it."
+    who, when = (extract(question, [passage]) for question in ("Who built it?", "When was it built?"))
+    assert who is not None
+    assert when is not None
+    assert who.text == "Halden & Co"
+    assert "1871" in when.text
+
+
+def test_a_passage_without_such_an_answer_is_held_to_answer_less() -> None:
+    (reading,) = read("Who built it?", ["1871."])
+    found = examine("Who built it?", ["1871."])
+    assert found is not None
+    assert found[1]["relevance"] < reading.relevance
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who?",
+        "How is it done?",
+        "Why is it empty?",
+        "Is it so?",
+        "Which parts are there?",
+        "How many?",
+        "Tarn",
+        "",
+    ],
+)
+@pytest.mark.parametrize("passages", [[MODES, TOWER], ["", MILL], ["?!", "  "], ["Ünïcödé 北京。 🙂"]])
+def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) -> None:
+    found = extract(question, passages)
+    assert found is not None
+    assert 0 <= found.probability <= 1
+    there = [" ".join(passage.split()) for passage in passages]
+    assert " ".join(found.quote.split()) in there[found.passage]
+    for part in re.split("\n| … ", found.text.removeprefix("Yes: ").removeprefix("No: ")):
+        assert any(part in passage for passage in there)
+
+
+def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 0.9999)
+    question, other = (
+        "What firm built the lighthouse of Port Callow?",
+        "Halden & Co built the lighthouse long ago.",
+    )
+    one, both = extract(question, [TOWER]), extract(question, [TOWER, other])
+    assert one is not None
+    assert both is not None
+    assert (one.words, both.words) == (False, True)
+    assert both.text == "Halden & Co"
+
+
+def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
+    for question, named in (
+        ("Who built the lighthouse of Port Callow?", "Halden & Co"),
+        ("When was the lighthouse of Port Callow built?", "1871"),
+    ):
+        found = extract(question, [TOWER])
+        assert found is not None
+        assert (found.text, found.words) == (named, True)
+        assert named in found.quote
+    what = extract("What does the lamp of the lighthouse burn?", [TOWER])
+    assert what is not None
+    assert not what.words
+
+
+def test_a_sentence_that_leans_on_the_one_before_comes_with_it() -> None:
+    passage = "The hall of Brenn burnt down twice. It has a roof of slate, which keeps the rain out."
+    found = extract("How does the roof of slate keep the rain out?", [passage])
+    assert found is not None
+    assert found.text == passage
+
+
+def test_where_no_words_are_sure_sentences_of_several_passages_are_quoted() -> None:
+    passages = [
+        "The ferry to Skarn leaves from the north quay.",
+        "Tickets for the ferry to Skarn are sold on board.",
+        "In winter the ferry to Skarn stays in port when the wind is strong.",
+        "Bees make honey.",
+    ]
+    found = extract("How does the ferry to Skarn work?", passages)
+    assert found is not None
+    assert found.passage < 3
+    assert 2 <= len(found.text.split("\n")) <= 3
+    assert found.text.startswith(found.quote)
+    assert "Bees" not in found.text
+
+
+@pytest.mark.parametrize("passages", [[], [""], ["  ", "\n"]])
+def test_without_text_nothing_is_said(passages: list[str]) -> None:
+    assert extract("Who built it?", passages) is None
+
+
+def test_the_order_of_the_passages_plays_no_part() -> None:
+    question, passages = "Who built the lighthouse of Port Callow?", [MILL, TOWER, MODES]
+    one, other = extract(question, passages), extract(question, passages[::-1])
+    assert one is not None
+    assert other is not None
+    assert (one.text, one.passage) == (other.text, 2 - other.passage)
+    assert one.probability == pytest.approx(other.probability, abs=1e-3)
+
+
+def test_the_shipped_calibration_weighs_features_that_are_computed() -> None:
+    found = examine("Who built it?", [TOWER])
+    assert found is not None
+    weights = json.loads((READER_WEIGHTS / "calibration.json").read_text(encoding="utf-8"))
+    assert {"bias", "relevance"} <= set(weights) <= set(found[1])
+
+
+SEATS = ["The 3rd seat of Ormond went to Ida Vale.", "The 4th seat of Ormond went to Tom Birk."]
+
+
+def test_an_ordinal_in_words_means_the_passage_that_has_it_in_figures() -> None:
+    found = extract("Who got the fourth seat of Ormond?", SEATS)
+    assert found is not None
+    assert (found.text, found.passage) == ("Tom Birk", 1)
+
+
+def test_another_ordinal_in_words_is_no_surer_than_one_in_figures() -> None:
+    in_words, in_figures = (extract(f"Who got the {n} seat of Ormond?", SEATS[1:]) for n in ("fifth", "5th"))
+    assert in_words is not None
+    assert in_figures is not None
+    assert in_words.probability == in_figures.probability < ANSWERED
+
+
+def headed(question: str, heading: str, text: str) -> str:
+    (found,) = extract_all([(question, [f"{heading}: {text}"])], [[heading]])
+    assert found is not None
+    assert heading not in found.quote
+    return found.text
+
+
+@pytest.mark.parametrize("heading", ["2 Invoking > 2.5 How? > '-c'", "Manual. How does it open", "Depot"])
+def test_a_heading_is_read_but_not_quoted(heading: str) -> None:
+    text = "To open the depot of Tarn you turn the big key twice."
+    assert headed("How do you open the depot of Tarn?", heading, text) == text
+
+
+@pytest.mark.parametrize("mark", ["- ", "23. ", "2) ", "(4) "])
+def test_a_lone_item_of_a_list_comes_without_its_mark(mark: str) -> None:
+    assert headed("How is a parcel found?", "Parcels", f"{mark}Retrieve it only") == "Retrieve it only"
+
+
+def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
+    found = extract("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
+    assert found is not None
+    assert (found.text, found.quote) == ("Halden & Co", TOWER)
+
+
+def test_a_name_that_is_hardly_sure_gives_way_to_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
+    monkeypatch.setattr("kcard.llms.extraction.extract.UNSURE", 1.1)
+    found = extract("Who built the lighthouse of Port Callow?", [MILL, TOWER])
+    assert found is not None
+    assert (found.quote, found.passage, found.words) == (TOWER, 1, False)
+    assert found.text.startswith(TOWER)
+
+
+def test_how_is_answered_with_all_that_its_passage_says_about_it() -> None:
+    passage = (
+        "Open the lid of the parcel press. Lay the parcel on the plate and turn the wheel until the plate is tight. "
+        "Wait until the green lamp of the press is lit. Then turn the wheel back and take the parcel out of the press."
+    )
+    other = "The parcel press stands in the cellar."
+    found = extract("How do I press a parcel with the parcel press?", [passage, other])
+    assert found is not None
+    assert found.text == found.quote == passage
+
+
+def test_steps_are_quoted_whole_whatever_their_number() -> None:
+    steps = "\n".join(f"{n}. turn wheel {n} of the press until its lamp is lit" for n in range(1, 11))
+    passage = f"To press a parcel:\n{steps}"
+    found = extract("How do I press a parcel?", [passage])
+    assert found is not None
+    assert found.text == passage
+
+
+def test_of_like_passages_the_one_under_the_questions_heading_answers() -> None:
+    headings = ["Press > Cleaning the plate", "Press > Changing the lamp", "Press > Delivery"]
+    texts = [f"{heading}: Open the service door, then follow the drawing there." for heading in headings]
+    for order in ([0, 1, 2], [2, 1, 0]):
+        passages, over = [texts[at] for at in order], [headings[at] for at in order]
+        (found,) = extract_all([("How do I change the lamp?", passages)], [over])
+        assert found is not None
+        assert order[found.passage] == 1
+
+
+def test_an_answer_that_leads_the_others_is_surer_than_one_of_two_alike() -> None:
+    question, rival = (
+        "Who built the lighthouse of Port Callow?",
+        "Ann Lee built the lighthouse of Port Callow in 1902.",
+    )
+    ahead, beside = (extract(question, [TOWER, other]) for other in (MILL, rival))
+    assert ahead is not None
+    assert beside is not None
+    assert ahead.probability > beside.probability
+
+
+def test_whether_one_can_is_answered_with_how() -> None:
+    passage = (
+        "You can open the depot of Tarn at night. Turn the big key twice and pull the lever of the door."
+    )
+    found = extract("Can I open the depot of Tarn at night?", [passage, MILL])
+    assert found is not None
+    assert found.text == f"Yes: {passage}"
+
+
+def test_quotations_are_withheld_less_often_than_names() -> None:
+    how, who = (extract(question, [TOWER]) for question in ("How was it built?", "Who built it?"))
+    assert how is not None
+    assert who is not None
+    assert how.threshold < who.threshold
+    assert how.is_sure == (how.probability >= how.threshold)
+
+
+def test_a_verdict_comes_with_the_sentence_that_tells_it_and_no_other() -> None:
+    other = "The depot of Tarn has a red door."
+    found = extract(
+        "Does the depot of Tarn open on Sunday?", ["The depot of Tarn never opens on Sunday.", other]
+    )
+    assert found is not None
+    assert found.text == "No: The depot of Tarn never opens on Sunday."
+
+
+def test_sentences_elsewhere_that_end_in_a_colon_bring_what_they_lead_to() -> None:
+    passages = [
+        "The ferry to Skarn leaves from the north quay.",
+        "To pay for the ferry to Skarn, type:\npay --ferry",
+    ]
+    found = extract("How does the ferry to Skarn work?", passages)
+    assert found is not None
+    assert "type:\npay --ferry" in found.text
+
+
+def test_an_answer_is_no_less_sure_where_its_heading_is_known_and_not_quoted() -> None:
+    question, heading = "How do you open the depot of Tarn?", "Opening the depot"
+    passages = [f"{heading}: You turn the big key twice."]
+    known, unknown = (extract_all([(question, passages)], over)[0] for over in ([[heading]], None))
+    assert known is not None
+    assert unknown is not None
+    assert known.text != unknown.text
+    assert unknown.probability <= known.probability < unknown.probability + 0.15
+
+
+# Yes or no.
+
+
+def test_the_answer_says_it_before_the_quotation() -> None:
+    text = "The depot never opens on Sunday. Ada Fischer keeps the keys."
+    found = extract("Does the depot open on Sunday?", [text])
+    assert found is not None
+    assert found.text.startswith("No: The depot never opens on Sunday.")
+    assert not found.words
+
+
+def test_a_sentence_that_begins_with_no_gets_no_second_one() -> None:
+    heading, text = "Can the depot of Tarn be opened at night?", "No, it can't be opened."
+    assert headed("Can the depot of Tarn be opened at night?", heading, text) == text
+
+
+def test_a_verdict_has_no_marks_of_bold_text_and_no_box_of_a_task() -> None:
+    assert headed(
+        "Is the depot closed on Sunday?", "Tarn", "The depot is **not** closed on Sunday."
+    ).startswith("No: The depot is not closed")
+    assert headed("Has the depot been painted?", "Tarn", "- [ ] Paint the depot") == "No: Paint the depot"

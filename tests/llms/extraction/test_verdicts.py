@@ -1,0 +1,142 @@
+"""Verdicts of yes or no: the clause that speaks of what is asked."""
+
+import pytest
+
+from kcard.llms.extraction.verdicts import YesNo, decide
+from kcard.text import split_sentences
+
+
+def verdict(question: str, passage: str, heading: str = "") -> str:
+    """Return "yes", "no" or "" as the passage says."""
+    decided = decide(question, split_sentences(passage), heading)
+    if decided is None:
+        return ""
+    return "yes" if decided.is_yes else "no"
+
+
+@pytest.mark.parametrize(
+    ("passage", "yes", "no", "doubtful"),
+    [
+        (
+            "Lanterns are allowed in the yard but not in the barn.",
+            ["Are lanterns allowed in the yard?", "May I have lanterns in the yard?"],
+            ["Are lanterns allowed in the barn?"],
+            [
+                "Are lanterns allowed?",
+                "Are lanterns allowed in the mill?",
+                "Are candles allowed in the yard?",
+            ],
+        ),
+        (
+            "Geese are welcome, swans are not.",
+            ["Are geese welcome?"],
+            ["Are swans welcome?"],
+            ["Are ducks welcome?", "Are geese or swans welcome?"],
+        ),
+        (
+            "The depot is open to all carters except apprentices.",
+            ["May carters use the depot?"],
+            ["May apprentices use the depot?"],
+            ["May clerks use the depot?"],
+        ),
+        (
+            "Carts may wait until ten, except on Fridays, when they may wait until midnight.",
+            ["May carts wait until midnight on Fridays?"],
+            ["May carts wait until midnight on Mondays?"],
+            ["May carts wait until noon on Fridays?"],
+        ),
+        (
+            "The crane is free for millers only.",
+            ["Is the crane free for millers?"],
+            ["Is the crane free for carters?"],
+            ["Is the crane free?", "Is the barn free for carters?"],
+        ),
+        (
+            "Only smiths may light the forge.",
+            ["May smiths light the forge?"],
+            ["May carters light the forge?"],
+            ["May I light the forge?"],
+        ),
+        (
+            "The lamp burns only oil.",
+            ["Does the lamp burn oil?"],
+            ["Does the lamp burn gas?"],
+            ["Does the lamp burn?", "Does the lamp burn at night?"],
+        ),
+        (
+            "The forge is closed on Mondays, not on Sundays.",
+            ["Is the forge closed on Mondays?"],
+            ["Is the forge closed on Sundays?", "Is the forge open on Mondays?"],
+            ["Is the forge closed?"],
+        ),
+        (
+            "You need no pass for the barn. A pass is required in the mill.",
+            ["Is a pass required in the mill?"],
+            ["Do I need a pass for the barn?"],
+            ["May I enter the barn?"],
+        ),
+        (
+            "Whistling is forbidden in the mill.",
+            ["Is whistling forbidden in the mill?"],
+            ["Is whistling allowed in the mill?", "May I whistle in the mill?"],
+            ["Is whistling forbidden?", "Is singing forbidden in the mill?"],
+        ),
+        (
+            "Mules are usually fed at night. Old mules are not shod.",
+            [],
+            ["Are old mules shod?"],
+            ["Are mules fed at night?", "Are mules shod?"],
+        ),
+        (
+            "Smiths were paid in oats. Carters will be paid in coins.",
+            ["Were smiths paid in oats?", "Will carters be paid in coins?"],
+            [],
+            ["Are smiths paid in oats?", "Are carters paid in coins?"],
+        ),
+        (
+            "Sacks bought here may be returned, provided that they are dry. Sacks must not be lent.",
+            [],
+            ["May sacks be lent?"],
+            ["May sacks be returned?", "Must sacks be lent?"],
+        ),
+        (
+            "The ferry runs from Monday to Thursday.",
+            ["Does the ferry run on Wednesdays?"],
+            [],
+            ["Does the ferry run on Saturdays?", "Does the ferry run every day at noon?"],
+        ),
+        (
+            "Version 4 opens files of version 3. Version 3 can't open files of version 4.",
+            ["Can version 4 open files of version 3?"],
+            ["Can version 3 open files of version 4?"],
+            [],
+        ),
+        (
+            "- [x] Order the wheel\n- [ ] Grease the axle",
+            ["Has the wheel been ordered?"],
+            ["Has the axle been greased?"],
+            [],
+        ),
+    ],
+)
+def test_the_clause_that_speaks_of_what_is_asked_decides(
+    passage: str, yes: list[str], no: list[str], doubtful: list[str]
+) -> None:
+    verdicts = {question: verdict(question, passage) for question in (*yes, *no, *doubtful)}
+    expected = dict.fromkeys(yes, "yes") | dict.fromkeys(no, "no") | dict.fromkeys(doubtful, "")
+    assert verdicts == expected
+
+
+def test_a_verdict_names_its_sentence_and_the_one_that_a_pronoun_leans_on() -> None:
+    sentences = ["The depot is old.", "The crane is new.", "It isn't insured."]
+    assert decide("Is the crane insured?", sentences) == YesNo(is_yes=False, first=1, last=2)
+
+
+def test_an_answer_that_begins_with_yes_or_no_is_the_verdict_of_its_question() -> None:
+    assert verdict("Can the crane lift a cart?", "No, it can't.", "Can the crane lift carts?") == "no"
+    assert verdict("Can the crane lift a cart?", "Can the crane lift carts? In general, yes.") == "yes"
+    assert verdict("Can the crane lift a cart?", "No, it can't.", "Can the mule swim?") == ""
+
+
+def test_a_word_of_the_question_may_stand_in_the_heading() -> None:
+    assert verdict("Are geese allowed in the park?", "Geese are allowed.", "Rules of the park") == "yes"

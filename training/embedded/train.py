@@ -1,0 +1,228 @@
+"""The embedded card: a small OPT that learns to recite its corpus in a minute or two, as a whole model or an adapter.
+
+A whole model (1.1M parameters) is trained from scratch, an adapter on the base in the package, so both work offline.
+It learns pseudo-query -> passage, because a plain causal LM of this size memorizes its sentences but cannot find the
+one that a question asks for. The question enters either as tokens or as a prefix computed by the sentence encoder, and
+the card answers with the passage's docid first (docs/training.md).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic
+
+from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
+from kcard.manifest import Prompt
+from kcard.training.embedded import docids as offline_docids
+from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
+from kcard.training.embedded.pseudo_queries import ASKING, PseudoQueries
+from kcard.training.embedded.recipe import HALF, PAD, Recipe, train_tokenizer
+from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, states, whole_model
+from kcard.training.epochs import (
+    IGNORED,
+    BatchEpochs,
+    ReplayMix,
+    TrainingExample,
+    collate,
+    in_batches,
+    packed_epochs,
+    token_blocks,
+)
+from kcard.training.loop import Job, Preparation, Run, cosine
+from kcard.training.memory import (
+    MINUTES,
+    PROBE,
+    Estimate,
+    MemoryEstimate,
+    seconds_a_step,
+    seconds_to_embed,
+    spread,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Up to this many steps take no longer than estimating their time, which is done only if less than MINUTES are given.
+INSTANT = 120
+
+
+@dataclass(frozen=True)
+class TrainingPlan(Generic[Run]):
+    """Cost of training a card, before anything is trained.
+
+    estimate  duration, and whether it fits; None if it was not measured
+    prepare   makes everything that training needs, embedded questions included, which takes part of that time
+    memory    that training needs, if substantial
+    """
+
+    estimate: Estimate | None
+    prepare: Callable[[], Preparation[Run]]
+    memory: MemoryEstimate | None = None
+
+
+def plan(
+    texts: Sequence[str],
+    recipe: Recipe,
+    fingerprint: str = "",
+    documents: Sequence[str] | None = None,
+    study: Mapping[str, Sequence[str]] | None = None,
+    goes_on: Sequence[bool] = (),
+    *,
+    minutes: float | None = None,
+    steps: int | None = None,
+    measured: bool = False,
+) -> TrainingPlan[Job]:
+    """Plan the training of a card on `texts`.
+
+    documents  the whole texts, for objective clm
+    study      questions by text, see PseudoQueries
+    goes_on    for each text, whether the next one follows it in its passage; empty: none does
+    minutes    limit for training and embedding on this machine; None, or with recipe.epochs: no limit
+    steps      of an interrupted run that is to be resumed; None: as many as are needed or fit
+    measured   whether to measure the time even if training is too short for that to pay
+    """
+    # The questions, the tokenizer, and the functions that make epochs and the model.
+    ask = PseudoQueries(texts, study)
+    tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
+    docids = DocIds.for_passages(texts, len(tokenizer), recipe)
+    embeds = recipe.style == "encoder-prefix"
+
+    def epochs(queries: int) -> BatchEpochs:
+        if documents is None:
+            return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
+        size = max(1, recipe.tokens_of_a_step // recipe.positions)
+        blocks = token_blocks(documents, tokenizer, recipe.positions)
+        return in_batches(packed_epochs(ReplayMix(blocks, (), size, recipe.seed)), size)
+
+    def make_trainee() -> Trainee:
+        if recipe.rank is not None:
+            return adapted_model(texts, tokenizer, recipe)
+        return whole_model(tokenizer, docids.count, recipe)
+
+    trainee = make_trainee()
+    # The number of steps.
+    batches = epochs(1)(0)
+    if recipe.epochs is not None:
+        needed = max(1, round(recipe.epochs * len(batches)))
+    else:
+        needed = offline_docids.steps_needed(texts, ask.rarity, len(batches), recipe)
+
+    def queries(taken: int) -> int:
+        return offline_docids.queries_per_passage(taken / len(batches), recipe)
+
+    def make_features(questions: Sequence[str], vectors: "Tensor") -> QuestionFeatures | None:
+        if not embeds:
+            return None
+        words = QuestionWords(WordSketch.of_corpus(texts), questions)
+        own = vectors[:: len(questions) // len(texts)]
+        retriever = Retriever(words.sketch, texts, own) if docids.count else None
+        return QuestionFeatures(vectors, words, retriever, recipe)
+
+    # Time a few steps on throwaway weights, with the passages as stand-in questions, unless training is short.
+    limit = None if recipe.epochs is not None else minutes
+    estimate = None
+    if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
+        stand_ins = [text for text in texts for _ in range(2)] if embeds else []
+        likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
+        blank = make_features(stand_ins, offline_docids.zero_embeddings(stand_ins))
+        trial = _make_job(
+            make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint
+        )
+        a_step = seconds_a_step(trial, within=PROBE)
+        a_text = seconds_to_embed(texts, offline_docids.embed_questions) / len(texts) if embeds else 0.0
+
+        def embedded(taken: int) -> int:
+            return len(texts) * (1 + queries(taken)) if embeds else 0
+
+        estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
+    taken = steps or (needed if estimate is None else estimate.steps)
+
+    def prepare() -> Preparation[Job]:
+        questions = offline_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
+        features = make_features(questions, offline_docids.embed_questions(questions)) if embeds else None
+        ready = preparation(
+            trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
+        )
+        if estimate is None:
+            return ready
+        recorded = {**ready.hyperparameters, "estimated_seconds": round(estimate.seconds, 1)}
+        if limit is not None:
+            recorded["minutes"] = limit
+        if taken < needed:
+            recorded["steps_needed"] = needed
+        return replace(ready, hyperparameters=recorded)
+
+    return TrainingPlan(estimate, prepare)
+
+
+def preparation(
+    trainee: Trainee,
+    texts: Sequence[str],
+    features: QuestionFeatures | None,
+    docids: DocIds,
+    recipe: Recipe,
+    steps: int,
+    epoch: Callable[[int], Sequence[Any]],
+    fingerprint: str = "",
+) -> Preparation[Job]:
+    """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
+    recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
+    recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
+    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.method == "lora" else []))
+
+    def save(folder: Path) -> None:
+        trainee.save(folder)
+        if features is not None:
+            features.words.sketch.write(folder)
+        if recipe.style == "tokens" and recipe.objective == "recite":
+            Vocabulary.of(texts, ASKING).write(folder)
+
+    job = _make_job(trainee, features, docids, recipe, steps, epoch, fingerprint)
+    if recipe.style == "tokens":
+        prompt = Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
+    else:
+        from kcard.embedded import minilm
+
+        prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
+    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, libraries)
+
+
+def _make_job(
+    trainee: Trainee,
+    features: QuestionFeatures | None,
+    docids: DocIds,
+    recipe: Recipe,
+    steps: int,
+    epoch: Callable[[int], Sequence[Any]],
+    fingerprint: str,
+) -> Job:
+    from kcard.training.execution import autocast
+
+    model = trainee.model
+
+    def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
+        ids, labels = collate(batch, PAD)
+        noised = None if features is None else features.noised([example.vector for example in batch])
+        near, share = None, 0.0
+        if features is not None and noised is not None and features.retriever is not None:
+            near, share = features.retriever(noised, features.recipe), features.recipe.retrieved
+        with autocast("cpu"):
+            hidden = states(model, trainee.projection, ids, noised)
+            logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
+        yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
+
+    # Modules in a checkpoint.
+    projection: dict[str, Any] = {} if trainee.projection is None else {"projection": trainee.projection}
+    return Job(
+        modules={"model": trainee.model} | projection,
+        optimizers=trainee.optimizers,
+        steps=steps,
+        epoch=epoch,
+        losses=losses,
+        rate=cosine(steps, min(recipe.warm, steps // 4)),
+        seed=recipe.seed,
+        fingerprint=fingerprint,
+        timed=steps > INSTANT,
+        settled=recipe.settled,
+    )

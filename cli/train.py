@@ -135,8 +135,10 @@ def train(
     else:
         echo(str(card.folder))
         name = card.manifest.name
-        draft = name if card.folder == settings().drafts / name else card.folder
-        note(f'next: `kcard publish {draft}`, then `kcard ask "..." --cards {name}`')
+        if card.folder == settings().drafts / name:
+            note(f'next: `kcard ask "..." --cards {name}`; `kcard publish {name}` puts it in the hub')
+        else:
+            note(f'next: `kcard publish {card.folder}`, then `kcard ask "..." --cards {name}`')
 
 
 def _confirm(proposed: str) -> str:

@@ -105,6 +105,7 @@ class Selection:
     unreadable  references of excluded versions whose manifest this kcard can't read
     hidden     references of excluded versions that are private or gated; the note, which answers repeat, names none
     drafts     folders of the drafts to use, after the versions
+    is_unpublished  whether these are all drafts, since no card is published
     """
 
     versions: tuple[Version, ...]
@@ -115,6 +116,7 @@ class Selection:
     unreadable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     drafts: tuple[Path, ...] = ()
+    is_unpublished: bool = False
 
     @property
     def note(self) -> str:
@@ -124,6 +126,9 @@ class Selection:
             for version in self.versions
             if version.manifest.asks_elsewhere
         ]
+        if self.is_unpublished:
+            names = ", ".join(folder.name for folder in self.drafts)
+            notes.append(f"no card is published: answered from drafts ({names})")
         if self.spared:
             notes.append(f"used because it is named: {_list_quarantined(self.spared, self.threshold)}")
         excluded = [_list_quarantined(self.left_out, self.threshold)] if self.left_out else []
@@ -352,10 +357,10 @@ class Hub:
         public  for answers to others, exclude private and gated cards unless a reference names them
         drafts  a name that no published card has may be that of a draft, and draft:NAME always is
 
-        An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"); None means the newest version of
-        every card. Quarantined and unreadable versions are excluded, and reported, unless a reference names them.
-        Raises UnknownCard if an item matches nothing, UsageError for two versions of one card, HubError if the hub is
-        empty or all versions are excluded.
+        An item is a reference, a pool (pool:NAME) or a domain subtree (ending in "/"). None means the newest version of
+        every card, or every draft if no card is published and answers are for the user. Quarantined and unreadable
+        versions are excluded, and reported, unless a reference names them. Raises UnknownCard if an item matches
+        nothing, UsageError for two versions of one card, HubError if the hub is empty or all versions are excluded.
         """
         # The drafts, which have no version.
         folders: list[Path] = []
@@ -365,7 +370,14 @@ class Hub:
             selection = [item for item in selection if item not in drafted]
         # The versions of each item, and the references of those that are named.
         if selection is None:
-            if not (everything := self.list()):
+            everything = self.list()
+            own_drafts = [] if everything or not drafts else self.drafts()
+            if own_drafts and not public:
+                return Selection((), drafts=tuple(own_drafts), is_unpublished=True)
+            if own_drafts:
+                names = ", ".join(folder.name for folder in own_drafts)
+                raise HubError(f"no card is published yet; to use drafts name them: --cards {names}")
+            if not everything:
                 raise HubError(EMPTY)
             by_item, named = [everything], set[str]()
         else:
@@ -419,6 +431,11 @@ class Hub:
             (*hidden,),
             (*folders,),
         )
+
+    def drafts(self) -> list[Path]:
+        """Return the folders of the drafts, by name."""
+        folders = [file.parent for file in (self.home / "drafts").glob(f"*/{MANIFEST}")]
+        return sorted(folder for folder in folders if NAME.fullmatch(folder.name))
 
     def _draft(self, item: str) -> Path | None:
         """Return the folder of the draft that an item of a selection names; None if it is something published.

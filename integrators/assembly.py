@@ -265,7 +265,7 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
     from kcard.selectors.evidence import Union, open_evidence
     from kcard.selectors.factuality import cached
 
-    choice = SelectorChoice(options.selectors, options.relevance, options.pruner, options.checker)
+    choice = SelectorChoice(options.selectors, options.relevance, options.pruner_name, options.checker)
     loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
     evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]

@@ -119,9 +119,13 @@ class AskOptions:
     relevance: Annotated[
         str | None, Option("Relevance selector, overrides the preset: NAME or NAME:MODEL.")
     ] = None
-    pruner: Annotated[str | None, Option("Pruning selector, overrides the preset: NAME or NAME:MODEL.")] = (
-        None
-    )
+    pruner: Annotated[
+        str | None,
+        Option(
+            "Pruning selector: NAME or NAME:MODEL.",
+            default="the preset's; with --prompts grounded and --selectors offline, none",
+        ),
+    ] = None
     checker: Annotated[
         str | None, Option("Factuality selector, overrides the preset: NAME or NAME:MODEL.")
     ] = None
@@ -262,6 +266,16 @@ class AskOptions:
         if self.mode == "direct":
             return "never"
         return self.gate or (PAPER_GATE if self.prompts == "paper" and self.cards is None else GATE)
+
+    @property
+    def pruner_name(self) -> str | None:
+        """Return the pruner; None: that of the selectors' preset.
+
+        The prompt `grounded` shows whole passages: an LLM that reads single sentences loses half of its right answers.
+        """
+        if self.pruner is None and self.prompts == "grounded" and self.selectors == "offline":
+            return "none"
+        return self.pruner
 
     @property
     def relevance_threshold(self) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from kcard.api.corpus_card import index_corpus
 from kcard.config import settings
-from kcard.errors import UnknownCard, UsageError
+from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.manifest import MANIFEST, Manifest
@@ -126,6 +126,18 @@ def test_a_draft_is_served_by_its_name_and_again_when_it_was_made_anew(notes: Pa
     (answer,) = pipelines.answers(Route("top-down"), ["What is the rent of the hall?"])
     assert isinstance(answer, Answer)
     assert "95 euros" in answer.answer
+
+
+def test_drafts_answer_where_no_card_is_published(notes: Path, kcard: Kcard) -> None:
+    train(notes, kind="retrieval", name="hall")
+    done = kcard("ask", "What is the rent of the hall?")
+    assert "90 euros" in done.out
+    assert "no card is published: answered from drafts (hall)" in done.err + done.out
+    # A server answers others: it uses only the drafts that its user names.
+    with pytest.raises(HubError, match="to use drafts name them: --cards hall"):
+        Hub().select(None, public=True, drafts=True)
+    Hub().publish(settings().drafts / "hall")
+    assert not Hub().select(None, drafts=True).drafts
 
 
 @pytest.mark.parametrize("name", ["draft:../hall", "draft:.hall.earlier", "draft:", "draft:/etc"])

@@ -19,6 +19,7 @@ from kcard.cards.card import Card
 from kcard.hub.registry import Hub
 from kcard.training.train import train
 from tests.command import Kcard
+from tests.disks import process_with_file_size_limit
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and limits")
 SLOW = pytest.mark.slow
@@ -194,19 +195,12 @@ def rows(path: Path) -> list[dict[str, str]]:
 # Disks
 
 
-def limited(size: int) -> dict[str, Any]:
-    """A file-size limit, which a write meets as it meets a full disk."""
-    import resource
-
-    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))}
-
-
 def test_no_room_for_a_card_is_one_line_and_leaves_the_card_before(corpus: Path, draft: Card) -> None:
     before = state(draft.folder)
     corpus.write_text(
         MOONS + "".join(f"Moon {n} circles planet {n}.\n" for n in range(200)), encoding="utf-8"
     )
-    done = ran("train", "--corpus", corpus, "--kind", "retrieval", **limited(2000))
+    done = ran("train", "--corpus", corpus, "--kind", "retrieval", **process_with_file_size_limit(2000))
     error_of(done)
     assert done.stdout == ""
     assert state(Card.open(draft.folder).folder) == before
@@ -215,7 +209,7 @@ def test_no_room_for_a_card_is_one_line_and_leaves_the_card_before(corpus: Path,
 
 @pytest.mark.parametrize("size", [pytest.param(100, marks=SLOW), 20_000])
 def test_no_room_in_the_hub_is_one_line_and_publishes_nothing(draft: Card, home: Path, size: int) -> None:
-    error_of(ran("publish", draft.folder, **limited(size)))
+    error_of(ran("publish", draft.folder, **process_with_file_size_limit(size)))
     hub = Hub(home)
     assert hub.list() == []
     hub.publish(draft.folder)
@@ -231,7 +225,7 @@ def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
     )
     server = serve({"text": "an answer"})
     llm = batch(source, target, server.url)
-    error_of(ran("ask", *llm, **limited(500)))
+    error_of(ran("ask", *llm, **process_with_file_size_limit(500)))
     resumed = kcard("ask", *llm, "--resume")
     assert resumed.code == 0, resumed.err
     assert [row["question"] for row in rows(target)] == [f"Question {n}?" for n in range(4)]
@@ -242,7 +236,15 @@ def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
 @pytest.mark.parametrize("size", [10_000, 300_000])
 def test_no_room_for_a_model_is_one_line_and_leaves_the_index(corpus: Path, home: Path, size: int) -> None:
     done = ran(
-        "train", "--corpus", corpus, "--base", "embedded", "--epochs", "1", "--no-exam", **limited(size)
+        "train",
+        "--corpus",
+        corpus,
+        "--base",
+        "embedded",
+        "--epochs",
+        "1",
+        "--no-exam",
+        **process_with_file_size_limit(size),
     )
     error_of(done)
     [draft] = home.glob("drafts/*/kcard.json")

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import resource
 import sqlite3
 import sys
 import threading
@@ -15,6 +14,7 @@ from kcard.errors import QuestionLogError
 from kcard.question_log import QuestionLog, log_answer
 from kcard.types import Answer, Citation, Decision, Passage, Source
 from tests.command import Kcard
+from tests.disks import file_size_limit
 
 NEVER = Decision("never", 1.0, fired=False)
 CAPITAL = ("ask", "What is the capital of France?", "--mode", "direct")
@@ -146,12 +146,8 @@ def test_a_log_that_can_not_be_written_costs_a_note_and_no_answer(
 def test_a_full_disk_costs_a_note_and_what_was_logged_stays() -> None:
     QuestionLog().add(answered("Who?", "He."), "x", "ask")
     size = QuestionLog().path.stat().st_size
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
+    with file_size_limit(size):
         problem = log_answer(answered("Who?", "He. " * 10_000), "x", "ask")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "not logged" in problem
     assert [one.answer for one in QuestionLog().last(9)] == ["He."]
 

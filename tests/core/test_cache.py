@@ -159,6 +159,7 @@ def test_it_stays_within_its_size_and_the_oldest_go_first(tmp_path: Path) -> Non
 
 FULL = """
 import resource, sys
+sys.dont_write_bytecode = True
 from kcard.cache import key, remembered
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 keys = [key(str(i)) for i in range(300)]

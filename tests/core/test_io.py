@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.io import partial_beside, replacing, write_text
+from tests.disks import file_size_limit
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -33,17 +34,10 @@ def test_the_old_file_stays_where_writing_fails(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the limit is of POSIX")
 def test_a_file_for_which_there_is_no_room_is_named_and_the_old_one_stays(tmp_path: Path) -> None:
-    import resource
-
     path = tmp_path / "notes.txt"
     write_text(path, "old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(OSError, match="too large") as caught:
-            write_text(path, "new" * 100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with file_size_limit(100), pytest.raises(OSError, match="too large") as caught:
+        write_text(path, "new" * 100)
     assert caught.value.filename == str(path)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -26,6 +26,7 @@ from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation
 from kcard.manifest import Manifest, seal
+from tests.disks import file_size_limit
 
 QUOTA = 100_000
 
@@ -152,14 +153,12 @@ def in_child(work: Callable[[], object]) -> int:
 
 def refused_by_the_disk(work: Callable[[], object], largest: int) -> str:
     """The HubError of work in a process that can't write more bytes than that into a file."""
-    import resource
-
     with tempfile.NamedTemporaryFile("r") as message:
 
         def limited() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
             try:
-                work()
+                with file_size_limit(largest):
+                    work()
             except HubError as error:
                 Path(message.name).write_text(str(error), encoding="utf-8")
 

@@ -84,7 +84,7 @@ def test_from_notes_to_an_answer(newcomer: Newcomer, command: Callable[..., str]
     proposed, lines = newcomer.train("train --corpus notes --epochs 2", DESCRIPTION)
     assert proposed == "Notes from the folder notes: moons"
     assert has_line(r"^6 passages in notes$", lines)
-    assert lines[-2] == 'next: `kcard publish notes`, then `kcard ask "..." --cards notes`'
+    assert lines[-2] == 'next: `kcard ask "..." --cards notes`; `kcard publish notes` puts it in the hub'
     # Publish, and ask.
     assert re.match(r"notes@v1  \w{12}  ", command("publish", "notes"))
     lines = newcomer.run('ask "Who discovered Triton?"')

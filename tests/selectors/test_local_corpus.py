@@ -18,6 +18,7 @@ from kcard.selectors import local_corpus
 from kcard.selectors.evidence import names, open_evidence
 from kcard.selectors.local_corpus import LONGEST, LocalCorpus, Segment, parts
 from kcard.training.corpus import CorpusFiles, open_corpus
+from tests.disks import file_size_limit
 from tests.effects import watch
 
 CITIES = {"a.txt": "Oslo is in Norway.\nLima is in Peru.\n", "b.txt": "Bern is in Switzerland.\n"}
@@ -346,17 +347,10 @@ def test_an_index_that_is_taken_away_while_open_is_an_error_and_the_next_one_is_
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on file sizes stands for a full disk")
 @pytest.mark.parametrize("room", [100, 700, 2000])
 def test_a_full_disk_is_one_line_and_the_index_of_before_is_kept(corpus: Path, home: Path, room: int) -> None:
-    import resource
-
     before = found(open_corpus(str(corpus)))
     aged(corpus / "c.txt", "".join(f"Town{n} is in land{n}.\n" for n in range(200)))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
-    try:
-        with pytest.raises(CorpusError, match="free some space") as caught:
-            open_corpus(str(corpus))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_size_limit(room), pytest.raises(CorpusError, match="free some space") as caught:
+        open_corpus(str(corpus))
     assert "\n" not in str(caught.value)
     assert not list(index_of(home).rglob("*.partial"))
     (corpus / "c.txt").unlink()

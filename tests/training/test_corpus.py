@@ -14,6 +14,7 @@ from kcard.text import certain, is_one
 from kcard.training import corpus as module
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.epochs import parallel_map
+from tests.disks import process_with_file_size_limit
 from tests.training.documents import pdf
 
 
@@ -222,17 +223,14 @@ def test_texts_and_passages_are_sequences_read_from_disk(tmp_path: Path) -> None
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
-    import resource
     import subprocess
     import sys
 
     path = write(tmp_path, "facts.txt", "".join(f"Fact number {i} is so.\n" for i in range(20_000)))
     code = f"from kcard.training.corpus import Corpus, read_corpus\nread_corpus({str(path)!r})"
 
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, preexec_fn=small)
+    limit = process_with_file_size_limit(100_000)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **limit)
     assert done.returncode == 1
     assert "CorpusError: not enough space for the corpus in" in done.stderr.strip().splitlines()[-1]
 

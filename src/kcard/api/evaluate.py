@@ -178,7 +178,7 @@ def _check_selectors(
         if not setting.has_selectors:
             continue
         own = setting.options(options)
-        choice = SelectorChoice(own.selectors, own.relevance, own.pruner, own.checker)
+        choice = SelectorChoice(own.selectors, own.relevance, own.pruner_name, own.checker)
         for kind in GROUPS:
             if (kind, choice.spec(kind)) not in checked:
                 checked.add((kind, choice.spec(kind)))

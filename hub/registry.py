@@ -105,7 +105,6 @@ class Selection:
     unreadable  references of excluded versions whose manifest this kcard can't read
     hidden     references of excluded versions that are private or gated; the note, which answers repeat, names none
     drafts     folders of the drafts to use, after the versions
-    is_unpublished  whether these are all drafts, since no card is published
     """
 
     versions: tuple[Version, ...]
@@ -116,7 +115,6 @@ class Selection:
     unreadable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     drafts: tuple[Path, ...] = ()
-    is_unpublished: bool = False
 
     @property
     def note(self) -> str:
@@ -126,9 +124,6 @@ class Selection:
             for version in self.versions
             if version.manifest.asks_elsewhere
         ]
-        if self.is_unpublished:
-            names = ", ".join(folder.name for folder in self.drafts)
-            notes.append(f"no card is published: answered from drafts ({names})")
         if self.spared:
             notes.append(f"used because it is named: {_list_quarantined(self.spared, self.threshold)}")
         excluded = [_list_quarantined(self.left_out, self.threshold)] if self.left_out else []
@@ -373,7 +368,7 @@ class Hub:
             everything = self.list()
             own_drafts = [] if everything or not drafts else self.drafts()
             if own_drafts and not public:
-                return Selection((), drafts=tuple(own_drafts), is_unpublished=True)
+                return Selection((), drafts=tuple(own_drafts))
             if own_drafts:
                 names = ", ".join(folder.name for folder in own_drafts)
                 raise HubError(f"no card is published yet; to use drafts name them: --cards {names}")

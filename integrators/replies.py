@@ -1,7 +1,9 @@
 """What is shown for an LLM's reply: the checked reply, the cards' own words in its place, or "I don't know"."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import shorten
 
 from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.integrators.verification import verify
@@ -11,6 +13,8 @@ from kcard.llms.parsing import admits_ignorance
 from kcard.types import Citation, Passage, Quote, Reply, Request, Source
 
 SURE = 0.5  # confidence of the embedded reader from which its answer takes the place of an LLM's
+MAX_SHOWN_WITHHELD = 200  # characters of a withheld reply in the note on it
+NEXT_QUESTION = re.compile(r"\n\s*Question:.*", re.DOTALL)  # a small LLM goes on with the words of the prompt
 IN_PLACE = "the answer is in the cards' own words, found by the embedded reader"
 
 
@@ -45,6 +49,7 @@ def check_reply(
     strict        whether every sentence must be supported
     may_withhold  whether another answer may take the reply's place
     """
+    reply = replace(reply, text=NEXT_QUESTION.sub("", reply.text))
     text, known = reply.text, reply.known
     # A choice is no claim, and an LLM that tells its confidence and its quotation has checked itself.
     if request.choices or reply.quote is not None or reply.confidence is not None:
@@ -65,7 +70,7 @@ def check_reply(
     if not may_withhold:
         return checked
     if checked.known and verification.is_withheld(strict):
-        withheld = " ".join(checked.text.split())
+        withheld = shorten(checked.text, MAX_SHOWN_WITHHELD, placeholder=" …")
         checked = replace(
             checked,
             text=UNKNOWN_ANSWER,

@@ -9,10 +9,11 @@ import pytest
 import kcard
 from kcard.hub.registry import Hub
 from kcard.integrators.claims import claim_of, clauses, holds, polarity, specifics, without_marks
+from kcard.integrators.replies import check_reply
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
 from kcard.selectors.minilm_checker import MiniLMChecker
-from kcard.types import Answer, Passage, Reply, Source
+from kcard.types import Answer, Passage, Reply, Request, Source
 from tests.integrators.conftest import HubOf
 
 CHECKER = MiniLMChecker()
@@ -436,3 +437,13 @@ def test_negation_decides(question: str, sentences: str, yes: bool) -> None:
 
 def test_sentences_without_such_words_decide_nothing() -> None:
     assert abs(polarity("Is the lamp red?", "Keeper Osric painted the lamp in 1904.")) < LEANS
+
+
+def test_a_reply_ends_where_the_llm_goes_on_with_the_prompt_and_a_long_one_is_shortened_in_the_note() -> None:
+    request = Request("answer", "How long is paternity leave?", (LEAVE,))
+    checked = check_reply(
+        request, Reply("14 weeks [1].\n\nQuestion: And travel?"), passages(LEAVE), CHECKER, ""
+    )
+    assert checked.text == "14 weeks."
+    checked = check_reply(request, Reply("It is the year 2023, " * 50), passages(LEAVE), CHECKER, "")
+    assert [note for note in checked.notes if len(note) < 300 and note.endswith("…")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from kcard.cli.help import register_long
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     WordWriter,
@@ -134,7 +134,6 @@ def _citation_line(quotation: Quotation) -> tuple[str, bool]:
 
 @command_for(AskOptions, PresetOption, RayOptions)
 def ask(
-    values: dict[str, Any],
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -158,18 +157,29 @@ def ask(
             help='Options of a multiple-choice question: "Rome; Paris" or "A=Rome; B=Paris"; or one at a time, '
             "repeated.",
             show_default=False,
+            rich_help_panel="One question",
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
-    trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--no-stream", help="Print the answer as it arrives. [default: on a terminal]"),
+        typer.Option(
+            "--stream/--no-stream",
+            help="Print the answer as it arrives. [default: on a terminal]",
+            rich_help_panel="One question",
+        ),
     ] = None,
     input_: Annotated[
-        Path | None, typer.Option("--input", help="Questions: one JSON object per line, or .csv.")
+        Path | None,
+        typer.Option(
+            "--input",
+            help="Questions: one JSON object per line, or .csv.",
+            rich_help_panel="Files of questions",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="File for the answers to --input.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for the answers to --input.", rich_help_panel="Files of questions"),
+    ] = None,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -177,11 +187,21 @@ def ask(
             help="Questions of --input per batch. [default: 16, or 4 times --concurrency if that is more; where large "
             "cards take turns, as many as 256 MB of passages allow]",
             show_default=False,
+            rich_help_panel="Files of questions",
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume: ask questions that are missing in --output or failed.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Resume: ask questions that are missing in --output or failed.",
+            rich_help_panel="Files of questions",
+        ),
     ] = False,
+    *,
+    values: dict[str, Any],
+    trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
 ) -> None:
     """Ask a question; the gate decides whether cards help to answer it."""
     question = " ".join(words) if words else None
@@ -353,4 +373,4 @@ def _ask_file(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    register_long(app, ask)
+    app.command(cls=LongCommand)(ask)

@@ -10,6 +10,7 @@ import typer
 
 from kcard.api.exam import audit as audit_card
 from kcard.cli import options
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     Json,
@@ -233,4 +234,4 @@ def _number(value: float | None) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command()(audit)
+    app.command(cls=LongCommand)(audit)

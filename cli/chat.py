@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from kcard.cli.ask import announce, print_stream, show
-from kcard.cli.help import register_long
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     aside,
@@ -363,4 +363,4 @@ def chat(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    register_long(app, chat)
+    app.command(cls=LongCommand)(chat)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
-from kcard.cli.help import register_long
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     Json,
@@ -47,8 +47,8 @@ def show(evaluation: "Evaluation") -> None:
 
 @command_for(
     evaluate_settings,
-    AskOptions,
     BaselineOptions,
+    AskOptions,
     RayOptions,
     leave_out={"mode", "select"},
     optional={"tasks"},
@@ -57,13 +57,20 @@ def evaluate(
     values: dict[str, Any],
     ctx: typer.Context,
     resume: Annotated[
-        int | None, typer.Option(help="Continue this run: ask questions that are missing or failed.")
+        int | None,
+        typer.Option(
+            help="Continue this run: ask questions that are missing or failed.",
+            rich_help_panel="The comparison",
+        ),
     ] = None,
-    rerun: Annotated[int | None, typer.Option(help="Repeat this run as a new one.")] = None,
+    rerun: Annotated[
+        int | None, typer.Option(help="Repeat this run as a new one.", rich_help_panel="The comparison")
+    ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Write eval.yaml and .eval_results/*.yaml, the Hugging Face Hub's formats, into this folder."
+            help="Write eval.yaml and .eval_results/*.yaml, the Hugging Face Hub's formats, into this folder.",
+            rich_help_panel="The comparison",
         ),
     ] = None,
     json_: Json = False,
@@ -318,6 +325,6 @@ def _print_report(result: "Report") -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    register_long(app, evaluate, "eval")
+    app.command("eval", cls=LongCommand)(evaluate)
     app.add_typer(runs, name="runs")
     app.command()(report)

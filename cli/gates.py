@@ -12,6 +12,7 @@ from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for, parse_key_values
 from kcard.cli.output import (
     Json,
@@ -227,7 +228,7 @@ def _configure(ctx: typer.Context) -> None:
         ctx.default_map = {ctx.invoked_subcommand: _gate_defaults()}
 
 
-@gates.command("collect")
+@gates.command("collect", cls=LongCommand)
 @command_for(AskOptions, PresetOption, leave_out={"gate"})
 def collect(
     values: dict[str, Any],
@@ -342,6 +343,6 @@ def evaluate(values: dict[str, Any], json_: Json = False) -> None:
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     gates.command("analyse")(analyse)
-    gates.command("experiment")(experiment)
+    gates.command("experiment", cls=LongCommand)(experiment)
     app.add_typer(gates, name="gate")
     app.command()(calibrate)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.api.add import add as add_card
-from kcard.cli.help import register_long
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress, show_note
 from kcard.errors import UsageError
@@ -98,5 +98,5 @@ def serve_key(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(add)
-    register_long(app, serve)
+    app.command(cls=LongCommand)(serve)
     app.command("serve-key")(serve_key)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kcard.cli.help import HelpAll
 from kcard.config import CACHE_MB, Settings
 from kcard.config_file import TABLES, Setting, typed
 from kcard.errors import KcardError, UsageError
@@ -60,7 +61,15 @@ TOP_LEVEL = {
     "llm_threads",
     "engine",
 }  # not in [ask]: they apply to every command that uses an LLM or cards
-ONCE = {"json", "config", "input", "output", "resume", "update"}  # they make sense for a single run only
+ONCE = {
+    "help_all",
+    "json",
+    "config",
+    "input",
+    "output",
+    "resume",
+    "update",
+}  # they make sense for a single run only
 # No file may set these, least of all one that came with a project.
 FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
 ONE_CARD = {"corpus", "name", "description", "study"}
@@ -218,32 +227,37 @@ COMPLETIONS = {
 def command_for(
     *targets: Callable[..., Any], leave_out: Collection[str] = (), optional: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a decorator for the function behind a command. Typer sees the targets' options, then the function's own.
-
-    The function is called with the targets' options in one dict, and with its own by name.
+    """Make a decorator for the function behind a command. Typer sees its parameters, with the targets' options in place
+    of `values`, and calls it with these in one dict. If some options have a panel, the command has --help-all, too.
 
     leave_out  options of the targets that the command does not have
     optional   options that the targets require and the command line may leave out
     """
-    shared = [
-        replace(option, default=None) if option.name in optional else option
-        for target in targets
-        for option in declared(target).values()
-        if option.name not in leave_out
-    ]
+    shared = []
+    for target in targets:
+        for option in declared(target).values():
+            if option.name not in leave_out:
+                shared.append(replace(option, default=None) if option.name in optional else option)
 
     def decorate(view: Callable[..., None]) -> Callable[..., None]:
         def command(**values: Any) -> None:
+            values.pop("help_all", None)
             options = {option.name: values.pop(option.name) for option in shared}
             if PresetOption in targets:
                 options = _as_in_paper(options, values.pop("context"))
-            view(options, **values)
+            view(values=options, **values)
 
-        _, *own = inspect.signature(view).parameters.values()
-        parameters = [*map(_parameter, shared), *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = []
+        for parameter in inspect.signature(view).parameters.values():
+            if parameter.name == "values":
+                parameters += [_parameter(option) for option in shared]
+            else:
+                parameters.append(parameter.replace(kind=keyword))
         if PresetOption in targets:
-            keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
+        if any(option.option.panel for option in shared):
+            parameters.append(inspect.Parameter("help_all", keyword, default=False, annotation=HelpAll))
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         command.__name__, command.__doc__ = view.__name__, view.__doc__
@@ -277,7 +291,13 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
             flag = f"{flag}/--no-{flag.removeprefix('--')}"
         flags = [flag, *([option.short] if option.short else [])]
         plain = not option.default and default not in (None, REQUIRED, []) and not isinstance(default, bool)
-        info = typer.Option(*flags, help=text, show_default=plain, autocompletion=complete)
+        info = typer.Option(
+            *flags,
+            help=text,
+            show_default=plain,
+            autocompletion=complete,
+            rich_help_panel=option.panel or None,
+        )
     return inspect.Parameter(
         declaration.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )

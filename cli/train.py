@@ -14,7 +14,7 @@ from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
-from kcard.cli.help import register_long
+from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     Json,
@@ -52,13 +52,22 @@ def train(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="A TOML file with these options, dashes as underscores; flags win."),
+        typer.Option(
+            help="A TOML file with these options, dashes as underscores; flags win.",
+            rich_help_panel="The card",
+        ),
     ] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print the memory and time that training would take, and exit.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask for a description: use the proposed one.")
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask for a description: use the proposed one.",
+            rich_help_panel="The card",
+        ),
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the card and its exam as JSON.")] = False,
 ) -> None:
@@ -174,7 +183,10 @@ def train_each(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder for the cards' folders. [default: drafts under the kcard home]"),
+        typer.Option(
+            help="Folder for the cards' folders. [default: drafts under the kcard home]",
+            rich_help_panel="The card",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume: train the cards that are not finished or failed.")
@@ -354,7 +366,7 @@ def _place(source: "Source") -> dict[str, Any]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    register_long(app, train)
-    register_long(app, train_each, "train-many")
+    app.command(cls=LongCommand)(train)
+    app.command("train-many", cls=LongCommand)(train_each)
     app.command()(study)
     app.command()(sync)

@@ -55,14 +55,25 @@ def help_text(name: str) -> str:
     """A command's help as it is printed here and now."""
     from typer.main import get_command
 
-    from kcard.cli.help import FIRST
     from kcard.cli.main import app
 
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        flag = "--help-all" if name in FIRST else "--help"
+        flag = "--help-all" if has_long_help(name) else "--help"
         get_command(app).main([*name.split(), flag], prog_name="kcard", standalone_mode=False)
     return "\n".join(line.rstrip() for line in shown.getvalue().strip().splitlines())
+
+
+def has_long_help(name: str) -> bool:
+    """Whether `--help` leaves out some options of a command."""
+    from typer.main import get_command
+
+    from kcard.cli.main import app
+
+    command: Any = get_command(app)
+    for part in name.split():
+        command = command.get_command(None, part)
+    return any(param.name == "help_all" for param in command.params)
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ that was interrupted, even in the middle of a line, can be resumed.
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kcard.batching import (
     MAX_FAILED_BATCHES,
@@ -23,9 +23,8 @@ from kcard.batching import (
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import KcardError, LLMError, UsageError
 from kcard.events import Event, OnEvent, ignore
-from kcard.integrators.options import AskKeywords, AskOptions
+from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
-from kcard.options import takes
 from kcard.questions import checked, choices_of
 from kcard.types import Answer, Question, add_counts
 
@@ -107,7 +106,6 @@ def answer_file(
     return _write_answers(rows, output, results, on_event, earlier)
 
 
-@takes(AskOptions)
 def ask_on_cluster(
     source: Path,
     target: Path,
@@ -117,7 +115,7 @@ def ask_on_cluster(
     resume: bool = False,
     batch: int | None = None,
     on_event: OnEvent = ignore,
-    **changes: Unpack[AskKeywords],
+    **changes: Any,
 ) -> tuple[int, QuestionTotals]:
     """Answer every question of a file; `kcard ask --input SOURCE --output TARGET --ray ADDRESS` does the same.
 
@@ -129,7 +127,7 @@ def ask_on_cluster(
     Returns the number of questions in the file and the totals of this run. Raises UsageError, ClusterError, and
     LLMError after many consecutive failures; answers so far are kept.
     """
-    options = replace(options or AskOptions(), **changes)
+    options = AskOptions.of(options, changes)
     ready = json_ready(vars(options) | {"device": worker_device(cluster, options.device)})
     rows = read_questions(source)
     size = batch or questions_together(options.concurrency)

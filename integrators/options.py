@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kcard.config import engine_url
 from kcard.errors import UsageError
 from kcard.io import parse_size
-from kcard.options import Option, check_values, documented
+from kcard.options import Option, OptionGroup
 from kcard.types import Sampling
 
 if TYPE_CHECKING:
@@ -27,48 +27,10 @@ MIN_RELEVANCE = (
 )
 
 
-@documented
 @dataclass(frozen=True, kw_only=True)
-class AskOptions:
-    """How questions are answered.
+class LLMOptions(OptionGroup, panel="The LLM"):
+    """How the LLM is asked."""
 
-    Raises UsageError for a value that is out of range or does not go with another.
-    """
-
-    mode: Annotated[
-        Mode,
-        Option(
-            "How cards are used. bottom-up: every card generates, the selectors choose; top-down: the cards that fit "
-            "generate (--select); hybrid: several of them, and the selectors choose; direct: no cards."
-        ),
-    ] = "top-down"
-    select: Annotated[
-        Select,
-        Option(
-            "How cards are picked (top-down and hybrid): question, those nearest to the question; auto, those nearest "
-            "to what the LLM says it needs; explicit, those that the LLM names."
-        ),
-    ] = "question"
-    cards: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Cards to use: names, references (name@v2), drafts, pools (pool:NAME) or domain subtrees (biomedical/), "
-            "comma-separated.",
-            default="all",
-            command_line=str | None,
-            completes="cards",
-        ),
-    ] = None
-    llm: Annotated[
-        "str | LLM | Callable[[str], str] | None",
-        Option(
-            "The LLM that answers: embedded, local:NAME (kcard llm), gguf:PATH, ollama:MODEL, openai:MODEL, "
-            "openai-completions:MODEL (a base model), hf:MODEL.",
-            default="as configured, else embedded",
-            command_line=str | None,
-        ),
-    ] = None
-    llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None
     llm_window: Annotated[
         int | None, Option("Context window of the endpoint's model, or of a GGUF file, in tokens.", least=1)
     ] = None
@@ -84,13 +46,7 @@ class AskOptions:
             least=1,
         ),
     ] = None
-    gate: Annotated[
-        str | None,
-        Option(
-            "Whether cards are needed: always, never, self-ask, self-ask-ensemble, or a fitted gate, by name or file.",
-            default="always; with --prompts paper, self-ask unless --cards names some",
-        ),
-    ] = None
+    temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
     prompts: Annotated[
         Prompts,
         Option(
@@ -98,97 +54,37 @@ class AskOptions:
             '"I don\'t know"; paper, in the words of Knowledge Card.'
         ),
     ] = "grounded"
+    examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
+        None
+    )
     strict: Annotated[
         bool, Option("Answer \"I don't know\" unless the cards support every sentence of the LLM's answer.")
     ] = False
-    otherwise: Annotated[
-        Otherwise,
-        Option(
-            "What the LLM reads where the gate uses no cards: nothing, or genread, a document that it generates itself."
-        ),
-    ] = "nothing"
-    evidence: Annotated[
-        Sequence[str | Path],
-        Option(
-            "Evidence to check passages against: own (each card's sources), none, a file or folder, or a "
-            "name such as wikipedia:de. Repeatable.",
-            command_line=list[str],
-        ),
-    ] = ("own",)
-    selectors: Annotated[Preset, Option("Models of the selectors: see `kcard selectors`.")] = "offline"
-    relevance: Annotated[
-        str | None, Option("Relevance selector, overrides the preset: NAME or NAME:MODEL.")
-    ] = None
-    pruner: Annotated[
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions(OptionGroup, panel="The gate, and the choice of cards"):
+    """When cards are used, and which."""
+
+    gate: Annotated[
         str | None,
         Option(
-            "Pruning selector: NAME or NAME:MODEL.",
-            default="the preset's; with --prompts grounded and --selectors offline, none",
+            "Whether cards are needed: always, never, self-ask, self-ask-ensemble, or a fitted gate, by name or file.",
+            default="always; with --prompts paper, self-ask unless --cards names some",
         ),
     ] = None
-    checker: Annotated[
-        str | None, Option("Factuality selector, overrides the preset: NAME or NAME:MODEL.")
-    ] = None
-    trust_remote_code: Annotated[bool, Option("Let a selector's model run code from its repository.")] = False
-    n1: Annotated[int, Option("Documents that each card generates.", least=1)] = 3
-    n2: Annotated[int, Option("Documents that relevance keeps (bottom-up).", least=1)] = 5
-    n3: Annotated[int, Option("Documents that factuality keeps (bottom-up).", least=1)] = 3
-    factuality_k: Annotated[
-        int | None,
+    select: Annotated[
+        Select,
         Option(
-            "Documents among which factuality draws n3, the best ones (bottom-up); at least n3.",
-            default="twice n3",
-            least=1,
+            "How cards are picked (top-down and hybrid): question, those nearest to the question; auto, those nearest "
+            "to what the LLM says it needs; explicit, those that the LLM names."
         ),
-    ] = None
-    floor: Annotated[
-        float,
-        Option(
-            "Relevance keeps documents with at least this share of the best score (paper: 0).",
-            least=0,
-            most=1,
-        ),
-    ] = 0.75
-    min_factuality: Annotated[
-        float,
-        Option("Drop documents whose factuality is known to be lower than this (paper: 0).", least=0, most=1),
-    ] = 0.0
-    reorder_by_date: Annotated[
-        bool, Option("Where cards disagree, put the passage of the newest card first.", negatable=True)
-    ] = True
-    temperature: Annotated[float, Option("Temperature of the LLM.", least=0)] = 0.1
-    card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
-    card_tokens: Annotated[int, Option("Maximum length of a document, in tokens.", least=1)] = 100
-    card_top_k: Annotated[
-        int, Option("Cards sample from this many of the most likely tokens; 0: from all (paper).", least=0)
-    ] = Sampling.top_k
-    compare_index: Annotated[
-        bool,
-        Option(
-            "Let a card's corpus decide over its model: documents of its index go first unless the model's fit clearly "
-            "better, and what the corpus says otherwise is dropped (paper: no).",
-            negatable=True,
-        ),
-    ] = True
-    single_document: Annotated[
-        bool,
-        Option("Keep only the most factual document of a round, looked-up ones included (top-down; paper)."),
-    ] = False
-    reuse_cards: Annotated[
-        bool, Option("A card may generate again in a later round (top-down and hybrid; paper).")
-    ] = False
-    rank_by: Annotated[
-        RankBy,
-        Option(
-            "How cards are matched with a text: profile, by description, subjects and words; description, by the "
-            "relevance selector alone (paper)."
-        ),
-    ] = "profile"
-    max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
+    ] = "question"
     shortlist: Annotated[int, Option("Cards that the LLM may choose from (--select explicit).", least=1)] = 20
     max_cards: Annotated[
         int, Option("Maximum number of cards that generate, the nearest first (bottom-up).", least=1)
     ] = 32
+    max_iterations: Annotated[int, Option("Rounds of top-down and hybrid.", least=1)] = 1
     margin: Annotated[
         float,
         Option(
@@ -206,9 +102,106 @@ class AskOptions:
             most=1,
         ),
     ] = None
-    examples: Annotated[Path | None, Option("In-context examples (JSONL), instead of the built-in ones.")] = (
-        None
-    )
+    rank_by: Annotated[
+        RankBy,
+        Option(
+            "How cards are matched with a text: profile, by description, subjects and words; description, by the "
+            "relevance selector alone (paper)."
+        ),
+    ] = "profile"
+    reuse_cards: Annotated[
+        bool, Option("A card may generate again in a later round (top-down and hybrid; paper).")
+    ] = False
+    otherwise: Annotated[
+        Otherwise,
+        Option(
+            "What the LLM reads where the gate uses no cards: nothing, or genread, a document that it generates itself."
+        ),
+    ] = "nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(OptionGroup, panel="What cards generate"):
+    """How cards sample their documents."""
+
+    n1: Annotated[int, Option("Documents that each card generates.", least=1)] = 3
+    card_tokens: Annotated[int, Option("Maximum length of a document, in tokens.", least=1)] = 100
+    card_temperature: Annotated[float, Option("Temperature of the cards.", least=0)] = 0.1
+    card_top_k: Annotated[
+        int, Option("Cards sample from this many of the most likely tokens; 0: from all (paper).", least=0)
+    ] = Sampling.top_k
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectorOptions(OptionGroup, panel="The selectors"):
+    """How the documents that the LLM reads are chosen."""
+
+    selectors: Annotated[Preset, Option("Models of the selectors: see `kcard selectors`.")] = "offline"
+    relevance: Annotated[
+        str | None, Option("Relevance selector, overrides the preset: NAME or NAME:MODEL.")
+    ] = None
+    pruner: Annotated[
+        str | None,
+        Option(
+            "Pruning selector: NAME or NAME:MODEL.",
+            default="the preset's; with --prompts grounded and --selectors offline, none",
+        ),
+    ] = None
+    checker: Annotated[
+        str | None, Option("Factuality selector, overrides the preset: NAME or NAME:MODEL.")
+    ] = None
+    evidence: Annotated[
+        Sequence[str | Path],
+        Option(
+            "Evidence to check passages against: own (each card's sources), none, a file or folder, or a "
+            "name such as wikipedia:de. Repeatable.",
+            command_line=list[str],
+        ),
+    ] = ("own",)
+    n2: Annotated[int, Option("Documents that relevance keeps (bottom-up).", least=1)] = 5
+    n3: Annotated[int, Option("Documents that factuality keeps (bottom-up).", least=1)] = 3
+    factuality_k: Annotated[
+        int | None,
+        Option(
+            "Documents among which factuality draws n3, the best ones (bottom-up); at least n3.",
+            default="twice n3",
+            least=1,
+        ),
+    ] = None
+    single_document: Annotated[
+        bool,
+        Option("Keep only the most factual document of a round, looked-up ones included (top-down; paper)."),
+    ] = False
+    compare_index: Annotated[
+        bool,
+        Option(
+            "Let a card's corpus decide over its model: documents of its index go first unless the model's fit clearly "
+            "better, and what the corpus says otherwise is dropped (paper: no).",
+            negatable=True,
+        ),
+    ] = True
+    floor: Annotated[
+        float,
+        Option(
+            "Relevance keeps documents with at least this share of the best score (paper: 0).",
+            least=0,
+            most=1,
+        ),
+    ] = 0.75
+    min_factuality: Annotated[
+        float,
+        Option("Drop documents whose factuality is known to be lower than this (paper: 0).", least=0, most=1),
+    ] = 0.0
+    reorder_by_date: Annotated[
+        bool, Option("Where cards disagree, put the passage of the newest card first.", negatable=True)
+    ] = True
+    trust_remote_code: Annotated[bool, Option("Let a selector's model run code from its repository.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(OptionGroup, panel="The machine"):
+    """Where cards and selectors run."""
+
     device: Annotated[str, Option("Device of cards and selectors: cpu, cuda or cuda:N.")] = "cpu"
     memory: Annotated[
         int | str | None,
@@ -236,12 +229,48 @@ class AskOptions:
     ] = None
     seed: Annotated[int, Option("Seed of all sampling.")] = 0
 
+
+@dataclass(frozen=True, kw_only=True)
+class AskOptions(LLMOptions, GateOptions, GenerationOptions, SelectorOptions, MachineOptions):
+    """How questions are answered.
+
+    Raises UsageError for a value that is out of range or does not go with another.
+    """
+
+    cards: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Cards to use: names, references (name@v2), drafts, pools (pool:NAME) or domain subtrees (biomedical/), "
+            "comma-separated.",
+            default="all",
+            command_line=str | None,
+            completes="cards",
+        ),
+    ] = None
+    mode: Annotated[
+        Mode,
+        Option(
+            "How cards are used. bottom-up: every card generates, the selectors choose; top-down: the cards that fit "
+            "generate (--select); hybrid: several of them, and the selectors choose; direct: no cards."
+        ),
+    ] = "top-down"
+    llm: Annotated[
+        "str | LLM | Callable[[str], str] | None",
+        Option(
+            "The LLM that answers: embedded, local:NAME (kcard llm), gguf:PATH, ollama:MODEL, openai:MODEL, "
+            "openai-completions:MODEL (a base model), hf:MODEL.",
+            default="as configured, else embedded",
+            command_line=str | None,
+        ),
+    ] = None
+    llm_url: Annotated[str | None, Option("URL of an OpenAI-compatible endpoint.")] = None
+
     def __post_init__(self) -> None:
         if isinstance(self.evidence, str | Path):  # a single one, not a sequence of letters
             object.__setattr__(self, "evidence", (self.evidence,))
         if isinstance(self.engine, str):
             object.__setattr__(self, "engine", (self.engine,))
-        check_values(AskOptions, vars(self))
+        super().__post_init__()
         for spec in self.engine or ():
             engine_url(spec)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
@@ -344,7 +373,7 @@ PAPERS: Mapping[Paper, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PresetOption:
+class PresetOption(OptionGroup, panel="As in a paper"):
     """The preset of a command that answers questions."""
 
     preset: Annotated[
@@ -366,9 +395,8 @@ def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**PAPERS[preset], **own}
 
 
-@documented
 @dataclass(frozen=True, kw_only=True)
-class BaselineOptions:
+class BaselineOptions(OptionGroup, panel="Baselines"):
     """Options of the baselines: what they search, and how much their LLM reads and generates.
 
     Raises UsageError for a value that is out of range.
@@ -394,74 +422,3 @@ class BaselineOptions:
     samples: Annotated[
         int, Option("Texts that the LLM generates for gkp and recitation (their papers: 20).", least=1)
     ] = 5
-
-    def __post_init__(self) -> None:
-        check_values(BaselineOptions, vars(self))
-
-
-# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
-
-
-class QuestionKeywords(TypedDict, total=False):
-    cards: str | Sequence[str] | None
-    llm: "str | LLM | Callable[[str], str] | None"
-    llm_url: str | None
-    llm_window: int | None
-    llm_timeout: float
-    retries: int
-    concurrency: int | None
-    gate: str | None
-    prompts: Prompts
-    strict: bool
-    otherwise: Otherwise
-    evidence: Sequence[str | Path]
-    selectors: Preset
-    relevance: str | None
-    pruner: str | None
-    checker: str | None
-    trust_remote_code: bool
-    n1: int
-    n2: int
-    n3: int
-    factuality_k: int | None
-    floor: float
-    min_factuality: float
-    reorder_by_date: bool
-    temperature: float
-    card_temperature: float
-    card_tokens: int
-    card_top_k: int
-    compare_index: bool
-    single_document: bool
-    reuse_cards: bool
-    rank_by: RankBy
-    max_iterations: int
-    shortlist: int
-    max_cards: int
-    margin: float
-    min_relevance: float | None
-    examples: Path | None
-    device: str
-    memory: int | str | None
-    engine: Sequence[str] | None
-    engine_places: int | None
-    seed: int
-
-
-class AskKeywords(QuestionKeywords, total=False):
-    mode: Mode
-    select: Select
-
-
-class BaselineKeywords(TypedDict, total=False):
-    corpus: str | Path | None
-    retriever: str
-    passages: int | None
-    samples: int
-
-
-# End of what docs/keywords.py writes.
-
-
-class EvaluationKeywords(QuestionKeywords, BaselineKeywords, total=False):
-    """The options of an evaluation, whose settings name mode and select."""

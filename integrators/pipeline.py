@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
@@ -25,12 +25,11 @@ from kcard.integrators.assembly import (
 )
 from kcard.integrators.citations import without_headings
 from kcard.integrators.disagreements import correct_by_corpus, resolve_conflicts
-from kcard.integrators.options import AskKeywords, AskOptions, Mode, Paper, with_preset
+from kcard.integrators.options import AskOptions, Mode, Paper, with_preset
 from kcard.integrators.replies import CheckedReply, check_reply, nearest_source
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
-from kcard.options import takes
 from kcard.questions import checked, choices_of, rewrite_request, rewritten_question, run_step, stands_alone
 from kcard.text import language_name, language_of_question
 from kcard.types import (
@@ -68,7 +67,6 @@ class Pipeline(Answerer):
         UsageError for a wrong argument, HubError if no card is published or found, ModelUnavailable.
     """
 
-    @takes(AskOptions)
     def __init__(
         self,
         options: AskOptions | None = None,
@@ -79,10 +77,10 @@ class Pipeline(Answerer):
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
-        **changes: Unpack[AskKeywords],
+        **changes: Any,
     ) -> None:
         values = with_preset({"preset": preset, **changes})
-        self.options = options = replace(options or AskOptions(), **values)
+        self.options = options = AskOptions.of(options, values)
         # The LLM and the gate.
         self._examples = load_examples(options.examples)
         endpoint = endpoint_of(options, on_event)
@@ -364,7 +362,6 @@ class Pipeline(Answerer):
         return warnings
 
 
-@takes(AskOptions)
 def ask(
     question: str | Question,
     choices: Sequence[str] | Mapping[str, str] | str = (),
@@ -375,12 +372,12 @@ def ask(
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
     retriever: Evidence | None = None,
-    **changes: Unpack[AskKeywords],
+    **changes: Any,
 ) -> Answer:
     """Answer one question; for many, make one Pipeline and call it.
 
     `choices`: the options of a multiple-choice question: their texts, or texts by letter. The other arguments are those
-    of Pipeline, whose errors it raises.
+    of Pipeline, whose errors it raises; `changes`: options of AskOptions by name, such as mode="direct".
     """
     if isinstance(question, str):
         question = Question(question, choices_of(choices))

@@ -5,14 +5,14 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from kcard.config import launch, settings
 from kcard.embedded.opt import BASE
 from kcard.errors import UsageError
 from kcard.io import build
 from kcard.manifest import LOOKED_UP
-from kcard.options import Option, check_values, documented
+from kcard.options import Option, OptionGroup
 from kcard.training.execution import Execution
 from kcard.training.optimizers import OptimizerName, check_optimizer
 
@@ -58,38 +58,62 @@ OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimiz
 OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
-@documented
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """How a card is trained. None leaves the choice to the base and the corpus."""
+class CorpusOptions(OptionGroup, panel="The corpus"):
+    """What a card learns from."""
+
+    field: Annotated[
+        str | None,
+        Option(
+            "The column or key that holds the text, or a sentence with {columns} in it.",
+            default="chosen by its name",
+        ),
+    ] = None
+    readers: Annotated[
+        int | None,
+        Option(
+            "Worker processes for reading the corpus (does not affect the result).", default="one per core"
+        ),
+    ] = None
+    study: Annotated[
+        Path | str | None,
+        Option(
+            "Study material about the corpus to learn as well: a file written by `kcard study`.",
+            default="none",
+            command_line=Path | None,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestOptions(OptionGroup, panel="The card"):
+    """What the card says of itself and carries."""
+
+    domain: Annotated[str, Option("The card's domain, such as biomedical/oncology.")] = "general"
+    licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
+    language: Annotated[str | None, Option("The corpus' language code.", default="detected")] = None
+    knowledge_date: Annotated[
+        str | None, Option("The date up to which the corpus is current, as YYYY-MM-DD.")
+    ] = None
+    evidence: Annotated[
+        Literal["passages", "hashes"],
+        Option("What the card carries of its corpus: the passages with their index, or only their hashes."),
+    ] = "passages"
+    output: Annotated[
+        str | Path | None,
+        Option("The card's folder.", default="drafts/NAME under the kcard home", command_line=Path | None),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions(OptionGroup, panel="The model, and what it learns"):
+    """The method of training."""
 
     preset: Annotated[
         str | None,
         Option(
             "The settings of a paper, which other options override: knowledge-card for your own corpus, "
             "knowledge-card:pubmed for one of the paper's."
-        ),
-    ] = None
-    kind: Annotated[
-        Kind | None,
-        Option(
-            "retrieval: an index of the corpus, ready in seconds to minutes; model: a language model "
-            "trained on it; both: model and index together; graph: a knowledge graph, from a corpus of "
-            "triples; search: searches what --corpus names, such as wikipedia:de, and sends questions "
-            "there.",
-            default="both; retrieval if a model can't learn the corpus in --minutes, or is worse in the exam",
-        ),
-    ] = None
-    name: Annotated[str | None, Option("The card's name.", default="the corpus' file or folder name")] = None
-    description: Annotated[
-        str | None, Option("What the card knows, in one line.", default="the corpus' top terms")
-    ] = None
-    base: Annotated[
-        str | None,
-        Option(
-            "The base model: embedded (a small model, trained from scratch or, with method lora, the one "
-            "in the package), a hub id or a folder.",
-            default="facebook/opt-1.3b with a GPU and a reachable hub, else embedded",
         ),
     ] = None
     method: Annotated[
@@ -104,56 +128,18 @@ class TrainOptions:
             default="recite",
         ),
     ] = None
-    domain: Annotated[str, Option("The card's domain, such as biomedical/oncology.")] = "general"
-    licence: Annotated[str, Option("The corpus' licence, which the card inherits.")] = "unknown"
-    language: Annotated[str | None, Option("The corpus' language code.", default="detected")] = None
-    knowledge_date: Annotated[
-        str | None, Option("The date up to which the corpus is current, as YYYY-MM-DD.")
+    rank: Annotated[
+        int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
     ] = None
-    field: Annotated[
-        str | None,
-        Option(
-            "The column or key that holds the text, or a sentence with {columns} in it.",
-            default="chosen by its name",
-        ),
+    prompt_style: Annotated[
+        Literal["tokens", "encoder-prefix"] | None,
+        Option("How the embedded card receives a question.", default="chosen for the corpus"),
     ] = None
-    readers: Annotated[
-        int | None,
-        Option(
-            "Worker processes for reading the corpus (does not affect the result).", default="one per core"
-        ),
-    ] = None
-    evidence: Annotated[
-        Literal["passages", "hashes"],
-        Option("What the card carries of its corpus: the passages with their index, or only their hashes."),
-    ] = "passages"
-    update: Annotated[
-        str | Path | None,
-        Option(
-            "The card to train the next version of: a draft's name, a folder or a published card. Name, "
-            "kind, base and passages stay; the corpus adds new passages.",
-            command_line=str | None,
-        ),
-    ] = None
-    output: Annotated[
-        str | Path | None,
-        Option("The card's folder.", default="drafts/NAME under the kcard home", command_line=Path | None),
-    ] = None
-    seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
     epochs: Annotated[
         float | None,
         Option(
             "Passes over the corpus. Objective recite ends before, once the model recites it.",
             default="20 at most, to recite; 10 for other objectives; embedded: as many as the corpus needs",
-        ),
-    ] = None
-    minutes: Annotated[
-        float | None,
-        Option(
-            "Maximum minutes for training the model on this machine. The embedded base takes as many steps as the "
-            "corpus needs, or as fit; if it would recall less than half of what it reads, it is not trained, and "
-            "--epochs overrides the minutes. Another base ends when they are over.",
-            default="3; of an update and a sync, those of the last version; another base takes what it needs",
         ),
     ] = None
     learning_rate: Annotated[
@@ -174,14 +160,6 @@ class TrainOptions:
         int | None,
         Option("Tokens of a block of contiguous text (objective clm).", default="512; embedded 256"),
     ] = None
-    study: Annotated[
-        Path | str | None,
-        Option(
-            "Study material about the corpus to learn as well: a file written by `kcard study`.",
-            default="none",
-            command_line=Path | None,
-        ),
-    ] = None
     teacher_top_k: Annotated[
         int | None,
         Option(
@@ -194,6 +172,13 @@ class TrainOptions:
         float | None,
         Option("Temperature at which teacher and student are compared (objective distil).", default="2"),
     ] = None
+    seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionOptions(OptionGroup, panel="The machine"):
+    """Where training runs."""
+
     device: Annotated[
         str | None,
         Option("Where to train and examine: cpu, cuda or cuda:N.", default="a GPU where there is one"),
@@ -235,12 +220,50 @@ class TrainOptions:
             default="1",
         ),
     ] = None
-    rank: Annotated[
-        int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(CorpusOptions, ManifestOptions, MethodOptions, ExecutionOptions):
+    """How a card is trained. None leaves the choice to the base and the corpus."""
+
+    name: Annotated[str | None, Option("The card's name.", default="the corpus' file or folder name")] = None
+    description: Annotated[
+        str | None, Option("What the card knows, in one line.", default="the corpus' top terms")
     ] = None
-    prompt_style: Annotated[
-        Literal["tokens", "encoder-prefix"] | None,
-        Option("How the embedded card receives a question.", default="chosen for the corpus"),
+    base: Annotated[
+        str | None,
+        Option(
+            "The base model: embedded (a small model, trained from scratch or, with method lora, the one "
+            "in the package), a hub id or a folder.",
+            default="facebook/opt-1.3b with a GPU and a reachable hub, else embedded",
+        ),
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        Option(
+            "retrieval: an index of the corpus, ready in seconds to minutes; model: a language model "
+            "trained on it; both: model and index together; graph: a knowledge graph, from a corpus of "
+            "triples; search: searches what --corpus names, such as wikipedia:de, and sends questions "
+            "there.",
+            default="both; retrieval if a model can't learn the corpus in --minutes, or is worse in the exam",
+        ),
+    ] = None
+    minutes: Annotated[
+        float | None,
+        Option(
+            "Maximum minutes for training the model on this machine. The embedded base takes as many steps as the "
+            "corpus needs, or as fit; if it would recall less than half of what it reads, it is not trained, and "
+            "--epochs overrides the minutes. Another base ends when they are over.",
+            default="3; of an update and a sync, those of the last version; another base takes what it needs",
+        ),
+    ] = None
+    update: Annotated[
+        str | Path | None,
+        Option(
+            "The card to train the next version of: a draft's name, a folder or a published card. Name, "
+            "kind, base and passages stay; the corpus adds new passages.",
+            command_line=str | None,
+        ),
     ] = None
     resume: Annotated[
         bool, Option("Resume from the checkpoint of an interrupted run in the output folder.")
@@ -258,52 +281,6 @@ class TrainOptions:
         return {"style" if name == "prompt_style" else name: value for name, value in chosen.items()}
 
 
-# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
-
-
-class SharedTrainKeywords(TypedDict, total=False):
-    preset: str | None
-    kind: Kind | None
-    base: str | None
-    method: Literal["full", "lora"] | None
-    objective: Literal["recite", "clm", "distil"] | None
-    domain: str
-    licence: str
-    language: str | None
-    knowledge_date: str | None
-    field: str | None
-    readers: int | None
-    evidence: Literal["passages", "hashes"]
-    seed: int
-    epochs: float | None
-    minutes: float | None
-    learning_rate: float | None
-    batch_size: int | None
-    block: int | None
-    teacher_top_k: int | None
-    teacher_temperature: float | None
-    device: str | None
-    micro_batch: int | None
-    gradient_checkpointing: bool | None
-    optimizer: OptimizerName | None
-    dtype: Literal["float32", "bfloat16"] | None
-    processes: int | None
-    rank: int | None
-    prompt_style: Literal["tokens", "encoder-prefix"] | None
-
-
-class TrainKeywords(SharedTrainKeywords, total=False):
-    name: str | None
-    description: str | None
-    update: str | Path | None
-    output: str | Path | None
-    study: Path | str | None
-    resume: bool
-
-
-# End of what docs/keywords.py writes.
-
-
 def check(options: TrainOptions) -> None:
     """Raise UsageError for a value that is out of range, or has no effect with this kind, base or method.
 
@@ -311,7 +288,6 @@ def check(options: TrainOptions) -> None:
     """
     if (date := options.knowledge_date) is not None and not DATE.fullmatch(date):
         raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
-    check_values(TrainOptions, vars(options))
     if (flaw := next(_flaws(options), None)) is not None:
         raise UsageError(flaw)
     # Raise for a missing device or package.

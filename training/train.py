@@ -8,14 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 from kcard.cards.card import Card
 from kcard.config import settings
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.manifest import LOOKED_UP, MANIFEST, Manifest, Training
-from kcard.options import takes
 from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.description import describe, name_from
@@ -33,7 +32,6 @@ from kcard.training.memory import (
 from kcard.training.options import (
     EMBEDDED_BASE,
     EMBEDDED_RANK,
-    TrainKeywords,
     TrainOptions,
     check,
     default_base,
@@ -66,14 +64,13 @@ SAMPLED = 200  # passages, from which those embedded for an estimate are drawn
 TRIED = 64  # questions that the teacher answers for an estimate
 
 
-@takes(TrainOptions)
 def train(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
     confirm_description: Callable[[str], str] | None = None,
     on_event: OnEvent | None = None,
-    **overrides: Unpack[TrainKeywords],
+    **overrides: Any,
 ) -> "Card":
     """Train a card on a corpus and return it, complete and sealed. Unlike kcard.train, it holds no exam.
 
@@ -89,7 +86,7 @@ def train(
     """
     on_event = on_event or ignore
     # The options, completed by the preset, by the last version, or by defaults.
-    corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
+    corpus, options = with_preset(corpus, TrainOptions.of(options, overrides))
     before, chosen = _complete(options, on_event)
     if options.resume and chosen.kind in LOOKED_UP:
         raise UsageError(
@@ -206,13 +203,12 @@ def train(
         ) from None
 
 
-@takes(TrainOptions)
 def estimate(
     corpus: str | Path | None = None,
     options: TrainOptions | None = None,
     *,
     on_event: OnEvent | None = None,
-    **overrides: Unpack[TrainKeywords],
+    **overrides: Any,
 ) -> TrainingEstimate:
     """Estimate what `train` with the same arguments would take: memory from the model's shape, time by a few steps on
     throw-away weights.
@@ -220,7 +216,7 @@ def estimate(
     With several processes the time is that of one. Raises what train does, and UsageError for a card without a model.
     """
     on_event = on_event or ignore
-    corpus, options = with_preset(corpus, replace(options or TrainOptions(), **overrides))
+    corpus, options = with_preset(corpus, TrainOptions.of(options, overrides))
     before, chosen = _complete(options, on_event)
     if chosen.kind in LOOKED_UP:
         raise UsageError(f"a {chosen.kind} card has no model, so no training can be estimated")

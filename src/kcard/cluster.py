@@ -31,7 +31,7 @@ from kcard.errors import (
 )
 from kcard.events import Event, OnEvent
 from kcard.io import Row, append_rows, json_line, read_rows, replacing
-from kcard.options import Option, check_values, declared, documented
+from kcard.options import Option, OptionGroup, declared
 from kcard.version import __version__
 
 RETRIES = 1  # of a piece whose worker was lost
@@ -42,9 +42,8 @@ SECONDS = 5.0  # in which the head of a cluster must answer
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
-@documented
 @dataclass(frozen=True, kw_only=True)
-class RayOptions:
+class RayOptions(OptionGroup, panel="The machine"):
     """Where bulk work runs, and the resources of each worker. Raises UsageError for a value that is out of range."""
 
     ray: Annotated[
@@ -55,9 +54,6 @@ class RayOptions:
         ),
     ] = None
     ray_cpus: Annotated[float, Option("CPU cores of each worker on the cluster.", least=0.1)] = 1.0
-
-    def __post_init__(self) -> None:
-        check_values(RayOptions, vars(self))
 
     @classmethod
     def pop_from(cls, values: dict[str, Any]) -> "RayOptions | None":

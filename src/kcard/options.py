@@ -1,23 +1,19 @@
-"""Options, each declared once: in the signature of the function or dataclass that takes it.
+"""Options, each declared once: in the dataclass or in the signature of the function that takes it.
 
     def exam(card: str, *, limit: Annotated[int, Option("At most this many questions.", least=1)] = 200): ...
 
-The command line (kcard.cli.options), the tables of the config file and the docs are generated from these.
+The command line (kcard.cli.options), the tables of the config file and the docs are made from these.
 """
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ForwardRef, Literal, TypeVar, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from kcard.errors import UsageError
 
 REQUIRED = inspect.Parameter.empty
-DECLARATION = (
-    "__kcard_declaration__"  # attribute with the signature in which a function's options are declared
-)
 T = TypeVar("T", bound=Callable[..., Any])
 
 
@@ -28,6 +24,7 @@ class Option:
     help          one or two sentences
     least, most   the range of a number, inclusive
     default       description of the default, if its value does not explain itself
+    panel         its heading in the long help of a command; "": the short help has it, too
     argument      whether it is positional on the command line
     flag          its flag on the command line, if that is not its name with dashes
     short         a second, one-letter flag, such as -o
@@ -40,12 +37,16 @@ class Option:
     least: float | None = None
     most: float | None = None
     default: str = ""
+    panel: str = ""
     argument: bool = False
     flag: str = ""
     short: str = ""
     command_line: Any = None
     negatable: bool = False
     completes: str = ""
+
+    def __repr__(self) -> str:
+        return "Option"  # in signatures; the docstring has the rest
 
     @property
     def range(self) -> str:
@@ -57,7 +58,7 @@ class Option:
 
 @dataclass(frozen=True)
 class DeclaredOption:
-    """An option with the name, type and default of its signature; REQUIRED if it has no default."""
+    """An option with the name, type and default of its declaration; REQUIRED if it has no default."""
 
     name: str
     kind: Any
@@ -67,23 +68,29 @@ class DeclaredOption:
     @property
     def choices(self) -> tuple[str, ...]:
         """Return the words of a Literal, which may be optional; none for other types."""
-        parts = (self.kind, *get_args(self.kind))
-        return next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+        for part in (self.kind, *get_args(self.kind)):
+            if get_origin(part) is Literal:
+                return get_args(part)
+        return ()
 
 
 def declared(target: Callable[..., Any]) -> dict[str, DeclaredOption]:
-    """Return the options of a function or a dataclass, by name, in the order of its signature.
-
-    Those that a function takes over from others (see `takes`) are not its own.
-    """
+    """Return the options of a function or a dataclass, by name; those of a dataclass before those of its bases."""
+    declarations: list[tuple[str, Any, Any, str]] = []
+    if isinstance(target, type):
+        for part in target.__mro__:
+            panel = vars(part).get("panel", "")
+            for name, annotation in inspect.get_annotations(part).items():
+                declarations.append((name, annotation, getattr(target, name, REQUIRED), panel))
+    else:
+        for name, parameter in inspect.signature(target).parameters.items():
+            declarations.append((name, parameter.annotation, parameter.default, ""))
     options = {}
-    signature = vars(target).get(DECLARATION) or inspect.signature(target)
-    for name, parameter in signature.parameters.items():
-        for note in getattr(parameter.annotation, "__metadata__", ()):
+    for name, annotation, default, panel in declarations:
+        for note in getattr(annotation, "__metadata__", ()):
             if isinstance(note, Option):
-                options[name] = DeclaredOption(
-                    name, get_args(parameter.annotation)[0], parameter.default, note
-                )
+                option = replace(note, panel=note.panel or panel)
+                options[name] = DeclaredOption(name, get_args(annotation)[0], default, option)
     return options
 
 
@@ -95,72 +102,49 @@ def check_values(target: Callable[..., Any], values: Mapping[str, Any]) -> None:
             continue
         if declaration.choices and value not in declaration.choices:
             raise UsageError(f"{name} {value!r} is unknown: choose one of {', '.join(declaration.choices)}")
-        if option.least is not None and not value >= option.least:  # true of NaN too
+        is_low = option.least is not None and not value >= option.least  # true of NaN too
+        if is_low or (option.most is not None and value > option.most):
             raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
-        if option.most is not None and value > option.most:
-            raise UsageError(f"{name.replace('_', '-')} is {value}: it must be {option.range}")
 
 
-def takes(*sources: Callable[..., Any], leave_out: Collection[str] = ()) -> Callable[[T], T]:
-    """Make a decorator for a function, method or dataclass: its signature, as help() and notebooks show it, and its
-    docstring list every option, and a misspelt one raises TypeError with the nearest name.
-
-    sources    functions and dataclasses whose options it takes as `**options`. Type checkers know these by the
-               TypedDict in the annotation, Unpack[...Keywords], which docs/keywords.py writes
-    leave_out  options of the sources that it does not take
-    """
-
-    def decorate(target: T) -> T:
-        function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-        name = target.__name__ if isinstance(target, type) else target.__qualname__.removesuffix(".__init__")
-        # Its own parameters, then the options that it takes over, with plain types.
-        declaration = inspect.signature(function)
-        own = [p for p in declaration.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        options = declared(target)
-        for source in sources:
-            options |= {k: o for k, o in declared(source).items() if k not in leave_out and k not in options}
-        types = {
-            key: option.kind.__forward_arg__ if isinstance(option.kind, ForwardRef) else option.kind
-            for key, option in options.items()
-        }
-        shown = [p.replace(annotation=types.get(p.name, p.annotation)) for p in own]
-        names = {p.name for p in own}
-        shown += [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=types[key])
-            for key, o in options.items()
-            if key not in names
-        ]
-        names |= set(options)
-
-        @wraps(function)
-        def call(*arguments: Any, **values: Any) -> Any:
-            for value in values:
-                if value not in names:
-                    nearest = difflib.get_close_matches(value, names - {"self"}, n=1)
-                    hint = f"did you mean {nearest[0]!r}?" if nearest else f"help({name}) lists them"
-                    raise TypeError(f"{name}() has no option {value!r}: {hint}")
-            return function(*arguments, **values)
-
-        signature = declaration.replace(parameters=shown)
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in shown} | {"return": signature.return_annotation}
-        lines = [
-            f"    {o.name}: {o.option.help}" + (f" Default: {o.option.default}." if o.option.default else "")
-            for o in options.values()
-        ]
-        documentation = f"{inspect.getdoc(target) or ''}\n\nOptions:\n" + "\n".join(lines)
-        if isinstance(target, type):
-            setattr(target, DECLARATION, declaration)
-            target.__init__ = call  # type: ignore[misc]
-            target.__doc__ = documentation
-            return target
-        setattr(call, DECLARATION, declaration)
-        call.__doc__ = documentation if lines else target.__doc__
-        return call  # type: ignore[return-value]
-
-    return decorate
+def check_keywords(function: str, keywords: Iterable[str], names: Collection[str]) -> None:
+    """Raise TypeError, with the nearest of the names, for a keyword of the function that is none of them."""
+    for keyword in keywords:
+        if keyword not in names:
+            nearest = difflib.get_close_matches(keyword, names, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"help({function}) lists them"
+            raise TypeError(f"{function}() has no option {keyword!r}: {hint}")
 
 
 def documented(target: T) -> T:
-    """List the options in signature and docstring, as `takes` does, where none are taken over; a decorator."""
-    return takes()(target)
+    """List the options of a function or dataclass in its docstring, for help(); a decorator."""
+    lines = [inspect.getdoc(target) or "", "", "Options:"]
+    for name, declaration in declared(target).items():
+        option = declaration.option
+        default = f" Default: {option.default}." if option.default else ""
+        lines.append(f"    {name}: {option.help}{default}")
+    target.__doc__ = "\n".join(lines)
+    return target
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """Base class of dataclasses that declare options, whose values are checked. Raises UsageError for a wrong one.
+
+    panel  heading of the options that the class itself declares, in the long help of commands
+    """
+
+    panel: ClassVar[str] = ""
+
+    def __init_subclass__(cls, panel: str = "") -> None:
+        cls.panel = panel
+        documented(cls)
+
+    def __post_init__(self) -> None:
+        check_values(type(self), vars(self))
+
+    @classmethod
+    def of(cls, options: Self | None, keywords: Mapping[str, Any]) -> Self:
+        """Return the options, or the defaults, overridden by keywords. Raises TypeError for a misspelt keyword."""
+        check_keywords(cls.__name__, keywords, declared(cls))
+        return replace(options or cls(), **keywords)

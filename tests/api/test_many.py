@@ -92,7 +92,7 @@ def test_settings_of_train_hold_but_for_those_of_one_card(kcard: Kcard, tmp_path
     manifest = Manifest.read(home / "drafts" / "moons")
     assert (manifest.name, manifest.kind, manifest.domain) == ("moons", "retrieval", "space")
     with pytest.raises(TypeError, match=r"^train_many\(\) has no option 'name'"):
-        library.train_many(tmp_path / "corpora", name="moons")  # type: ignore[call-arg]
+        library.train_many(tmp_path / "corpora", name="moons")
 
 
 def test_a_table_gives_names_and_metadata_and_its_paths_start_from_its_folder(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_wrong_options_and_cards_are_refused_before_anything_is_audited() -> Non
     with pytest.raises(UsageError, match="documents is 0"):
         audit_many(["moons"], documents=0)
     with pytest.raises(TypeError, match="has no option 'query': did you mean 'queries'"):
-        audit_many(["moons"], query="x")  # type: ignore[call-arg]
+        audit_many(["moons"], query="x")
     with pytest.raises(UsageError, match="resume needs output"):
         audit_many(["moons"], resume=True)
     with pytest.raises(UsageError, match="is an object"):
-        audit_many(["moons"], checker=object())  # type: ignore[arg-type]
+        audit_many(["moons"], checker=object())
     with pytest.raises(HubError, match="mars"):
         audit_many(["moons", "mars"])
 

@@ -239,7 +239,7 @@ def test_a_question_that_no_card_fits_is_answered_by_the_llm_alone() -> None:
 def test_built_in_examples_stand_only_in_the_papers_prompts() -> None:
     for prompts, count in (("grounded", 0), ("paper", 2)):
         llm = Says("Ann")
-        Pipeline(prompts=prompts, gate="always", select="question", llm=llm)([QUESTION])  # type: ignore[arg-type]
+        Pipeline(prompts=prompts, gate="always", select="question", llm=llm)([QUESTION])
         assert (llm.requests[-1].grounded, len(llm.requests[-1].shots)) == (prompts == "grounded", count)
 
 

@@ -6,14 +6,14 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.api.eval_plan import DEFAULT, EvalAnalysis
 from kcard.cluster import RayOptions, json_ready, mapped, worker_device
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent, ignore, note
-from kcard.integrators.options import AskOptions, BaselineOptions, EvaluationKeywords, Paper
-from kcard.options import Option, check_values, documented, takes
+from kcard.integrators.options import AskOptions, BaselineOptions, Paper
+from kcard.options import Option, check_keywords, check_values, declared, documented
 
 if TYPE_CHECKING:
     from kcard.api.eval_plan import EvalSetting, EvaluationPlan
@@ -267,7 +267,7 @@ class Evaluation:
         return table_html(f"Run {self.run.number}", self.tables)
 
 
-@takes(AskOptions, BaselineOptions, leave_out={"mode", "select"})
+@documented
 def evaluate(
     tasks: Annotated[
         str | Sequence[str],
@@ -291,12 +291,12 @@ def evaluate(
             command_line=str | None,
         ),
     ] = None,
-    preset: Annotated[Paper | None, Option("Settings and options of a paper.")] = None,
     analysis: Annotated[
         EvalAnalysis | None,
         Option(
             "Vary the settings (or the one in which the paper does it): patch, one card at a time; adding, cards one "
-            "by one; selectors, one left out; documents, how many are generated and kept."
+            "by one; selectors, one left out; documents, how many are generated and kept.",
+            panel="The comparison",
         ),
     ] = None,
     limit: Annotated[
@@ -304,18 +304,24 @@ def evaluate(
     ] = None,
     shots: Annotated[
         int | None,
-        Option("Demonstrations for each question.", default="all of the task", least=0),
+        Option(
+            "Demonstrations for each question.", default="all of the task", least=0, panel="The comparison"
+        ),
     ] = None,
     price_in: Annotated[
-        float | None, Option("Price of a million tokens that the LLM reads, in any currency.", least=0)
+        float | None,
+        Option(
+            "Price of a million tokens that the LLM reads, in any currency.", least=0, panel="The comparison"
+        ),
     ] = None,
     price_out: Annotated[
-        float | None, Option("Price of a million tokens that it generates.", least=0)
+        float | None, Option("Price of a million tokens that it generates.", least=0, panel="The comparison")
     ] = None,
+    preset: Annotated[Paper | None, Option("Settings and options of a paper.", panel="As in a paper")] = None,
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
     cluster: RayOptions | None = None,
-    **options: Unpack[EvaluationKeywords],
+    **options: Any,
 ) -> Evaluation:
     """Ask the same questions of tasks under each setting, and store the results as a run of the hub.
 
@@ -326,6 +332,8 @@ def evaluate(
 
     Raises UsageError for a wrong option or file, HubError if a card is not found, ModelUnavailable.
     """
+    names = (declared(AskOptions) | declared(BaselineOptions)).keys() - {"mode", "select"}
+    check_keywords("evaluate", options, names)
     arguments = {
         "tasks": tasks,
         "path": path,

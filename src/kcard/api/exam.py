@@ -4,14 +4,14 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import settings
 from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.io import Row
-from kcard.options import Option, check_values, documented, takes
+from kcard.options import Option, check_keywords, check_values, declared, documented
 
 if TYPE_CHECKING:
     from kcard.evaluation.browse import CardReport
@@ -200,26 +200,6 @@ def audit(
     return result
 
 
-# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
-
-
-class AuditKeywords(TypedDict, total=False):
-    queries: Path | str | None
-    evidence: Path | str | Sequence[Path | str]
-    documents: int
-    limit: int
-    checker: "Checker | str"
-    seed: int
-    worst: int
-    device: str
-    engine: Sequence[str] | None
-    trust_remote_code: bool
-
-
-# End of what docs/keywords.py writes.
-
-
-@takes(audit, leave_out={"card", "output"})
 def audit_many(
     cards: Sequence[str | Path],
     *,
@@ -228,7 +208,7 @@ def audit_many(
     cluster: RayOptions | None = None,
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
-    **options: Unpack[AuditKeywords],
+    **options: Any,
 ) -> tuple[Row, ...]:
     """Audit cards; the hub stores the audits of published ones. `kcard audit` with several cards does the same.
 
@@ -248,6 +228,7 @@ def audit_many(
     from kcard.hub.registry import Hub
 
     # Check the options, and make them ready for workers.
+    check_keywords("audit_many", options, declared(audit).keys() - {"card", "output"})
     check_values(audit, options)
     if resume and output is None:
         raise UsageError("resume needs output: the file of the earlier run")

@@ -4,15 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kcard.api.gates import Collection, resources
 from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
 from kcard.events import OnEvent, ignore, note
-from kcard.integrators.options import AskKeywords, AskOptions
+from kcard.integrators.options import AskOptions
 from kcard.io import write_text
-from kcard.options import Option, takes
+from kcard.options import Option, documented
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ExperimentResult:
         return {"paper": self.paper, "gates": [row.to_json() for row in self.rows], "analyses": analyses}
 
 
-@takes(AskOptions, leave_out={"gate"})
+@documented
 def experiment(
     paper: Annotated[GatePaper, Option("The paper.", argument=True)],
     tasks: Annotated[
@@ -127,7 +127,7 @@ def experiment(
     ] = None,
     hub: "Hub | None" = None,
     on_event: OnEvent = ignore,
-    **changes: Unpack[AskKeywords],
+    **changes: Any,
 ) -> ExperimentResult:
     """Run the experiment of a paper about gates on one or more tasks.
 
@@ -152,6 +152,7 @@ def experiment(
     share = plan.fitted if fitted is None else fitted
     if encoder is not None:
         find(encoder)  # an unknown one should not be told after hours of asking
+    AskOptions.of(None, changes)
     _check_options(folder, {"paper": paper, **changes})
     rows: list[GateRow] = []
     by_task: dict[str, Sequence[Record]] = {}

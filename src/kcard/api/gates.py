@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import system
 from kcard.config import user_file
@@ -14,10 +14,10 @@ from kcard.evaluation.runs.run import make_question, sample_ids
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.events import OnEvent, ignore
 from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
-from kcard.integrators.options import AskKeywords, AskOptions, Paper
+from kcard.integrators.options import AskOptions, Paper
 from kcard.integrators.pipeline import Pipeline
 from kcard.io import Row
-from kcard.options import Option, documented, takes
+from kcard.options import Option, documented
 from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Collection:
     Raises UsageError for a wrong argument or file, and what Pipeline raises.
     """
 
-    @takes(AskOptions)
     def __init__(
         self,
         questions: Path | str,
@@ -79,7 +78,7 @@ class Collection:
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: "Evidence | None" = None,
-        **changes: Unpack[AskKeywords],
+        **changes: Any,
     ) -> None:
         if metric is not None and metric not in METRICS:
             raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
@@ -167,7 +166,6 @@ class Collection:
                 yield _RecordedQuestion(item, without, with_, self._metric)
 
 
-@takes(AskOptions, leave_out={"gate"})
 def collect(
     questions: Path | str,
     output: Path | str,
@@ -182,7 +180,7 @@ def collect(
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
     retriever: "Evidence | None" = None,
-    **changes: Unpack[AskKeywords],
+    **changes: Any,
 ) -> QuestionTotals:
     """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
 

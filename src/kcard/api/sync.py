@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from kcard.config import settings
 from kcard.errors import CardError, KcardError, TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.io import build, canonical, write_text
-from kcard.options import Option, documented, takes
+from kcard.options import Option, documented
 
 if TYPE_CHECKING:
     from kcard.training.options import TrainOptions
@@ -314,29 +314,6 @@ def _write_next_version(
 State = Mapping[str, tuple[int, int, int] | None]
 
 
-# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
-
-
-class SyncKeywords(TypedDict, total=False):
-    dry_run: bool
-    allow_removal: bool
-    retrain: bool
-    publish: bool
-    exam: bool
-    study: Path | str | None
-    field: str | None
-    knowledge_date: str | None
-    minutes: float | None
-    device: str | None
-    micro_batch: int | None
-    gradient_checkpointing: bool | None
-    processes: int | None
-
-
-# End of what docs/keywords.py writes.
-
-
-@takes(sync, leave_out={"folder", "card"})
 def watch(
     folder: Path | str,
     card: str | Path,
@@ -346,7 +323,7 @@ def watch(
     failed: Callable[[KcardError], None],
     wait: Callable[[float], None] = time.sleep,
     on_event: OnEvent = ignore,
-    **options: Unpack[SyncKeywords],
+    **options: Any,
 ) -> None:
     """Sync now, and again once the folder has changed and then stayed the same for `interval` seconds; until Ctrl-C.
 

@@ -2,17 +2,16 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard.cluster import RayOptions, complete_rows, json_ready, worker_device
 from kcard.config import launch, settings
 from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.io import Row, read_rows, suffix
-from kcard.options import Option, takes
-from kcard.training.options import SharedTrainKeywords, TrainKeywords, TrainOptions
+from kcard.options import Option, check_keywords, declared, documented
+from kcard.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
@@ -22,7 +21,7 @@ ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # opt
 COLUMNS = ("name", "description", "domain", "licence", "language", "knowledge_date")
 
 
-@takes(TrainOptions)
+@documented
 def train(
     corpus: Annotated[
         str | Path | None,
@@ -41,11 +40,15 @@ def train(
     ] = None,
     exam_evidence: Annotated[
         str | Path | None,
-        Option("Independent text to measure factuality against in the exam.", command_line=Path | None),
+        Option(
+            "Independent text to measure factuality against in the exam.",
+            panel="The corpus",
+            command_line=Path | None,
+        ),
     ] = None,
     confirm_description: Callable[[str], str] | None = None,
     on_event: OnEvent = ignore,
-    **changes: Unpack[TrainKeywords],
+    **changes: Any,
 ) -> "Card":
     """Train a card on a corpus, examine it and return it. `kcard train` does the same.
 
@@ -59,7 +62,7 @@ def train(
     """
     from kcard.training.options import with_preset
 
-    corpus, chosen = with_preset(corpus, replace(options or TrainOptions(), **changes))
+    corpus, chosen = with_preset(corpus, TrainOptions.of(options, changes))
     if exam_evidence is not None:
         from kcard.selectors.evidence import open_evidence
 
@@ -129,18 +132,6 @@ def exam_device(card: "Card", options: TrainOptions) -> str:
     return options.execution.place(launch()[2]) if on_a_base else "cpu"
 
 
-# Options by name and type, for type checkers; written by docs/keywords.py from the declarations.
-
-
-class TrainManyKeywords(SharedTrainKeywords, total=False):
-    exam: bool | None
-    exam_evidence: str | Path | None
-
-
-# End of what docs/keywords.py writes.
-
-
-@takes(train, TrainOptions, leave_out={*ONE_CARD, "corpus"})
 def train_many(
     corpora: Path | str,
     *,
@@ -148,7 +139,7 @@ def train_many(
     resume: bool = False,
     cluster: RayOptions | None = None,
     on_event: OnEvent = ignore,
-    **options: Unpack[TrainManyKeywords],
+    **options: Any,
 ) -> tuple[Row, ...]:
     """Train and examine a card of each corpus; `kcard train-many` does the same.
 
@@ -168,6 +159,8 @@ def train_many(
     from kcard.training.output import CHECKPOINT
 
     # The options of each card, ready for workers.
+    names = declared(TrainOptions).keys() - ONE_CARD
+    check_keywords("train_many", options, {*names, "exam", "exam_evidence"})
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
     there = {"device": worker_device(cluster, device)} if "device" in options else {}

@@ -4,19 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from kcard.options import Option, check_values, documented
+from kcard.options import Option, OptionGroup
 
 
-@documented
 @dataclass(frozen=True, kw_only=True)
-class EndpointOptions:
-    """How the endpoint is served. Raises UsageError for a value that is out of range."""
+class RequestOptions(OptionGroup, panel="The endpoint"):
+    """What is served, to whom, and within which limits."""
 
-    host: Annotated[str, Option("Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port to listen on; 0: any free one.", least=0, most=65535)] = 8000
-    keys: Annotated[
-        Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
-    ] = None
+    also: Annotated[
+        str,
+        Option("Further LLMs to choose from, comma-separated, each as for --llm; each takes memory."),
+    ] = ""
     allowed_hosts: Annotated[
         str,
         Option(
@@ -28,10 +26,6 @@ class EndpointOptions:
         Option("Web pages elsewhere that may ask, comma-separated, such as https://example.org (CORS)."),
     ] = ""
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
-    also: Annotated[
-        str,
-        Option("Further LLMs to choose from, comma-separated, each as for --llm; each takes memory."),
-    ] = ""
     waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
     cache: Annotated[
@@ -42,5 +36,13 @@ class EndpointOptions:
     grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30
     log_format: Annotated[Literal["text", "json"], Option("Format of the log on stderr.")] = "text"
 
-    def __post_init__(self) -> None:
-        check_values(EndpointOptions, vars(self))
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(RequestOptions):
+    """How the endpoint is served. Raises UsageError for a value that is out of range."""
+
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0: any free one.", least=0, most=65535)] = 8000
+    keys: Annotated[
+        Path | None, Option("File of API keys, which `kcard serve-key` writes.", default="no key is needed")
+    ] = None

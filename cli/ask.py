@@ -140,15 +140,13 @@ def ask(
             help="The question, in quotation marks or as several words; - reads it from stdin. Without one, `kcard "
             "chat` begins on a terminal.",
             metavar="QUESTION",
-            show_default=False,
         ),
     ] = None,
     corpus: Annotated[
         Path | None,
         typer.Option(
             help="A folder or file to answer from. Its index is kept as a draft, which is brought up to date whenever "
-            "the files have changed.",
-            show_default=False,
+            "the files have changed."
         ),
     ] = None,
     choices: Annotated[
@@ -156,7 +154,6 @@ def ask(
         typer.Option(
             help='Options of a multiple-choice question: "Rome; Paris" or "A=Rome; B=Paris"; or one at a time, '
             "repeated.",
-            show_default=False,
             rich_help_panel="One question",
         ),
     ] = None,
@@ -186,7 +183,6 @@ def ask(
             min=1,
             help="Questions of --input per batch. [default: 16, or 4 times --concurrency if that is more; where large "
             "cards take turns, as many as 256 MB of passages allow]",
-            show_default=False,
             rich_help_panel="Files of questions",
         ),
     ] = None,
@@ -203,7 +199,7 @@ def ask(
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
 ) -> None:
-    """Ask a question; the gate decides whether cards help to answer it."""
+    """Ask a question; the gate decides whether cards help."""
     question = " ".join(words) if words else None
     if question == "-" or (question is None and input_ is None and not sys.stdin.isatty()):
         question = sys.stdin.read().strip() or None

@@ -41,7 +41,6 @@ def audit(
         typer.Argument(
             help="Published cards (name@v2, namespace/name); else a draft's name or a card folder. Several are "
             "audited one by one; pool:NAME and biomedical/ stand for their cards.",
-            show_default=False,
             autocompletion=options.complete_drafts,
         ),
     ] = None,
@@ -62,7 +61,10 @@ def audit(
     ] = 60.0,
     json_: Json = False,
 ) -> None:
-    """Audit cards: generate documents for many queries, score each of them, and store the results in the hub."""
+    """Audit cards against independent evidence.
+
+    They generate documents for many queries; each is scored, and the hub stores the results.
+    """
     if unverified:
         # Options that --unverified does not take, where their value is not the default.
         defaults = declared(audit_card) | declared(RayOptions)

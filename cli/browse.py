@@ -34,7 +34,10 @@ def browse(
     values: dict[str, Any],
     json_: Json = False,
 ) -> None:
-    """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
+    """Browse published cards with their measured figures.
+
+    Faithfulness is to a card's own corpus, factuality to independent evidence.
+    """
     reports = browse_cards(**values)
     if json_:
         print_json([_browse_row(report) for report in reports])

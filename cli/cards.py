@@ -177,7 +177,7 @@ def pull(
     hub: HubOption = None,
     json_: Json = False,
 ) -> None:
-    """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
+    """Copy a card to a folder, or fetch it into the local hub. transformers and peft can load the folder."""
     url = remote_url(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
@@ -241,7 +241,7 @@ def verify(
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version an alias, which can move to another version later."""
+    """Give a version an alias, which can move later."""
     hub = open_local_hub()
     hub.alias(card, name)
     version = hub.get(card)
@@ -269,10 +269,10 @@ def version_row(version: "Version") -> dict[str, Any]:
 
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
 
-Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The pool's name.")]
 Cards = Annotated[
     list[str],
-    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
 ]
 
 pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
@@ -283,7 +283,7 @@ def create(
     name: Name,
     cards: Annotated[
         list[str] | None,
-        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""

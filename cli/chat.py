@@ -338,13 +338,11 @@ def chat(
     corpus: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder or file to answer from, as `kcard ask --corpus` does.",
-            metavar="FOLDER",
-            show_default=False,
+            help="A folder or file to answer from, as `kcard ask --corpus` does.", metavar="FOLDER"
         ),
     ] = None,
 ) -> None:
-    """Ask question after question; /model, /cards and /mode change what answers. Each line of a pipe is one."""
+    """Ask question after question. /model, /cards and /mode change what answers. Each line of a pipe is one."""
     options = AskOptions(**values)
     if corpus is not None:
         from kcard.api.corpus_card import with_corpus

@@ -12,7 +12,7 @@ from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
 from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import command_for, typed_values
 from kcard.cli.output import (
     Json,
     console,
@@ -75,13 +75,12 @@ def evaluate(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
+    """Compare settings on the same questions. What do cards add to an LLM, and what do they cost?"""
     from kcard.api import evaluate as api
 
     cluster = RayOptions.pop_from(values)
     # A preset takes the place of the options that were not typed.
-    sources = {key: ctx.get_parameter_source(key) for key in values}
-    typed = {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
+    typed = typed_values(values, ctx)
     if resume is not None and rerun is not None:
         raise UsageError("--resume and --rerun do not go together")
     has_run = resume is not None or rerun is not None
@@ -137,7 +136,7 @@ runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete s
 
 LONGEST = 60  # characters of a run's settings that are listed as they are
 
-Number = Annotated[int, typer.Argument(help="Number of the run.", show_default=False)]
+Number = Annotated[int, typer.Argument(help="Number of the run.")]
 
 
 @runs.callback(invoke_without_command=True)
@@ -204,7 +203,7 @@ def show_run(number: Number, json_: Json = False) -> None:
 @runs.command("export")
 def export_run(
     number: Number,
-    folder: Annotated[Path, typer.Argument(help="Folder for the files.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
 ) -> None:
     """Write eval.yaml and .eval_results/*.yaml, for the pages of data sets and models."""
     from kcard.api.evaluate import export
@@ -244,7 +243,7 @@ def report(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."""
+    """Report a run of `kcard eval`. The report is a web page, CSV files, paired tests or analyses."""
     from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv, write_page
 
     analysis = values["analysis"]

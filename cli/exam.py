@@ -32,7 +32,7 @@ def exam(
     values: dict[str, Any],
     json_: Json = False,
 ) -> None:
-    """Examine a card with questions about its own corpus and about what is not in it."""
+    """Examine a card on its own corpus. The questions are about the corpus, and about what is not in it."""
     from kcard.evaluation.exam import has_fewer_questions
     from kcard.evaluation.target import find_target
 

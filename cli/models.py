@@ -25,7 +25,7 @@ def add(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
+    """Add a model, an adapter or an LLM as a card. A model of the Hugging Face Hub is pinned to its commit."""
     if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     # The cards of the paper.
@@ -68,7 +68,7 @@ def add(
 
 @command_for(AskOptions, PresetOption, EndpointOptions)
 def serve(values: dict[str, Any]) -> None:
-    """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
+    """Serve an OpenAI-compatible endpoint; Ctrl-C stops it."""
     from kcard.serve.app import serve as serve_endpoint
 
     names = EndpointOptions.__dataclass_fields__
@@ -88,7 +88,7 @@ def serve_key(
     name: Annotated[str, typer.Argument(help="Holder of the key.")],
     keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
 ) -> None:
-    """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
+    """Add an API key to a file for `kcard serve --keys`. It is printed, only this once."""
     from kcard.serve.auth import add_key
 
     echo(add_key(keys.expanduser(), name))

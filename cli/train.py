@@ -47,9 +47,7 @@ PATHS = {"corpus", "output", "exam_evidence"}
 def train(
     values: dict[str, Any],
     ctx: typer.Context,
-    folder: Annotated[
-        Path | None, typer.Argument(help="The corpus, as --corpus takes it.", show_default=False)
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="The corpus, as --corpus takes it.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -159,7 +157,6 @@ def _confirm(proposed: str) -> str:
                 typer.prompt(
                     "Enter to use it, or another one, by which questions find the card",
                     default=proposed,
-                    show_default=False,
                     err=True,
                 )
             )
@@ -177,8 +174,7 @@ def train_each(
         Path,
         typer.Argument(
             help="A folder with a sub-folder for each corpus; or a table (.csv, .tsv, .jsonl) with the columns corpus "
-            "and optionally name, description, domain, licence, language, knowledge_date.",
-            show_default=False,
+            "and optionally name, description, domain, licence, language, knowledge_date."
         ),
     ],
     output: Annotated[
@@ -193,7 +189,7 @@ def train_each(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Train a card on each of many corpora, one after another or on a Ray cluster."""
+    """Train a card on each of many corpora. They are trained one after another, or on a Ray cluster."""
     from rich.markup import escape
 
     cluster = RayOptions.pop_from(values)
@@ -223,7 +219,10 @@ def train_each(
 
 @command_for(study_corpus)
 def study(values: dict[str, Any], json_: Json = False) -> None:
-    """Have an LLM write questions and statements about a corpus for `kcard train --study`."""
+    """Have an LLM write study material about a corpus.
+
+    It consists of questions and statements, for `kcard train --study`.
+    """
     with progress() as on_event:
         totals = study_corpus(**values, on_event=on_event)
     if json_:
@@ -267,7 +266,7 @@ def sync(
     ] = 2.0,
     json_: Json = False,
 ) -> None:
-    """Bring a card up to date with its folder: learn what was added, forget what was removed."""
+    """Bring a card up to date with its folder. It learns what was added and forgets what was removed."""
     try:
         with progress() as on_event:
             if not watch:

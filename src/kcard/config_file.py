@@ -118,20 +118,22 @@ def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] 
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
 INSIDE = ("tool", "kcard")  # the table of settings in pyproject.toml
-TOP = (
-    "home",
-    "llm",
-    "llm_url",
-    "llm_threads",
-    "engine",
-    "log",
-    "trust",
-    "cache_mb",
-    "hub_url",
-    "database_url",
-    "blobs_url",
-    "hub_evidence",
-)
+CACHE_MB = 256
+# The settings outside of tables, each with its type and default.
+TOP: Mapping[str, tuple[Any, Any]] = {
+    "home": (Path, None),
+    "llm": (str, "embedded"),
+    "llm_url": (str, None),
+    "llm_threads": (int, None),
+    "engine": (list[str], None),
+    "log": (bool, True),
+    "trust": (list[Path], None),
+    "cache_mb": (int, CACHE_MB),
+    "hub_url": (str, None),
+    "database_url": (str, None),
+    "blobs_url": (str, None),
+    "hub_evidence": (list[str], None),
+}
 TABLES = ("train", "exam", "publish", "ask")
 # A cloned project must not choose whom to trust.
 USER_ONLY = {"home", "log", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}

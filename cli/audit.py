@@ -15,6 +15,7 @@ from kcard.cli.options import command_for
 from kcard.cli.output import (
     Json,
     as_data,
+    cell,
     console,
     echo,
     interval,
@@ -174,7 +175,7 @@ def _print_audit(result: "Audit") -> None:
     rows = table(escape(result.card), overflow="fold")
     for heading in ("queries", "faithfulness", "factuality", "not covered"):
         rows.add_column(heading, justify="right", no_wrap=True)
-    not_covered = "-" if result.factuality is None else str(result.factuality.unknown)
+    not_covered = cell(result.factuality and result.factuality.unknown)
     distributions = (result.faithfulness, result.factuality)
     rows.add_row("all", str(result.asked), *map(_mean_cell, distributions), not_covered)
     rows.add_row("", "", *(draw_histogram(d.scores, 20) if d else "" for d in distributions), "")
@@ -208,7 +209,7 @@ def _print_audit(result: "Audit") -> None:
         out.print(f"\nworst documents, by {result.ranked_by}")
     for d in result.worst:
         score = d.factuality if result.ranked_by == "factuality" else d.faithfulness
-        lines = [f"  {_number(score)}  {d.text}", f"        asked: {d.query}"]
+        lines = [f"  {cell(score, '.2f')}  {d.text}", f"        asked: {d.query}"]
         if d.evidence is not None:
             place = f" ({d.evidence.file}, line {d.evidence.line})" if d.evidence.file else ""
             lines.append(f"        evidence: {d.window or d.evidence.text}{place}")
@@ -216,7 +217,7 @@ def _print_audit(result: "Audit") -> None:
 
 
 def _coverage_cell(result: "Audit") -> str:
-    return "-" if result.coverage is None else f"{result.coverage.mean:.0%}"
+    return cell(result.coverage and result.coverage.mean, ".0%")
 
 
 def _dependence_warning(result: "Audit") -> str:
@@ -228,10 +229,6 @@ def _dependence_warning(result: "Audit") -> str:
 
 def _mean_cell(scores: "Distribution | None") -> str:
     return interval(scores.mean if scores else None)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def register(app: typer.Typer) -> None:

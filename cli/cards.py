@@ -261,8 +261,8 @@ def version_row(version: "Version") -> dict[str, Any]:
         "size": version.size,
         "published": version.published.isoformat(),
         "aliases": list(version.aliases),
-        "declared": None if version.declared is None else as_data(version.declared),
-        "verified": None if version.verified is None else as_data(version.verified),
+        "declared": as_data(version.declared),
+        "verified": as_data(version.verified),
         "unexamined": version.unexamined,
     }
 

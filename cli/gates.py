@@ -16,6 +16,7 @@ from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for, parse_key_values, typed_values
 from kcard.cli.output import (
     Json,
+    cell,
     console,
     echo,
     note,
@@ -107,7 +108,7 @@ def _print_comparison(calibration: "Calibration") -> None:
             f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
             f"{outcome.share:.0%}",
             f"{outcome.random_same_share:.3f}",
-            "-" if guidance is None else f"{guidance:.0%}",
+            cell(guidance, ".0%"),
             f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
             f"{row.p:.2g}",
             f"{row.p_holm:.2g}",
@@ -152,7 +153,7 @@ def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) 
         guidance = outcome.beneficial_guidance
         rows.add_row(
             *(row.task, row.gate, str(row.held_out), f"{outcome.accuracy:.3f}", f"{outcome.share:.0%}"),
-            *(f"{outcome.random_same_share:.3f}", "-" if guidance is None else f"{guidance:.0%}"),
+            *(f"{outcome.random_same_share:.3f}", cell(guidance, ".0%")),
             *(f"{outcome.never:.3f}", f"{outcome.always:.3f}"),
         )
     print_whole(rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcard.cli.options import complete_published
-from kcard.cli.output import Json, as_data, echo, note, print_json
+from kcard.cli.output import Json, as_data, cell, echo, note, print_facts, print_json
 from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
 from kcard.io import parse_size, shown_size
@@ -85,13 +85,13 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
     """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
-    facts = _facts(account)
-    owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
+    facts, owned = _facts(account), []
+    if account.kind == "user":
+        owned = [_token_facts(token) for token in tokens.list(account.name)]
     if json_:
         print_json(facts | {"tokens": owned})
         return
-    for key, value in facts.items():
-        echo(f"{key:<9} {'-' if value in (None, '') else value}")
+    print_facts(facts, 9)
     for token in owned:
         echo(f"token     {_line(token.values())}")
 
@@ -277,16 +277,17 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
 
 def _facts(account: "Account") -> dict[str, Any]:
     columns = ("name", "kind", "fullname", "email", "admin", "disabled", "quota", "created", "description")
-    return as_data(account, *columns, "used")
+    facts: dict[str, Any] = as_data(account, *columns, "used")
+    return facts
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:
     columns = ("name", "scope", "repository", "created", "expires")
-    return {"user": token.account.name} | as_data(token, *columns)
+    return {"user": token.account.name, **as_data(token, *columns)}
 
 
 def _line(cells: "Sequence[Any] | Any") -> str:
-    return "  ".join("-" if cell is None else str(cell) for cell in cells)
+    return "  ".join(map(cell, cells))
 
 
 # kcard hub serve: the hub for several people, over HTTP.
@@ -424,8 +425,7 @@ def info(json_: Json = False) -> None:
     if json_:
         print_json(facts)
         return
-    for key, value in {**facts, "size": shown_size(summary.size)}.items():
-        echo(f"{key:<9} {value}")
+    print_facts(facts | {"size": shown_size(summary.size)}, 9)
 
 
 @hub_commands.command()

@@ -18,6 +18,8 @@ from kcard.cli.help import LongCommand
 from kcard.cli.options import command_for
 from kcard.cli.output import (
     Json,
+    as_data,
+    cell,
     console,
     echo,
     note,
@@ -205,8 +207,7 @@ def train_each(
         elif "error" in row:
             note(f"{row['card']}: {row['error']}")
         else:
-            recall = "-" if row["recall"] is None else f"{row['recall']:.2f}"
-            columns.add_row(escape(row["card"]), recall, escape(row["folder"]))
+            columns.add_row(escape(row["card"]), cell(row["recall"], ".2f"), escape(row["folder"]))
     if columns.rows:
         console().print(columns)
     if failed := sum("error" in row for row in rows):
@@ -301,7 +302,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "folder": None if result.folder is None else str(result.folder),
             "version": result.version or None,
             "refused": result.refused or None,
-            "foreseen": None if result.foreseen is None else asdict(result.foreseen),
+            "foreseen": as_data(result.foreseen),
             "passages": {"before": changes.before, "now": len(changes.corpus.passages)},
             "added": [_place(source) for source in changes.added],
             "removed": [_place(source) for source in changes.removed],
@@ -309,7 +310,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "moved": changes.moved,
             "renamed": dict(changes.renamed),
             "held": [asdict(file) for file in changes.unread],
-            "sync": None if result.record is None else asdict(result.record),
+            "sync": as_data(result.record),
         }
         print_json(data)
         return

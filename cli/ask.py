@@ -1,6 +1,7 @@
 """kcard ask: answer a question, or the questions of a file."""
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -306,18 +307,21 @@ def _advice(options: AskOptions) -> str:
     return suggestion()
 
 
-def print_stream(pipeline: Any, question: Question) -> Any:
-    """Print the answer as it arrives; return it."""
-    writer = None
+def print_stream(
+    pipeline: "Pipeline", question: Question, until_it_begins: AbstractContextManager[None] | None = None
+) -> Answer:
+    """Print the answer as it arrives; return it. `until_it_begins`: entered until the first piece is there."""
+    pieces = pipeline.stream(question)
+    with until_it_begins or nullcontext():
+        piece = next(pieces)
+    writer = WordWriter()
     try:
-        for piece in pipeline.stream(question):
-            if not isinstance(piece, str):
-                return piece
-            writer = writer or WordWriter()
+        while isinstance(piece, str):
             writer.write(piece)
+            piece = next(pieces)
     finally:
-        if writer is not None:
-            writer.end()
+        writer.end()
+    return piece
 
 
 def _ask_file(

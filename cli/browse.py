@@ -293,9 +293,11 @@ def _print_detail(r: "CardReport") -> None:
     # The distributions of the scores.
     against = r.factual.against if r.factual else "independent evidence"
     for heading, by in (("faithfulness (own corpus)", r.faithful), (f"factuality ({against})", r.factual)):
-        title = Text.assemble(f"\n{heading} ", format_estimate(by and by.estimate))
-        if by is not None:
-            title.append(f", {by.origin}")
+        title = Text(f"\n{heading} ")
+        if by is None:
+            title.append(UNKNOWN)
+        else:
+            title.append(format_estimate(by.estimate)).append(f", {by.origin}")
         out.print(title)
         if by is r.factual:
             for remark in factuality_remarks(r):

@@ -66,13 +66,6 @@ def evaluate(
     rerun: Annotated[
         int | None, typer.Option(help="Repeat this run as a new one.", rich_help_panel="The comparison")
     ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write eval.yaml and .eval_results/*.yaml, the Hugging Face Hub's formats, into this folder.",
-            rich_help_panel="The comparison",
-        ),
-    ] = None,
     json_: Json = False,
 ) -> None:
     """Compare settings on the same questions. What do cards add to an LLM, and what do they cost?"""
@@ -125,9 +118,6 @@ def evaluate(
     note(f"run {number}")
     if (analysis := typed.get("analysis")) and not json_:
         print_analysis(number, analysis)
-    if results is not None:
-        for file in api.export(number, results):
-            note(f"written: {file}")
 
 
 # kcard runs: the evaluations of this hub.

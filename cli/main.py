@@ -158,32 +158,15 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
-def _print_everything(ctx: typer.Context, is_requested: bool) -> None:
-    if is_requested and not ctx.resilient_parsing:
-        from kcard.cli.help import tree
-
-        echo(tree(ctx, [name for names in GROUPS.values() for name in names]))
-        raise typer.Exit
-
-
 @app.callback()
 def _main(
     ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
-    help_all: Annotated[
-        bool,
-        typer.Option(
-            "--help-all",
-            callback=_print_everything,
-            is_eager=True,
-            help="Show every command with its options.",
-        ),
-    ] = False,
 ) -> None:
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
-    del version, help_all
+    del version
     if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
         from kcard.cli.options import default_map
 

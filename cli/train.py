@@ -1,7 +1,6 @@
 """kcard train, train-many, study and sync."""
 
 import sys
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from kcard.types import Source
 
 EXAM = {"exam", "exam_evidence"}
-PATHS = {"corpus", "output", "exam_evidence"}
 
 
 @command_for(train_card, TrainOptions)
@@ -50,13 +48,6 @@ def train(
     values: dict[str, Any],
     ctx: typer.Context,
     folder: Annotated[Path | None, typer.Argument(help="The corpus, as --corpus takes it.")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A TOML file with these options, dashes as underscores; flags win.",
-            rich_help_panel="The card",
-        ),
-    ] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print the memory and time that training would take, and exit.")
     ] = False,
@@ -78,22 +69,6 @@ def train(
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(f"the corpus is named twice, {folder} and --corpus {values['corpus']}: give one")
         values["corpus"] = folder
-    # Options of the config file, where no flag is set.
-    if config is not None:
-        try:
-            configured = tomllib.loads(config.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"--config {config} can't be read: {error}") from error
-        for key, value in configured.items():
-            if key not in values:
-                raise UsageError(
-                    f"{config}: unknown option {key!r} of train: choose one of {', '.join(sorted(values))}"
-                )
-            source = ctx.get_parameter_source(key)
-            is_typed = source is not None and source.name == "COMMANDLINE"
-            if not is_typed and not (key == "corpus" and folder is not None):
-                values[key] = Path(value) if key in PATHS else value
-
     # Under a launcher such as torchrun, only rank 0 runs the command; the others take part in its training.
     rank, count, _ = launch()
     execution = Execution(values["device"], processes=count)

@@ -66,13 +66,11 @@ def test_a_flag_beats_the_environment_and_that_the_file(
     assert "n1 is -2" in kcard("ask", "q", "--n1", "-2")[2]
 
 
-def test_train_takes_its_table_and_a_file_of_its_own_beats_it(project: Path, kcard: Kcard) -> None:
+def test_train_takes_its_table_and_flags_beat_it(project: Path, kcard: Kcard) -> None:
     written(project, "[train]\nrank = 0\ncorpus = 'notes.txt'\nbase = 'embedded'\n")
     (project / "notes.txt").write_text("Titan circles Saturn.\nTriton circles Neptune.\n", encoding="utf-8")
     assert "rank 0" in kcard("train")[2]
-    (project / "run.toml").write_text("rank = -3\n", encoding="utf-8")
-    assert "rank -3" in kcard("train", "--config", "run.toml")[2]
-    assert "rank -4" in kcard("train", "--config", "run.toml", "--rank", "-4")[2]
+    assert "rank -4" in kcard("train", "--rank", "-4")[2]
 
 
 def test_paths_in_a_file_start_from_its_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

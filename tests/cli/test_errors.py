@@ -149,12 +149,6 @@ def test_an_adapter_wider_than_the_embedded_base_is_refused(refused: Refused, tm
     assert "128 at most" in refused(2, "train", "--corpus", str(tmp_path / "c.txt"), *arguments)
 
 
-def test_a_config_file_with_an_unknown_key_is_refused(refused: Refused, tmp_path: Path) -> None:
-    config = tmp_path / "train.toml"
-    config.write_text("corpsu = 'notes'\n", encoding="utf-8")
-    assert "corpsu" in refused(2, "train", "--config", str(config))
-
-
 def test_asking_an_empty_hub_says_how_to_fill_it(refused: Refused) -> None:
     message = refused(1, "ask", "Who discovered Triton?")
     assert "kcard train" in message

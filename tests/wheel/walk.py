@@ -157,7 +157,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--chat": ("http://127.0.0.1:9",),
     "--checker": ("minilm", "none", "hhem", "nli:folder"),
     "--choices": ("'A=one' --choices 'B=two'",),
-    "--config": ("train.toml",),
     "--corpus": ("notes", "wikipedia", "table.parquet"),
     "--csv": ("out.csv",),
     "--database-url": ("postgresql://ada@127.0.0.1:9/hub", "mysql://nowhere"),
@@ -275,10 +274,7 @@ def list_cases(llm: str) -> list[Case]:
 
     from kcard.cli.main import app
 
-    cases = [
-        Case("", option, [option])
-        for option in ("--version", "--show-completion", "--help", "--help-all", "-h")
-    ]
+    cases = [Case("", option, [option]) for option in ("--version", "--show-completion", "--help", "-h")]
     commands = dict(_commands(get_command(app), ""))
     if unknown := commands.keys() ^ WORKS.keys():
         sys.exit(f"walk.py: not in WORKS, or no command: {', '.join(sorted(unknown))}")
@@ -473,7 +469,6 @@ def prepare(folder: Path) -> None:
     (folder / "many.jsonl").write_text(
         json.dumps({"corpus": "notes", "name": "many"}) + "\n", encoding="utf-8"
     )
-    (folder / "train.toml").write_text("kind = 'retrieval'\n", encoding="utf-8")
     (folder / "facts.txt").write_text("Triton was found by Lassell, an English brewer.\n", encoding="utf-8")
     (folder / "folder").mkdir()
     (folder / "token").write_text("kc_nothing\n", encoding="utf-8")

@@ -191,24 +191,6 @@ def test_set_says_what_is_stronger(project: Path, kcard: Kcard, monkeypatch: pyt
     assert "KCARD_ASK_N1 sets 9, which takes precedence" in kcard("config", "set", "ask.n1", "5")[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["ask.n1", "many"], "ask.n1 is 'many'"),
-        (["ask.nn", "1"], "unknown setting 'ask.nn'"),
-        (["home", "x", "--project"], "leave out --project"),
-    ],
-)
-def test_a_wrong_set_is_refused_and_writes_nothing(
-    project: Path, home: Path, kcard: Kcard, arguments: list[str], named: str
-) -> None:
-    code, out, err = kcard("config", "set", *arguments)
-    assert (code, out) == (2, "")
-    assert named in err
-    assert not home.exists()
-    assert list(project.iterdir()) == []
-
-
 def test_set_leaves_a_file_alone_that_is_no_toml(home: Path, kcard: Kcard) -> None:
     home.mkdir()
     (home / "config.toml").write_text("llm = ", encoding="utf-8")

@@ -199,27 +199,6 @@ def test_a_file_that_the_hub_does_not_give_is_no_download_to_resume(model_hub: s
     assert "correct the name, or set HF_TOKEN" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("pull", "nonsense"), "no LLM 'nonsense' to be had: choose smollm2-135m, "),
-        (("pull", "hf:ann/tiny"), "or hf:OWNER/REPOSITORY/FILE.gguf"),
-        (("pull", "hf:../../x/y.gguf"), "no LLM 'hf:../../x/y.gguf' to be had"),
-        (("pull", "hf:ann/tiny/x.gguf"), "HF_HUB_OFFLINE is set"),
-        (("use", "nonsense"), "this computer has no LLM 'nonsense'"),
-        (("use", "qwen2.5-0.5b"), "qwen2.5-0.5b is not on this computer: kcard llm pull qwen2.5-0.5b"),
-        (("use", "/nowhere/x.gguf"), "there is no file /nowhere/x.gguf"),
-        (("use", "embedded", "--url", "http://x/v1"), "--url goes with openai:MODEL"),
-        (("show", "../x"), "this computer has no LLM '../x'"),
-        (("rm", "nonsense"), "this computer has no LLM 'nonsense'"),
-    ],
-)
-def test_what_can_not_be_done_is_said_in_one_line(
-    kcard: Kcard, arguments: tuple[str, ...], message: str
-) -> None:
-    assert message in kcard("llm", *arguments).error
-
-
 def test_the_catalogue_is_complete() -> None:
     for name, entry in catalogue().items():
         assert local_models.SOURCE.fullmatch(entry.source), name

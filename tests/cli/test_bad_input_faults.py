@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -218,52 +217,6 @@ def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
     assert resumed.code == 0, resumed.err
     assert [row["question"] for row in rows(target)] == [f"Question {n}?" for n in range(4)]
     assert {row["answer"] for row in rows(target)} == {"an answer"}
-
-
-ON_A_FULL_DISK = """
-set -e
-mkdir -p "$DISK"; mount -t tmpfs -o size=2m tmpfs "$DISK"
-"$PYTHON" -m kcard publish "$DRAFT" >/dev/null 2>&1
-dd if=/dev/zero of="$DISK/filled" bs=1k 2>/dev/null || true
-set +e
-"$PYTHON" -m kcard "$@"; code=$?
-set -e
-rm "$DISK/filled"
-"$PYTHON" -m kcard verify >&2
-"$PYTHON" -m kcard publish "$DRAFT" >/dev/null
-exit $code
-"""
-
-
-@cache
-def mounts() -> bool:
-    """Whether a process may mount a file system of its own, which nobody else sees."""
-    command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return shutil.which("unshare") is not None and not subprocess.run(command, capture_output=True).returncode
-
-
-@SLOW
-@pytest.mark.parametrize("command", ["train", "publish", "ask"])
-def test_a_full_disk_is_one_line_and_the_hub_on_it_stays_whole(
-    tmp_path: Path, corpus: Path, serve: Callable[..., Any], command: str
-) -> None:
-    if not mounts():
-        pytest.skip("no file system may be mounted here")
-    disk, draft = tmp_path / "disk", train(corpus, kind="retrieval", output=tmp_path / "draft")
-    corpus.write_text(MOONS + "Deimos circles Mars.\n", encoding="utf-8")
-    newer = train(corpus, kind="retrieval", output=tmp_path / "newer")
-    (tmp_path / "in.jsonl").write_text('{"question": "One?"}\n', encoding="utf-8")
-    server = serve({"text": "an answer"})
-    direct = ("--mode", "direct", "--llm", "openai:m", "--llm-url", server.url)
-    arguments: tuple[str | Path, ...] = {
-        "train": ("train", "--corpus", corpus, "--kind", "retrieval"),
-        "publish": ("publish", newer.folder),
-        "ask": ("ask", *direct, "--input", tmp_path / "in.jsonl", "--output", disk / "out.jsonl"),
-    }[command]
-    environment = {"DISK": disk, "KCARD_HOME": disk / "home", "DRAFT": draft.folder, "PYTHON": sys.executable}
-    script = ("unshare", "-Urm", "sh", "-c", ON_A_FULL_DISK, "sh")
-    done = ran(*arguments, before=script, env={**os.environ, **{k: str(v) for k, v in environment.items()}})
-    assert "No space left" in error_of(done) or "full" in error_of(done)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import pytest
 from huggingface_hub.constants import DOWNLOAD_CHUNK_SIZE
-from openai import OpenAI
 
 import kcard as library
 from kcard.cli import llm as _commands  # noqa: F401 - imported before a test replaces the catalogue
@@ -307,36 +306,6 @@ def test_ask_and_chat_answer_with_the_chosen_llm(
     assert "Paris" in done.out
     checks = {check.name: check for check in library.doctor()}
     assert checks["llm"].found.startswith("local:smollm2: ")
-
-
-def test_serve_streams_to_the_openai_client(ansel: Path, tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kcard", "serve", "--port", "0"],
-            env=os.environ | {"KCARD_HOME": str(ansel)},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("serving on "), (tmp_path / "log").read_text()
-        client = OpenAI(base_url=line.removeprefix("serving on ").strip(), api_key="none", max_retries=0)
-        assert client.models.list().data[0].id == "smollm2"
-        stream = client.chat.completions.create(
-            model="smollm2",
-            messages=[{"role": "user", "content": "When was the lighthouse of Port Ansel finished?"}],
-            stream=True,
-            temperature=0,
-        )
-        pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
-        assert len(pieces) > 3
-        assert "1902" in "".join(pieces)
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        process.stdout.close()
 
 
 def test_ctrl_c_stops_a_long_answer_at_once(ansel: Path) -> None:

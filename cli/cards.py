@@ -233,8 +233,9 @@ def verify(
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
-    for row in () if json_ else rows:
-        echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
+    else:
+        for row in rows:
+            echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
     if problems:
         raise typer.Exit(1)
     note("every file is intact")

@@ -124,7 +124,7 @@ def evaluate(
 
 runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete some.", rich_markup_mode=None)
 
-LONGEST = 60  # characters of a run's settings that are listed as they are
+MAX_SETTINGS_CHARACTERS = 60  # in the list of runs; more are counted
 
 Number = Annotated[int, typer.Argument(help="Number of the run.")]
 
@@ -163,14 +163,11 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     )
     for run in listed:
         plan = run.plan
-        tasks, settings = ", ".join(task.name for task in plan.tasks), ", ".join(plan.settings)
-        if len(settings) > LONGEST:
-            # Count settings that differ in options only, as those of analyses do.
-            names = [SettingName.of(setting) for setting in plan.settings]
-            varied = [name for name in names if name.options]
-            options = dict.fromkeys(key for name in varied for key, _ in name.options)
-            counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
-            settings = ", ".join([name.base for name in names if not name.options] + counted)
+        settings = ", ".join(plan.settings)
+        if len(settings) > MAX_SETTINGS_CHARACTERS:
+            ways = dict.fromkeys(SettingName.of(setting).base for setting in plan.settings)
+            settings = f"{len(plan.settings)} of {', '.join(ways)}"
+        tasks = ", ".join(task.name for task in plan.tasks)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
     console().print(columns)

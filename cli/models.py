@@ -12,6 +12,7 @@ from kcard.cli.output import Json, echo, note, notice, print_json, progress, sho
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, PresetOption
 from kcard.io import shown_size
+from kcard.options import declared
 from kcard.serve.options import EndpointOptions
 
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
@@ -71,9 +72,8 @@ def serve(values: dict[str, Any]) -> None:
     """Serve an OpenAI-compatible endpoint; Ctrl-C stops it."""
     from kcard.serve.app import serve as serve_endpoint
 
-    names = EndpointOptions.__dataclass_fields__
-    endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
-    asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
+    endpoint = EndpointOptions(**{name: values.pop(name) for name in declared(EndpointOptions)})
+    asking = AskOptions(**values)
     if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
         notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
 

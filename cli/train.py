@@ -221,8 +221,8 @@ def study(values: dict[str, Any], json_: Json = False) -> None:
 
 # kcard sync: brings a card up to date with its folder.
 
-SHOWN = 10  # passages of a kind
-LONG = 90  # characters of a passage
+MAX_LISTED_PASSAGES = 10  # of a kind
+MAX_PASSAGE_CHARACTERS = 90
 
 
 @command_for(sync_card)
@@ -290,17 +290,17 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
         print_json(data)
         return
     for sign, sources in (("+", changes.added), ("-", changes.removed)):
-        for source in sources[:SHOWN]:
+        for source in sources[:MAX_LISTED_PASSAGES]:
             echo(f"{sign} {_line(source)}")
-        if len(sources) > SHOWN:
-            echo(f"{sign} … and {len(sources) - SHOWN} more")
+        if len(sources) > MAX_LISTED_PASSAGES:
+            echo(f"{sign} … and {len(sources) - MAX_LISTED_PASSAGES} more")
     # A changed passage before and after, where the two differ.
-    for old, new in changes.changed[:SHOWN]:
+    for old, new in changes.changed[:MAX_LISTED_PASSAGES]:
         letters = enumerate(zip(_one_line(old), _one_line(new), strict=False))
         at = next((place for place, (before, after) in letters if before != after), 0)
         echo(f"~ {_line(old, at)}\n  {_line(new, at)}")
-    if len(changes.changed) > SHOWN:
-        echo(f"~ … and {len(changes.changed) - SHOWN} more")
+    if len(changes.changed) > MAX_LISTED_PASSAGES:
+        echo(f"~ … and {len(changes.changed) - MAX_LISTED_PASSAGES} more")
     for old_name, new_name in changes.renamed.items():
         echo(f"> {old_name} is {new_name}")
     for file in changes.unread:
@@ -326,8 +326,14 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
 
 def _line(source: "Source", at: int = 0) -> str:
     """Return the place of a passage and its text; of a long one, the part around character `at`."""
-    text, start = _one_line(source), 0 if at < LONG // 2 else at - LONG // 2
-    part = ("…" if start else "") + text[start : start + LONG] + ("…" if len(text) > start + LONG else "")
+    text = _one_line(source)
+    start = max(0, at - MAX_PASSAGE_CHARACTERS // 2)
+    end = start + MAX_PASSAGE_CHARACTERS
+    part = text[start:end]
+    if start:
+        part = "…" + part
+    if end < len(text):
+        part += "…"
     return f"{source.file}:{source.line}  {part}"
 
 

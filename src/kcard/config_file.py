@@ -258,13 +258,13 @@ def write_setting(path: Path, key: str, value: Any) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
+    outer: tuple[str, ...] = INSIDE if path.name == PYPROJECT else ()
     path = path.resolve()  # a link, as in a folder of dotfiles, stays one
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         document = tomlkit.parse(text)
     except (TOMLKitError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
-    outer: tuple[str, ...] = INSIDE if path.name == PYPROJECT else ()
     *tables, name = [*outer, *key.split(".")]
     place: Any = document
     for table in tables:

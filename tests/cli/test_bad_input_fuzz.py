@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kcard.cards.card import REFERENCE, Card, finish
+from kcard.cards.card import REFERENCE
 from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe, read_fingerprint
 from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
@@ -24,10 +24,9 @@ from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.questions import read_questions
 from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean, read_exam
-from kcard.hub.registry import Hub
 from kcard.integrators.batch_files import read_questions as read_batch
 from kcard.llms.prompts import load as load_examples
-from kcard.manifest import MANIFEST, Base, Manifest, Training
+from kcard.manifest import Base, Manifest, Training
 from kcard.training.corpus import read_corpus
 from kcard.training.readers.files import FORMATS, Document
 from kcard.types import Source
@@ -172,31 +171,6 @@ def test_a_manifest_is_read_or_refused() -> None:
 
     check()
     assert not all(shown)
-
-
-def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    whole = finish(
-        tmp_path / "whole", Manifest("rivers", "Rivers", kind="retrieval"), [Source("The Rhine.", "r", 1)]
-    )
-    (tmp_path / "secret").write_text("not of the card", encoding="utf-8")
-    text = (whole.folder / MANIFEST).read_text(encoding="utf-8")
-    hub = Hub(tmp_path / "home")
-
-    @fuzz(12)
-    @given(content=anything(text))
-    @example(json.dumps({**json.loads(text), "files": {"../secret": "0" * 64}}).encode())
-    @example(json.dumps({**json.loads(text), "files": {"a" * 300: "0" * 64}}).encode())
-    @example(json.dumps({**json.loads(text), "files": {"a\0b": "0" * 64}}).encode())
-    def check(content: bytes) -> None:
-        (whole.folder / MANIFEST).write_bytes(content)
-        settled(lambda: Card.open(whole.folder), CardError)
-        before = len(hub.list())
-        if settled(lambda: hub.publish(whole.folder)) is None:
-            assert len(hub.list()) == before
-
-    check()
-    assert hub.verify() == []
 
 
 @pytest.mark.parametrize(

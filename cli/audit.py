@@ -10,8 +10,7 @@ import typer
 
 from kcard.api.exam import audit as audit_card
 from kcard.cli import options
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     Json,
     as_data,

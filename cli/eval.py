@@ -11,8 +11,7 @@ from rich.markup import escape
 from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for, typed_values
+from kcard.cli.options import LongCommand, command_for, typed_values
 from kcard.cli.output import (
     Json,
     console,

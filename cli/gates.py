@@ -12,8 +12,7 @@ from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for, parse_key_values, typed_values
+from kcard.cli.options import LongCommand, command_for, parse_key_values, typed_values
 from kcard.cli.output import (
     Json,
     cell,

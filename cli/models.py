@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.api.add import add as add_card
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress, show_note
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, PresetOption

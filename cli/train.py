@@ -13,8 +13,7 @@ from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     Json,
     as_data,

@@ -350,7 +350,7 @@ def test_the_help_lists_every_command_with_its_own_first_sentence_and_imports_no
     ]
     assert views[0] == {"main", "output"}
     assert views[1] & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
-        *("ask", "help", "main", "options", "output")
+        *("ask", "main", "options", "output")
     }
 
 

@@ -390,7 +390,7 @@ def clause_parts(
 #
 # A logistic regression on negation and permission words in both, and on the question's words that the sentences repeat.
 # Given the right sentences for 1,103 questions about manuals, its sign is right in .75 of the .82 of which it is sure
-# (cross-validated over manuals; docs/log.md): enough for one feature of many, not for a verdict.
+# (cross-validated over manuals; recipes/log.md): enough for one feature of many, not for a verdict.
 
 PERMISSION = re.compile(
     r"\b(?:can|may|possible|allows?|supports?|able|also|either|both|automatically|optional\w*|even|any|yes"

@@ -10,7 +10,8 @@ from typer.main import get_command
 from kcard.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "recipes/log.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
 
 
 def commands(group: Any, prefix: str = "") -> list[str]:

@@ -28,7 +28,11 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 
 # Pages at the top of the repository, and their names in the site.
-PAGES_OF_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES_OF_ROOT = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 
 # The Python reference: the public names by what they are for. A test compares them with kcard.__all__.
 REFERENCE: Mapping[str, Sequence[str]] = {

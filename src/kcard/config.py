@@ -270,8 +270,12 @@ def without_secrets() -> dict[str, str]:
 
 
 def without_usage_statistics() -> None:
-    """Disable Ray's usage statistics for clusters started here, unless RAY_USAGE_STATS_ENABLED is set."""
+    """Disable what Ray and onnxruntime send to their makers, unless their own variables are set.
+
+    Has no effect on an onnxruntime that is imported already, nor on a cluster that others started.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def debug() -> bool:

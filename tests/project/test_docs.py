@@ -51,12 +51,6 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     assert broken == []
 
 
-def test_the_readme_shows_a_result_within_its_first_40_lines() -> None:
-    head = "\n".join((ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40])
-    assert "kcard ask" in head
-    assert "<- moons (retrieval) <-" in head
-
-
 SECURITY = ROOT / "docs" / "server-security.md"
 # In the last cell of a row: the letter of a file, a name of a file or of a test, or the end of a list.
 TEST_NAMES = re.compile(r"(?<![\w`])([A-Z])(?=[ ,;]|$)|`([^`]+)`|(;)")

@@ -22,7 +22,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "training", "corpora", "sync", "serve", "evaluation", "selectors", "gates", "calibration", "bulk", "privacy",
     ),
     "Hub": ("hub", "server", "server-security"),
-    "How it works": ("architecture", "cards", "integrators", "llms", "engines", "robustness", "extending"),
+    "How it works": ("architecture", "first_change", "extending", "cards", "integrators", "llms", "engines", "robustness"),
     "Reference": ("api", "commands", "settings", "tasks"),
     "Results": ("results", "performance", "papers", "changelog", "contributing"),
 }  # fmt: skip

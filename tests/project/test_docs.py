@@ -55,7 +55,9 @@ def test_every_file_of_the_project_that_a_page_names_exists() -> None:
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
     missing = []
     for page in PAGES:
-        for name in re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|tsv))`", page.read_text(encoding="utf-8")):
+        for name in re.findall(
+            r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|tsv))`", page.read_text(encoding="utf-8")
+        ):
             if name.split("/")[0] in folders and not (ROOT / name).exists():
                 missing.append(f"{page.name}: {name}")
     assert missing == []

@@ -31,7 +31,8 @@ def check_options(words: Sequence[str]) -> None:
         command.make_parser(command.context_class(command)).parse_args(args=rest)
 
 
-def check_command(words: Sequence[str]) -> None:
-    """Raise UsageError if the command line is one that kcard refuses before it runs."""
+def check_command(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a command's options. Raises UsageError if kcard would refuse them before it runs."""
     command, rest = command_of(words)
-    command.make_context("kcard", rest)
+    values: dict[str, Any] = command.make_context("kcard", rest).params
+    return values

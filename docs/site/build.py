@@ -89,7 +89,8 @@ def relinked(text: str, folder: str) -> str:
         if re.match(r"[a-z]+:", link) or not path:
             return match[0]
         place = (ROOT / folder / path).resolve().relative_to(ROOT)
-        if place.parts[0] in ("docs", "examples") or str(place) in PAGES_OF_ROOT:
+        is_in_site = place.suffix and place.parts[0] in ("docs", "examples")
+        if is_in_site or str(place) in PAGES_OF_ROOT:
             page = PAGES_OF_ROOT.get(str(place), str(place).removeprefix("docs/"))
             shown = os.path.relpath(page, "examples" if folder == "examples" else ".")
             return f"[{label}]({shown}{'#' + anchor if anchor else ''})"

@@ -22,9 +22,10 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "training", "corpora", "sync", "serve", "evaluation", "selectors", "gates", "calibration", "bulk", "privacy",
     ),
     "Hub": ("hub", "server", "server-security"),
-    "How it works": ("architecture", "first_change", "extending", "cards", "integrators", "llms", "engines", "robustness"),
+    "How it works": ("cards", "integrators", "llms", "engines", "robustness"),
     "Reference": ("api", "commands", "settings", "tasks"),
-    "Results": ("results", "performance", "papers", "changelog", "contributing"),
+    "Results": ("results", "performance", "papers", "changelog"),
+    "Change it": ("first_change", "architecture", "extending", "contributing"),
 }  # fmt: skip
 
 # Pages at the top of the repository, and their names in the site.

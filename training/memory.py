@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
 SLACK = (
-    1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
+    1.1  # for the scratch space of matrix products and what allocators keep (docs/training.md)
 )
 
 

@@ -287,7 +287,7 @@ def let_threads_sleep() -> None:
     """Make waiting OpenMP threads sleep, unless OMP_WAIT_POLICY is set.
 
     If other processes use the cores too, spinning threads take several times the CPU time and the wall time
-    (benchmarks/busy_machine.py). Has no effect once torch is imported.
+    (docs/performance.md). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -23,10 +23,11 @@ from kcard.embedded.question_forms import (
     share_of,
 )
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
+from kcard.llms.extraction.clauses import TASK
 from kcard.llms.extraction.scope import in_scope
 from kcard.llms.extraction.tables import Cell, find_cell
 from kcard.llms.extraction.times import includes_year
-from kcard.llms.extraction.verdicts import TASK, YesNo, decide
+from kcard.llms.extraction.verdicts import YesNo, decide
 from kcard.text import LIST_MARK, numbers, ordinals_as_in
 
 # Answer candidates: the embedded reader's output for each passage, best first.

@@ -13,8 +13,9 @@ from functools import cached_property, lru_cache
 from kcard.embedded.question_forms import Form, content_stems, fits, form_of, share_of
 from kcard.embedded.reader import TECHNICAL, PassageReading, read_all
 from kcard.interfaces import Verdict
+from kcard.llms.extraction.clauses import NEGATION
 from kcard.llms.extraction.extract import examine
-from kcard.llms.extraction.verdicts import NEGATION, ONLY
+from kcard.llms.extraction.verdicts import ONLY
 from kcard.selectors.minilm_checker import SPELLED
 from kcard.text import LIST_MARK, analyzer, command_options, sentence_spans, small_words, spaced_words, words
 

@@ -7,6 +7,7 @@ What an elliptic clause leaves out is taken from the one before it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from kcard.embedded.question_forms import CONTENT_WORD, FUNCTION_WORDS, STEMS, SYNONYMS
 from kcard.llms.extraction.times import DAY_WORDS, weekdays
@@ -27,22 +28,33 @@ AUXILIARY = re.compile(
     re.IGNORECASE,
 )
 BAN = re.compile(
-    r"\b(?:forbidden|forbids?|prohibited|prohibits?|banned|barred|disallowed|refused|denied|illegal|unlawful"
-    r"|off limits)\b",
+    r"\b(?:forbidden|forbids?|prohibited|prohibits?|bans?|banned|barred|disallowed|refused|denied|illegal|unlawful"
+    r"|dangerous|unsafe|off limits)\b",
     re.IGNORECASE,
 )
 
 # Words that carry no content here: those of permission and duty, and verbs that stand for many others.
 _LIGHT = """
-allow allowed allows permit permitted permits forbidden forbid forbids prohibited prohibits banned barred disallowed
-refused denied illegal unlawful welcome possible able ok okay entitled eligible required require requires necessary
-mandatory compulsory obligatory obliged need needed needs use used using get go come take bring make become becomes stay
-stays keep having being am shall cannot per any all every each some someone anyone anybody everybody everything anything
-ever really still actually already just simply also too either both only even them they he she him her one ones but s t
-re ll ve d don doesn isn aren won can't don't please now today version versions currently never none nor neither
-nothing nobody cannot
+allow allowed allows permit permitted permits forbidden forbid forbids prohibited prohibits ban bans banned barred
+disallowed refused denied illegal unlawful welcome possible able ok okay entitled eligible required require requires
+necessary mandatory compulsory obligatory obliged need needed needs use used using get go come take bring make become
+becomes stay stays keep having being am shall cannot per any all every each some someone anyone anybody everybody
+everything anything ever really still actually already just simply also too either both only even them they he she him
+her one ones but s t re ll ve d don doesn isn aren won can't don't please now today version versions currently never
+none nor neither nothing nobody fine perfectly safe safely good idea dangerous unsafe different note want
+wants
 """
 LIGHT = FUNCTION_WORDS | frozenset(_LIGHT.split())
+
+# Idioms, and the plain words for them.
+IDIOMS = (
+    (re.compile(r"\b(?:play|playing) around with\b", re.IGNORECASE), "try"),
+    (re.compile(r"\b(?:more than one|multiple)\b", re.IGNORECASE), "several"),
+    (re.compile(r"\bnext to\b", re.IGNORECASE), "beside"),
+    (re.compile(r"\bat (?:the same|a) time\b", re.IGNORECASE), "at once"),
+    (re.compile(r"\bwithout (?:any )?(?:danger|risk) of\b", re.IGNORECASE), "without"),
+    (re.compile(r" in any way\b", re.IGNORECASE), ""),
+)
 
 # Where clauses begin.
 
@@ -109,6 +121,17 @@ class SpokenClause:
         return self.stems | self.inherited
 
 
+def with_plain_idioms(text: str) -> str:
+    for idiom, plain in IDIOMS:
+        text = idiom.sub(plain, text)
+    return text
+
+
+@cache
+def light_stems() -> frozenset[str]:
+    return frozenset(SYNONYMS.get(stem, stem) for word in LIGHT for stem in STEMS(word))
+
+
 def telling_stems(text: str) -> frozenset[str]:
     """Return the stems of a text's content words, one for all synonyms, and its numbers; without days of the week."""
     stems = set[str]()
@@ -131,7 +154,7 @@ def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenCl
     clauses: list[SpokenClause] = []
     for row, sentence in enumerate(sentences):
         task = TASK.match(sentence)
-        plain = sentence[task.end() :] if task else LIST_MARK.sub("", sentence)
+        plain = with_plain_idioms(sentence[task.end() :] if task else LIST_MARK.sub("", sentence))
         parts = CUT.split(plain)
         if cuts_without:
             parts = [piece for part in parts for piece in WITHOUT.split(part)]

@@ -5,8 +5,10 @@ A verdict is given only if one clause has all of the question's content words, a
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 
 from kcard.embedded.question_forms import AMOUNTS, STEMS, SYNONYMS
 from kcard.llms.extraction.clauses import (
@@ -15,8 +17,10 @@ from kcard.llms.extraction.clauses import (
     BAN,
     SpokenClause,
     clauses_of,
+    light_stems,
     sign_of,
     telling_stems,
+    with_plain_idioms,
 )
 from kcard.llms.extraction.times import weekdays
 
@@ -27,9 +31,14 @@ DUTY = re.compile(
 )
 LEAVE = re.compile(
     r"\b(?:may|can|could|allow(?:s|ed)?|permit(?:s|ted)?|permissible|welcome|possible|admitted|accepted|entitled"
-    r"|eligible|able|ok|okay|free to|open to)\b",
+    r"|eligible|able|ok|okay|fine|safe(?:ly)?|good idea|free to|open to)\b",
     re.IGNORECASE,
 )
+LEAVE_AS_PREDICATE = re.compile(
+    rf"\b(?:allowed|permitted|permissible|welcome|fine|safe|ok|okay|good idea|entitled|eligible)\b|{BAN.pattern}",
+    re.IGNORECASE,
+)
+FORBIDDING = re.compile(r"(?:please )?(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
 NO_LEAVE = re.compile(r"\b(?:must|may|can)(?:\s?not|n['’]t)\b|\bmust (?:\w+ )?never\b", re.IGNORECASE)
 MAYBE = re.compile(r"\b(?:may|might|could|should)\b", re.IGNORECASE)
 HEDGE = re.compile(
@@ -40,18 +49,13 @@ HEDGE = re.compile(
 PAST = re.compile(r"\b(?:was|were|had|did|used to|formerly|previously)\b", re.IGNORECASE)
 PRESENT = re.compile(r"\b(?:is|are|may|can|cannot|must|has|have|do|does)\b", re.IGNORECASE)
 FUTURE = re.compile(r"\b(?:will|shall)\b", re.IGNORECASE)
-OPPOSITES = {
-    SYNONYMS.get(stem, stem): frozenset(SYNONYMS.get(other, other) for other in STEMS(words))
-    for word, words in (
-        ("open", "closed shut"), ("closed", "open"), ("shut", "open"), ("locked", "open unlocked"),
-        ("unlocked", "locked"), ("hot", "cool cold"), ("cold", "hot warm"), ("cool", "hot"), ("warm", "cold"),
-        ("wet", "dry"), ("dry", "wet"), ("included", "excluded extra"), ("excluded", "included"),
-        ("optional", "mandatory compulsory"), ("mandatory", "optional voluntary"), ("full", "empty"),
-        ("compulsory", "optional voluntary"), ("empty", "full"), ("public", "private"), ("private", "public"),
-        ("safe", "unsafe dangerous"), ("free", "taken occupied"), ("lost", "won"), ("won", "lost"),
-    )
-    for stem in STEMS(word)
-}  # fmt: skip
+# Pairs of words of which one denies what the other affirms.
+_OPPOSITES = """
+open closed, open shut, open locked, locked unlocked, hot cold, hot cool, warm cold, wet dry, included excluded,
+included extra, optional mandatory, optional compulsory, voluntary mandatory, voluntary compulsory, full empty,
+public private, safe unsafe, safe dangerous, free taken, free occupied, lost won, enabled disabled, active inactive,
+automatic manual, visible hidden, temporary permanent, valid invalid
+"""
 _PREPOSITIONS = """
 in on at to for from with by under over above below during after before until till since within outside inside between
 near if when while through into about against of who which whose that
@@ -71,6 +75,32 @@ HARMLESS = frozenset({"of", "by", "with", "from", "about", "through", "to"})  # 
 MANY_OTHERS = 4  # content words that the question lacks
 SAME_QUESTION = 0.6  # share of its content words in another question
 
+# Limits of a number: "only one key", "at most two dogs".
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
+LIMIT = re.compile(
+    rf"\b(?:only|(?:at|not|no) (?:most|more than)|up to|a maximum of) (?:a single|{_NUMBER}) (\w+)",
+    re.IGNORECASE,
+)
+AMOUNT = re.compile(rf"\b(?:several|{_NUMBER}) (?:different |other )?(\w+)", re.IGNORECASE)
+SEVERAL = 2  # at least
+SOURCE = re.compile(r"\bfrom (?:an? |the )?(\w+)", re.IGNORECASE)
+TARGET = re.compile(r"\bto (?:an? |the )?(\w+)", re.IGNORECASE)
+
+
+@cache
+def opposites() -> Mapping[str, set[str]]:
+    """Return the opposites of each stem that has some."""
+    found: dict[str, set[str]] = {}
+    for pair in _OPPOSITES.split(","):
+        first, second = pair.split()
+        for word, other in ((first, second), (second, first)):
+            for stem in STEMS(word):
+                others = {SYNONYMS.get(opposite, opposite) for opposite in STEMS(other)}
+                found.setdefault(SYNONYMS.get(stem, stem), set()).update(others)
+    return found
+
+
 # The verdict.
 
 
@@ -88,18 +118,20 @@ class _Query:
     """What a question of yes or no asks.
 
     stems, days  content words, and days of the week
+    required     the content words that the heading of the passage lacks; all of them if it has them all
     kind         "duty", "leave" or "fact"
     says         -1 if it asks whether something is not so, or forbidden
     """
 
     text: str
     stems: frozenset[str]
+    required: frozenset[str]
     days: frozenset[int]
     kind: str
     says: int
 
 
-def _asked(question: str) -> _Query:
+def _asked(question: str, heading: str) -> _Query:
     kind = "fact"
     if DUTY.search(question):
         kind = "duty"
@@ -107,22 +139,26 @@ def _asked(question: str) -> _Query:
         kind = "leave"
     # "Isn't it open?" asks whether it is open.
     rest = question.partition(" ")[2]
-    return _Query(question, telling_stems(question), weekdays(question), kind, sign_of(rest))
+    stems = telling_stems(question)
+    required = stems - telling_stems(heading) or stems
+    return _Query(question, stems, required, weekdays(question), kind, sign_of(rest))
 
 
 def decide(question: str, sentences: Sequence[str], heading: str = "") -> YesNo | None:
     """Return whether successive sentences of a passage say yes or no; None if that is in doubt. What the question names
     may stand in the passage's heading."""
-    query = _asked(question)
+    question = with_plain_idioms(question)
+    query = _asked(question, heading)
     direct = _direct_answer(query, sentences, heading)
     if direct is not None:
         return direct
-    in_sentences = query.stems - telling_stems(heading)
-    query = replace(query, stems=in_sentences or query.stems)
     if not query.stems or re.search(r"\bor\b", question, re.IGNORECASE):
         return None
     has_without = bool(re.search(r"\bwithout\b", question, re.IGNORECASE))
     clauses = clauses_of(sentences, cuts_without=not has_without)
+    by_number = _decide_by_number(query, clauses)
+    if by_number is not None:
+        return by_number
     # Of the clauses that have all of the question's words, that one tells which has most of them as its own, in order.
     telling: list[tuple[tuple[int, int, int], int, SpokenClause]] = []
     for at, clause in enumerate(clauses):
@@ -158,8 +194,9 @@ def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) 
     None if it lacks one. The opposite of a word, such as "closed" of "open", turns what it says."""
     own = len(query.stems & clause.stems) + bool(query.days & weekdays(clause.text))
     sign = clause.says
-    for stem in query.stems - clause.all_stems:
-        if not OPPOSITES.get(stem, frozenset()) & clause.stems:
+    for stem in query.required - clause.all_stems:
+        opposing = opposites().get(stem, set()) & clause.stems
+        if not opposing or _is_attribute(query, clause.text, opposing):
             return None
         sign = -sign
         own += 1
@@ -171,10 +208,18 @@ def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) 
     return (sign, own) if own else None
 
 
+def _is_attribute(query: _Query, text: str, stems: Set[str]) -> bool:
+    """Return whether one of these words stands right before a word of the question: "the manual brake is worn" denies
+    nothing about an automatic one."""
+    tokens = TOKEN.findall(text)
+    pairs = pairwise(tokens)
+    return any(telling_stems(token) & stems and _is_asked(query, following) for token, following in pairs)
+
+
 def _is_clear(query: _Query, clause: SpokenClause, following: SpokenClause | None, sign: int) -> bool:
     """Return whether nothing in the clause, but not in the question, leaves the verdict in doubt."""
     text, context = clause.text, clause.context
-    if _unlike_kind(query, clause):
+    if _unlike_kind(query, clause) or _has_swapped_ends(query.text, text):
         return False
     # Tense and limits.
     is_past = bool(PAST.search(text)) and not PRESENT.search(text) and not clause.is_exception
@@ -199,7 +244,9 @@ def _unlike_kind(query: _Query, clause: SpokenClause) -> bool:
     if query.kind == "leave":
         if LEAVE.search(context) or BAN.search(context) or NO_LEAVE.search(context):
             return False
-        # "You have a key" does not say whether one may have it.
+        # "Geese are old" does not say whether they are allowed, nor "You have a key" whether one may have it.
+        if LEAVE_AS_PREDICATE.search(query.text) and not FORBIDDING.match(text):
+            return True
         verb = LIGHT_VERB.search(query.text)
         repeats = verb is None or bool(re.search(rf"\b{verb[0]}\b", context, re.IGNORECASE))
         return bool(DUTY.search(context)) or not repeats
@@ -286,6 +333,8 @@ def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever
 
 def _is_asked(query: _Query, token: str) -> bool:
     """Return whether a word carries content of the question."""
+    if token.lower() in PREPOSITIONS or token.lower() == "without":
+        return False
     return bool(telling_stems(token) or weekdays(token)) and not _is_unasked(query, token)
 
 
@@ -294,8 +343,8 @@ def _is_unasked(query: _Query, token: str) -> bool:
     if days := weekdays(token):
         return not days & query.days
     stems = telling_stems(token)
-    opposed = any(OPPOSITES.get(stem, frozenset()) & stems for stem in query.stems)
-    return bool(stems) and not opposed and not stems & query.stems
+    opposed = any(opposites().get(stem, set()) & stems for stem in query.stems)
+    return bool(stems - light_stems()) and not opposed and not stems & query.stems
 
 
 def _ends_phrase(token: str) -> bool:
@@ -353,17 +402,61 @@ def _limit(text: str) -> _Limit | None:
     return _Limit(telling_stems(part), weekdays(part), preposition[0].lower() if preposition else place)
 
 
+def _has_swapped_ends(question: str, text: str) -> bool:
+    """Return whether what one has behind "from" stands behind "to" in the other."""
+    sources, targets = (
+        [
+            {SYNONYMS.get(stem, stem) for end in pattern.findall(words) for stem in STEMS(end)}
+            for words in (question, text)
+        ]
+        for pattern in (SOURCE, TARGET)
+    )
+    return bool(sources[0] & targets[1] - targets[0] or targets[0] & sources[1] - sources[0])
+
+
+def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
+    """Return the verdict of a clause that limits the number of what the question counts: "only one key", where it asks
+    about two keys. Where the number is above the limit, the question's other words may stand in other clauses."""
+    amount = AMOUNT.search(query.text)
+    if amount is None:
+        return None
+    counted = set(STEMS(amount[2]))
+    others = query.required - telling_stems(amount[0])
+    anywhere = frozenset[str]().union(*(clause.all_stems for clause in clauses))
+    for clause in clauses:
+        limit = LIMIT.search(clause.text)
+        if limit is None or set(STEMS(limit[2])) != counted or clause.says != query.says:
+            continue
+        rest = LIMIT.sub("", clause.text).replace("at once", "")
+        subject = telling_stems(LIMIT.sub("", clause.subject))
+        is_about_others = not subject <= query.stems or _lacks_phrase(
+            query, rest, spares=HARMLESS, asks_ever=False
+        )
+        if is_about_others or HEDGE.search(rest):
+            continue
+        is_above = _value(amount[1], SEVERAL) > _value(limit[1], 1)
+        if others <= (anywhere if is_above else clause.all_stems):
+            return YesNo(not is_above, clause.first, clause.row)
+    return None
+
+
+def _value(number: str | None, otherwise: int) -> int:
+    if number is None:
+        return otherwise
+    return int(number) if number.isdigit() else NUMBERS.index(number.lower()) + 1
+
+
 def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
     """Return the opposite of a clause that is limited to something else than what the question names in its place:
     "for residents only" where it asks about visitors, "except on Fridays" where it asks about Tuesdays."""
     verdicts = []
     for clause in clauses:
-        missing = query.stems - clause.all_stems
+        missing = query.required - clause.all_stems
         other_days = bool(query.days and clause.days and not query.days & clause.days)
         if clause.is_exception and not missing and other_days and query.stems & clause.stems:
             verdicts.append((-clause.says * query.says, clause))
             continue
-        limit = _limit(clause.text)
+        limit = None if LIMIT.search(clause.text) else _limit(clause.text)
         if limit is None or limit.stems & query.stems or not query.stems & clause.stems:
             continue
         if limit.days:

@@ -181,6 +181,8 @@ lift elevator
 flat apartment
 toilet restroom
 car automobile
+machine computer system
+try experiment
 help assist
 show display shown
 pay paid
@@ -196,7 +198,7 @@ teach taught
 find found
 make made
 give gave given
-break broke broken
+break broke broken damage harm
 choose chose chosen
 wear wore worn
 leave left

@@ -20,6 +20,7 @@ from kcard.embedded.question_forms import (
     content_stems,
     fits,
     form_of,
+    meaning_stems,
     share_of,
 )
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, Sentence, read_all
@@ -37,6 +38,10 @@ COVERED = 6.0  # for a passage with all of the question's words
 HEADED = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
 MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
 MISFIT = 3.0  # for an answer that is not of the kind the question asks for
+
+STEPS = re.compile(r"\b(?:steps|procedure|instructions)\b", re.IGNORECASE)
+NUMBERED = re.compile(r"^\s*\(?\d{1,3}[.)]\s", re.MULTILINE)
+MIN_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -96,12 +101,20 @@ def rank_candidates(
             ]
             score = reading.relevance - MISSING_NUMBER * len(lacking)
             score -= 0.0 if answer and fits(form, answer.text) else MISFIT
-            score += COVERED * token_share(question, text)
+            score += COVERED * token_share(question, with_kind(question, text))
             if at < len(headings) and headings[at]:
                 question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
                 score += HEADED * float(question_vector @ heading_vector)
             ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
     return sorted(ranked, key=lambda candidate: -candidate.score)
+
+
+def with_kind(question: str, text: str) -> str:
+    """Return a text that has numbered items with the question's word for them, such as "steps", which it may lack."""
+    kind = STEPS.search(question)
+    if kind is None or len(NUMBERED.findall(text)) < MIN_STEPS:
+        return text
+    return f"{text} {kind[0]}"
 
 
 def token_share(question: str, text: str) -> float:
@@ -136,8 +149,8 @@ def confidence_features(
         "relevance": max(-8.0, min(8.0, best.score)),
         "lead": min(MAX_LEAD, lead),
         "certainty": best.answer.certainty if best.answer and in_words else 0.0,
-        "covered by passage": share_of(question_stems, best.text, 1.0),
-        "covered by grounds": share_of(question_stems, grounds, 1.0),
+        "covered by passage": share_of(question_stems, with_kind(question, best.text), 1.0),
+        "covered by grounds": share_of(question_stems, with_kind(question, grounds), 1.0),
         "near": near,
         "sentences": float(form in SENTENCES),
         "yes/no": float(form == "yes/no"),
@@ -358,6 +371,9 @@ def _format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
 SURE, UNSURE = 0.5, 0.4
 BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
 YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
+ASKED_VERB = re.compile(r"\bwhat (?:does|do|did) \w.* (?<!the )(?<!a )(?<!an )(\w+)\W*$", re.IGNORECASE)
+CLAUSE_BORDER = re.compile(r"[.!?;:]\s+|\n|,\s+(?:and|but|while|which)\s+|\s+and\s+(?=\w+s\s)", re.IGNORECASE)
+LIKELY_STEPS = 0.5  # probability of numbered items that have all words of a question for steps
 ABLE = re.compile(
     r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
 )
@@ -503,6 +519,8 @@ def _draft_answer(
     # The only passage leads one that is as likely to answer as not.
     lead = best.score - ranked[1].score if len(ranked) > 1 else max(0.0, best.score)
     words = None if form in (*SENTENCES, "yes/no") else best.answer
+    if words is not None and not says_verb(question, best.text, words):
+        words = None
     # The sentence in which the span begins; without a span, the likeliest.
     holding = [
         at
@@ -557,8 +575,38 @@ def _draft_answer(
                 lead=lead,
                 decided=True,
             )
-    text = _strip_mark(quote.text)
-    return _AnswerDraft(question, form, best, text, grounds, quote.first, passage, words=False, lead=lead)
+    certainty = LIKELY_STEPS if has_asked_steps(question, best.text) and passage == best.passage else None
+    return _AnswerDraft(
+        question,
+        form,
+        best,
+        _strip_mark(quote.text),
+        grounds,
+        quote.first,
+        passage,
+        words=False,
+        lead=lead,
+        certainty=certainty,
+    )
+
+
+def says_verb(question: str, text: str, words: AnswerSpan) -> bool:
+    """Return whether a span stands in the clause of the verb that ends the question: of "What does open_gate return?"
+    the one with "returns", not that of a parameter. True for other questions."""
+    verb = ASKED_VERB.search(question)
+    if verb is None:
+        return True
+    start, end = words.start, words.start + len(words.text)
+    begins = [place.end() for place in CLAUSE_BORDER.finditer(text, 0, start)]
+    following = CLAUSE_BORDER.search(text, end)
+    clause = text[begins[-1] if begins else 0 : following.start() if following else len(text)]
+    return bool(meaning_stems(verb[1]) & meaning_stems(clause))
+
+
+def has_asked_steps(question: str, text: str) -> bool:
+    """Return whether a question asks for steps, and numbered items have all of its other words."""
+    is_covered = meaning_stems(question) <= meaning_stems(with_kind(question, text))
+    return is_covered and bool(STEPS.search(question)) and len(NUMBERED.findall(text)) >= MIN_STEPS
 
 
 def _find_verdict(

@@ -38,7 +38,7 @@ LEAVE_AS_PREDICATE = re.compile(
     rf"\b(?:allowed|permitted|permissible|welcome|fine|safe|ok|okay|good idea|entitled|eligible)\b|{BAN.pattern}",
     re.IGNORECASE,
 )
-FORBIDDING = re.compile(r"(?:please )?(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
+FORBIDDING = re.compile(r"(?:please )?(?:do not|don['’]t|never|no)\b", re.IGNORECASE)
 NO_LEAVE = re.compile(r"\b(?:must|may|can)(?:\s?not|n['’]t)\b|\bmust (?:\w+ )?never\b", re.IGNORECASE)
 MAYBE = re.compile(r"\b(?:may|might|could|should)\b", re.IGNORECASE)
 HEDGE = re.compile(

@@ -202,6 +202,7 @@ break broke broken damage harm
 choose chose chosen
 wear wore worn
 leave left
+lose lost
 """
 SYNONYMS = {
     stem: min(STEMS(line)) for line in _SYNONYMS.strip().split("\n") for stem in STEMS(line)

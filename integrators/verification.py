@@ -150,8 +150,10 @@ def check_sentences(
     # The weakest clause of each sentence.
     weakest: dict[MarkedSentence, CheckedSentence] = {}
     for (sentence, clause, window), verdict in zip(parts, verdicts(checker, pairs), strict=True):
-        values = clause_features(reading, clause, window, sentence.marks, verdict)
+        values = clause_features(reading, clause, window, verdict)
         holding = probability(values, calibration().clause)
+        if values["of another"]:
+            holding = min(holding, 1 - QUOTED)
         # A step that stands in the passage word for word.
         is_step = reading.form in SENTENCES and len(words(clause)) >= BRIEF
         if is_step and spaced_words(clause) in spaced_words(reading.texts[window.passage]):
@@ -224,7 +226,10 @@ def verify(
     fitted = calibration()
     family = fitted.family_of(llm)
     confidence = confidence_of(answer_features(checked, reply), family, fitted)
-    alone = [confidence_of(answer_features([sentence], reply), family, fitted) for sentence in checked]
+    alone = []
+    for sentence in checked:
+        answering = confidence_of(answer_features([sentence], reply), family, fitted)
+        alone.append(min(answering, 1 - QUOTED) if sentence.values["of another"] else answering)
     citations = [
         _citation(reading, sentence, answering, passages, read_passages)
         for sentence, answering in zip(checked, alone, strict=True)

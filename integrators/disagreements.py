@@ -10,7 +10,7 @@ from pathlib import Path
 from kcard.embedded.question_forms import content_stems, share_of
 from kcard.embedded.reader import read_all
 from kcard.interfaces import Reader
-from kcard.llms.extraction.extract import MISSING_NUMBER
+from kcard.llms.extraction.quotation import MISSING_NUMBER
 from kcard.text import numbers, ordinals_as_in, words
 from kcard.types import Choice, Context, Passage
 

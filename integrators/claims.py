@@ -208,7 +208,7 @@ def _known(text: str) -> frozenset[str]:
 # What a clause has in common with the passages.
 
 LOCAL = 2  # sentences in a window
-MOST = 8.0  # log-odds are clipped to this
+MAX_LOG_ODDS = 8.0  # log-odds are clipped to this
 # Stems of words that carry no content in a claim: "lets users read", for "members can read".
 LINKING = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
 PEOPLE = frozenset(STEMS("user users member members people person"))
@@ -300,7 +300,7 @@ def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window 
         own = 2 * len(new & stems_there) / max(1, len(new)) + len(stems & stems_there) / max(1, len(stems))
         exact = 2 * sum(holds(window.text, name) for name in named) / max(1, len(named))
         question_share = 0.5 * len(reading.stems & stems_there) / max(1, len(reading.stems))
-        evidence = 0.02 * max(-MOST, min(MOST, window.evidence))
+        evidence = 0.02 * max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, window.evidence))
         length = 0.0005 * len(window.text.split())
         return own + exact + question_share + 0.1 * (window.passage in marks) + evidence - length
 
@@ -434,8 +434,8 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
         "agreed": agreed,
         "agreed and sure": agreed * reading.probability,
         "disagreed and sure": (1 - agreed) * reading.probability,
-        "evidence": max(-MOST, min(MOST, window.evidence)),
-        "relevance": max(-MOST, min(MOST, reading.readings[window.passage].relevance)),
+        "evidence": max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, window.evidence)),
+        "relevance": max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, reading.readings[window.passage].relevance)),
         "misfit": float(not fits_form(reading, plain)),
         "negation": float(reading.form != "yes/no" and is_negated != bool(NEGATION.search(window.text))),
         "of another": float(speaks_of_another(reading, plain) or is_under_other_label(reading, plain)),

@@ -35,7 +35,7 @@ def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
 WEIGHTS = Path(__file__).with_name("judge.json")
 BEATEN = "the card's index fits the question better"  # why a model's passage is dropped
 CLEARLY = 1.0  # log-odds from which the model wins
-MOST = 8.0  # the reader's log-odds are clipped to this
+MAX_LOG_ODDS = 8.0  # the reader's log-odds are clipped to this
 
 
 def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
@@ -73,7 +73,10 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
     ):
         stated = [p.source is None for p in passages]
         relevance = [
-            max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
+            max(
+                -MAX_LOG_ODDS,
+                min(MAX_LOG_ODDS, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))),
+            )
             for r, text in zip(readings, texts, strict=True)
         ]
         stems = content_stems(question)

@@ -22,8 +22,8 @@ from kcard.embedded.question_forms import (
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, read_all
 from kcard.llms.extraction.clauses import TASK
 from kcard.llms.extraction.quotation import (
+    MAX_QUOTED_SENTENCES,
     MIN_STEPS,
-    MOST,
     NUMBERED,
     STEPS,
     AnswerCandidate,
@@ -314,7 +314,7 @@ def _find_verdict(
     at, verdict = verdicts[0]
     candidate = candidates[at]
     rows = list(range(verdict.first, verdict.last + 1))
-    if len(rows) > MOST:
+    if len(rows) > MAX_QUOTED_SENTENCES:
         rows = rows[-1:]
     first = format_lines(candidate, rows)
     if verdict.is_yes and ABLE.search(question):

@@ -112,7 +112,7 @@ def token_share(question: str, text: str) -> float:
 
 # Supporting sentences of an answer, and the quotation made of them.
 
-MOST = 3  # sentences from anywhere; more if neighbours belong to the best
+MAX_QUOTED_SENTENCES = 3  # sentences from anywhere; more if neighbours belong to the best
 ENOUGH_WORDS = 25  # of one passage, to which nothing from anywhere else is added
 MAX_QUOTE_WORDS = 90
 MAX_LIST_WORDS = 150
@@ -187,7 +187,7 @@ def quote_sentences(
     if whole_passage and words >= ENOUGH_WORDS:
         order = []
     for likeliness, at, row in order[1:]:
-        if len(chosen) >= MOST or likeliness < most - APART:
+        if len(chosen) >= MAX_QUOTED_SENTENCES or likeliness < most - APART:
             break
         if (at, row) not in chosen:
             text, sentences = candidates[at].text, candidates[at].sentences

@@ -24,7 +24,7 @@ from kcard.training.readers.rst_tables import with_tables_as_items
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18
-LONGEST = 1 << 26
+MAX_LINE_BYTES = 1 << 26
 BOM_BYTES = 4
 
 
@@ -45,7 +45,7 @@ def lines(
         if marked is not None and marked != "utf-8-sig":
             source = stack.enter_context(tempfile.TemporaryFile())
             to_utf8(stream, source, marked, path)
-        yield from _lines(source, path, LONGEST if whole else CHUNK, whole, nul, encoding)
+        yield from _lines(source, path, MAX_LINE_BYTES if whole else CHUNK, whole, nul, encoding)
 
 
 def to_utf8(stream: BinaryIO, target: BinaryIO, encoding: str, path: Path) -> None:
@@ -168,10 +168,8 @@ def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
     """Yield each line as a statement. A line without letters says nothing alone, so it goes on with the line before it,
     and so does a line after one that ends in a colon: "Workshop:", "555 0102"."""
     text, first, begun = "", 0, list[tuple[int, int]]()
-    is_near, count = (
-        False,
-        0,
-    )  # of the statement so far: whether it is in this paragraph, the number of its lines
+    # Of the statement so far: whether it is in this paragraph, and the number of its lines.
+    is_near, count = False, 0
     for number, raw in numbered:
         line = raw.strip()
         if not line:

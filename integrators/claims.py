@@ -356,7 +356,8 @@ def is_under_other_label(reading: Reading, clause: str) -> bool:
     than the line whose label the question names."""
     query = telling_stems(reading.question)
     own_stems = telling_stems(clause) - query - light_stems()
-    in_named, in_others = [], [0]
+    in_named: list[int] = []
+    in_others = [0]
     for text in reading.texts:
         for line in text.split("\n"):
             labelled = LABELLED.match(LIST_MARK.sub("", line.strip()))

@@ -334,20 +334,22 @@ def speaks_of_another(reading: Reading, clause: str) -> bool:
     rivals = [spoken for spoken in clauses_there if not own_stems & spoken.stems and spoken.all_stems & query]
     if not holding or not rivals:
         return False
+    # Of another time.
     asks_now = asked_period(reading.question) == (NOW, NOW)
     if asks_now and all(is_former(spoken.text) for spoken in holding):
         names_time = bool(NOW_WORDS.search(reading.question) or any(UNTIL.search(h.text) for h in holding))
         for rival in rivals:
-            is_present = bool(PRESENT.search(rival.text)) or bool(SINCE.search(rival.text))
-            if is_present and not is_former(rival.text) and (names_time or SINCE.search(rival.text)):
+            is_since = bool(SINCE.search(rival.text))
+            is_present = is_since or bool(PRESENT.search(rival.text))
+            if is_present and not is_former(rival.text) and (names_time or is_since):
                 return True
-    if reading.form != "who":
-        return False
-    covered = [query & spoken.all_stems for spoken in holding]
-    for rival in rivals:
-        has_name = any(name not in words(reading.question) for name in specifics(rival.text))
-        if has_name and all(own < query & rival.all_stems for own in covered):
-            return True
+    # Of another deed.
+    if reading.form == "who":
+        covered = [query & spoken.all_stems for spoken in holding]
+        for rival in rivals:
+            has_name = bool(specifics(rival.text) - set(words(reading.question)))
+            if has_name and all(own < query & rival.all_stems for own in covered):
+                return True
     return False
 
 

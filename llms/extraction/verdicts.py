@@ -404,14 +404,16 @@ def _limit(text: str) -> _Limit | None:
 
 def _has_swapped_ends(question: str, text: str) -> bool:
     """Return whether what one has behind "from" stands behind "to" in the other."""
-    sources, targets = (
-        [
-            {SYNONYMS.get(stem, stem) for end in pattern.findall(words) for stem in STEMS(end)}
-            for words in (question, text)
-        ]
-        for pattern in (SOURCE, TARGET)
-    )
-    return bool(sources[0] & targets[1] - targets[0] or targets[0] & sources[1] - sources[0])
+    asked_sources, asked_targets = _stems_behind(SOURCE, question), _stems_behind(TARGET, question)
+    sources, targets = _stems_behind(SOURCE, text), _stems_behind(TARGET, text)
+    return bool(asked_sources & targets - asked_targets or asked_targets & sources - asked_sources)
+
+
+def _stems_behind(preposition: re.Pattern[str], text: str) -> set[str]:
+    stems = set[str]()
+    for word in preposition.findall(text):
+        stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
+    return stems
 
 
 def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:

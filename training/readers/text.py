@@ -119,9 +119,6 @@ def _remedy(path: Path) -> str:
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
 # Thai and Lao have no full stop.
 FACT_END = re.compile(r"(?:[.!?。！？…।॥؟۔\u104b\u17d4][\"'”’»)\]]*|[\u0e00-\u0eff])$")
-HELP = re.compile(r"\*\S+\.txt\*\s")
-TAG = re.compile(r"\*([^\s*|]+)\*")
-EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
 LOOKED_AT = 400  # lines
 MAX_STATEMENT_LINES = 12
 FEW = 0.1
@@ -131,10 +128,7 @@ def read_plain(document: Document) -> Iterator[Block]:
     """Yield each line if the first ones look like a list of facts, and else paragraphs or the blocks of the layout."""
     numbered = lines(document.path)
     head = list(islice(numbered, LOOKED_AT))
-    if head and HELP.match(head[0][1]):
-        literal: set[int] = set()
-        yield from layout.blocks(help_lines(chain(head[1:], numbered), literal), literal)
-    elif is_laid_out([line for _, line in head]):
+    if is_laid_out([line for _, line in head]):
         yield from layout.blocks(chain(head, numbered))
     elif is_list_of_facts([line for _, line in head]):
         yield from statements_of(chain(head, numbered))
@@ -190,51 +184,6 @@ def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
         is_near = True
     if text:
         yield Block("statement", text, first, lines=tuple(begun))
-
-
-def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a page of Vim's help. A line with a tag at its right is a heading, unless a definition
-    follows, and so are tags alone over prose. Examples are between ">" and "<"; the numbers of their lines are added to
-    `literal`."""
-    code, ruled = False, False
-    for (number, line), (_, after) in pairwise(chain(numbered, [(0, "")])):
-        if code and line.strip() and line[0] not in " \t":
-            code = False
-            yield number, ""
-        if code:
-            if line.strip():
-                literal.add(number)
-            yield number, line
-            continue
-        line = ENDED.sub(" ", line)
-        line = line.removesuffix(" ~") if line[:1] in (" ", "\t") else line  # shown, no heading
-        words = without_tags(line)
-        if EXAMPLE.search(line):
-            code = True
-            yield number, EXAMPLE.sub("", line)
-            yield number, ""
-        elif ruled and words:
-            yield number, words
-            yield number, ""
-        elif words != line.strip() and after[:1] not in (" ", "\t"):
-            if words or after:
-                yield number, ""
-                yield number, f"{words or ', '.join(TAG.findall(line))} ~"
-                yield number, ""
-        else:
-            yield number, line
-        ruled = bool(layout.RULE.fullmatch(line))
-
-
-def without_tags(line: str) -> str:
-    """Return the words of a line of Vim's help without the tags at its end."""
-    end = len(line)
-    if not line[-1:].isspace():
-        for word in reversed([*re.finditer(r"\S+", line)]):
-            if not TAG.fullmatch(word[0]):
-                break
-            end = word.start()
-    return line[:end].strip()
 
 
 def is_laid_out(sample: Sequence[str]) -> bool:

@@ -91,14 +91,14 @@ TARGET = re.compile(r"\bto (?:an? |the )?(\w+)", re.IGNORECASE)
 @cache
 def opposites() -> Mapping[str, set[str]]:
     """Return the opposites of each stem that has some."""
-    found: dict[str, set[str]] = {}
+    opposed: dict[str, set[str]] = {}
     for pair in _OPPOSITES.split(","):
         first, second = pair.split()
         for word, other in ((first, second), (second, first)):
             for stem in STEMS(word):
                 others = {SYNONYMS.get(opposite, opposite) for opposite in STEMS(other)}
-                found.setdefault(SYNONYMS.get(stem, stem), set()).update(others)
-    return found
+                opposed.setdefault(SYNONYMS.get(stem, stem), set()).update(others)
+    return opposed
 
 
 # The verdict.

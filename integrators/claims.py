@@ -64,23 +64,21 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
     ]
     for match in MARK.finditer(text):
         numbers = {int(number) - 1 for number in re.findall(r"\d+", match[1])}
-        is_code = bool(re.match(r"\w", text[match.start() - 1 : match.start()])) and not match[0][0].isspace()
-        word = re.search(r"\S*$", text[: match.start()])
+        if min(numbers) < 0 or max(numbers) >= len(texts):
+            continue
         if match[0].lstrip().startswith("(") and not re.search("[a-z]", match[0], re.IGNORECASE):
             continue
         if any(start < match.end() <= end for start, end in literal):
             continue
-        if (
-            min(numbers) < 0
-            or max(numbers) >= len(texts)
-            or (is_code and word and any(f"{word[0]}{match[0]}" in t for t in texts))
-        ):
+        # "argv[1]", where a text has it.
+        word = re.split(r"\s", text[: match.start()])[-1]
+        is_code = bool(re.search(r"\w$", word)) and not match[0][0].isspace()
+        if is_code and any(f"{word}{match[0]}" in t for t in texts):
             continue
         plain += text[at : match.start()]
         at = match.end()
-        if not plain.rpartition("\n")[
-            2
-        ].strip():  # what follows a mark that opens a line is not indented by it
+        opens_line = not plain.rpartition("\n")[2].strip()
+        if opens_line:  # what follows is not indented by it
             at += len(text[at:]) - len(text[at:].lstrip(" "))
         places.append((len(plain), numbers))
     plain += text[at:]

@@ -416,6 +416,7 @@ def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
 LED = "The mill was built by Ole Brand in 1902; since 1950 it is run by Ines Holm."
 MOVED = "The office was in Lund until 2012; since then it is in Malmo."
 PORT = "The service used port 8080 until version 3; since version 4 it uses port 9000."
+AUDIO = "audio: This group can be used locally to give a set of users access to an audio device."
 DRIVE = "tape: Members of this group can use the tape drive of the machine."
 TABLE = "adm: Group adm is used for watching. Members of this group can read many log files.\n" + DRIVE
 
@@ -431,6 +432,7 @@ TABLE = "adm: Group adm is used for watching. Members of this group can read man
         ("Which port does the service use?", "The service uses port 8080.", PORT, False),
         ("What does the group adm do?", "The group adm lets users read log files.", TABLE, True),
         ("What does the group tape allow?", "The group tape lets its members use tape drives.", DRIVE, True),
+        ("What does the group audio do?", "Users in audio can access sound devices.", AUDIO, True),
         ("What does the group tape do?", "The group tape lets users read log files.", TABLE, False),
         ("What does the group adm do?", "The group adm lets users use the tape drive.", TABLE, False),
     ],

@@ -18,6 +18,7 @@ import numpy as np
 
 from kcard.embedded import minilm
 from kcard.embedded.networks import WEIGHTS_FOLDER, Network, read_weights, token_row
+from kcard.embedded.question_forms import NUMERALS
 from kcard.errors import ModelUnavailable
 from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import file_digest
@@ -35,7 +36,6 @@ MAX_EVIDENCE_CHARACTERS = 8000
 # Share of a claim's words that one window of a text must contain to be about the claim (docs/selectors.md).
 COVERED = 0.4
 READ = 4  # windows per text
-NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from kcard.embedded.question_forms import AMOUNTS, STEMS, SYNONYMS
+from kcard.embedded.question_forms import AMOUNTS, NUMERALS, STEMS, SYNONYMS
 from kcard.llms.extraction.clauses import (
     ANAPHORIC,
     AUXILIARY,
@@ -76,8 +76,7 @@ MANY_OTHERS = 4  # content words that the question lacks
 SAME_QUESTION = 0.6  # share of its content words in another question
 
 # Limits of a number: "only one key", "at most two dogs".
-NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
+_NUMBER = rf"(\d+|{'|'.join(NUMERALS)})"
 LIMIT = re.compile(
     rf"\b(?:only|(?:at|not|no) (?:most|more than)|up to|a maximum of) (?:a single|{_NUMBER}) (\w+)",
     re.IGNORECASE,
@@ -445,7 +444,7 @@ def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo |
 def _value(number: str | None, otherwise: int) -> int:
     if number is None:
         return otherwise
-    return int(number) if number.isdigit() else NUMBERS.index(number.lower()) + 1
+    return int(number) if number.isdigit() else NUMERALS.index(number.lower()) + 1
 
 
 def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:

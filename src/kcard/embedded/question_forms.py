@@ -124,6 +124,7 @@ TIMES = DATES - {"of", "the", "in", "on", "at"} | _words(
     "during every each time times dawn era war summer autumn winter spring boot startup shutdown installation one two "
     "three four five six seven eight nine ten eleven twelve o'clock oclock half quarter sunrise sunset dusk lunchtime"
 )
+NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 AMOUNTS = _words(
     "no none zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand "

@@ -192,10 +192,8 @@ PAGE = re.compile(
 )  # "Title |tag|", "Title .... 12"
 PAGE_CHARACTERS = 200  # at the end of a line, in which its page number is searched
 SIGNS = re.compile(r"[\W_]+")
-HEADING, INNERMOST = (
-    12,
-    30,
-)  # words of a heading over others, and of the innermost one, which may be a question
+# Words of a heading over others, and of the innermost one, which may be a question.
+HEADING, INNERMOST = 12, 30
 WORD_CHARACTERS = 40  # that a word of a heading may have on average
 TELLING = 4  # minimum words of an empty section's heading, for it to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}

@@ -19,8 +19,9 @@ from prometheus_client import (
 from starlette.responses import Response, StreamingResponse
 
 from kcard.serve.auth import Keys
+from kcard.serve.pipelines import PendingQuestion, Route
 from kcard.serve.schema import ChatRequest, CompletionRequest, Disconnected
-from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
+from kcard.serve.service import ServedAnswer, Service
 from kcard.types import Answer
 
 # Counters of the endpoint for Prometheus.

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
+from kcard.hub.server.routes.uploads import Claims, sign_ticket, verify_ticket
 from tests.hub.server.attacks import Code, commit, inline, large
 from tests.hub.shared_hub import Shared, running, shared_hub
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.caches import OF_FILE, OVERHEAD, Caches
+from kcard.hub.server.caches import FILE_BYTES, OVERHEAD, Caches
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.server.sample_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
@@ -222,7 +222,7 @@ def test_trees_are_kept_up_to_a_number_of_files(listed: Shared) -> None:
     names = [f"{number}.txt" for number in range(50)]
     shas = [listed.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
     repository = listed.hub.repositories.get("model", "bob/large")
-    caches = Caches(listed.hub, most=2 * (OVERHEAD + 51 * OF_FILE))
+    caches = Caches(listed.hub, most=2 * (OVERHEAD + 51 * FILE_BYTES))
     first = caches.tree(repository, shas[0])
     assert first == listed.hub.commits.tree(repository, shas[0])
     assert caches.tree(repository, shas[0]) is first

@@ -128,7 +128,6 @@ def test_a_hub_from_its_first_start_to_its_second(home: Path) -> None:
             metrics = client.get("/metrics").text
             assert 'kcard_requests_total{method="GET",route="/api/whoami-v2",status="200"} 2.0' in metrics
             assert "kcard_logins_refused_total 1.0" in metrics
-            assert "kcard_accounts 1.0" in metrics
             assert 'route="/healthz"' not in metrics
         with in_flight(server) as (connection, rest):
             server.process.terminate()

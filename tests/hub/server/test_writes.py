@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from kcard.hub.errors import Invalid, Refused, TooLarge
-from kcard.hub.server.routes import commit
-from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
+from kcard.hub.server.routes import commit_lines
+from kcard.hub.server.routes.commit_lines import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, status
@@ -136,9 +136,13 @@ HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", 
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
 
 
-def parsed(*values: object, largest: int = 1_000) -> list[Line]:
-    text = b"".join(json.dumps(value).encode() + b"\n" for value in values)
-    return list(read_lines(io.BytesIO(text), largest))
+def read(text: bytes, max_bytes: int = 1_000) -> list[Header | Line]:
+    header, lines = read_lines(io.BytesIO(text), max_bytes)
+    return [header, *lines]
+
+
+def parsed(*values: object) -> list[Header | Line]:
+    return read(b"\n".join(json.dumps(value).encode() for value in values))
 
 
 def test_every_kind_of_line_becomes_a_value() -> None:
@@ -153,18 +157,14 @@ def test_every_kind_of_line_becomes_a_value() -> None:
         {"key": "deletedFolder", "value": {"path": "f/"}},
     )
     assert values == [
-        Header("Title", "More", "a" * 40),
+        Header(summary="Title", description="More", parentCommit="a" * 40),
         Inline("a", b"\1\2"),
         Inline("b", "ä".encode()),
-        Large("c", sha256, 5),
-        Large("d", sha256, None),
+        Large(path="c", oid=sha256, size=5),
+        Large(path="d", oid=sha256),
         Delete("e"),
         DeleteFolder("f"),
     ]
-
-
-def test_the_last_line_needs_no_end() -> None:
-    assert len(list(read_lines(io.BytesIO(json.dumps(HEADER).encode()), 10))) == 1
 
 
 def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
@@ -179,7 +179,7 @@ def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
 
     stream = Endless()
     with pytest.raises(TooLarge):
-        list(read_lines(stream, 1_000))
+        read_lines(stream, 1_000)
     assert stream.taken < 20_000
 
 
@@ -193,7 +193,7 @@ def test_a_file_of_the_largest_size_passes_and_one_byte_more_does_not() -> None:
 
 
 def test_there_are_not_too_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "MOST_LINES", 3)
+    monkeypatch.setattr(commit_lines, "MAX_OPERATIONS", 3)
     assert len(parsed(HEADER, FILE, FILE, FILE)) == 4
     with pytest.raises(TooLarge):
         parsed(HEADER, FILE, FILE, FILE, FILE)
@@ -233,7 +233,7 @@ def test_odd_lines_are_refused_and_break_nothing(lines: list[object]) -> None:
 @given(st.binary(max_size=300))
 def test_noise_is_refused_and_breaks_nothing(noise: bytes) -> None:
     with pytest.raises(Refused):
-        list(read_lines(io.BytesIO(noise), 100))
+        read(noise)
 
 
 # Files added, copied and deleted by the real client, and what a commit promises.

@@ -30,7 +30,7 @@ from kcard.hub.server.routes import (
     trees,
     uploads,
 )
-from kcard.hub.server.web import account, cards, home, leaderboard
+from kcard.hub.server.web import account, cards, home
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.render import make_error_response, page, wants_html
 from kcard.hub.server.web.visitors import remember_visitor
@@ -152,7 +152,6 @@ PAGES = (
     docs_router,
     account.settings_router,
     home.router,
-    leaderboard.router,
     web_files.router,
     cards.router,  # /{namespace}/{name} matches paths of those above
     account.router,

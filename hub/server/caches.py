@@ -50,8 +50,8 @@ class SizedCache:
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
-                kept: Value = self._entries[key][0]
-                return kept
+                cached: Value = self._entries[key][0]
+                return cached
         value = make()
         size = OVERHEAD + measure(value)
         with self._lock:

@@ -33,8 +33,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from kcard.hub.accounts import fold_name
 from kcard.hub.errors import TooManyRequests
+from kcard.hub.server.logs import PROBES
 
-PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
 WINDOW_SECONDS = 300  # in which an empty bucket fills
 SALT_BYTES = 16  # random, at the start of the file, so that nobody can choose keys that share a bucket
 BUCKET = struct.Struct("=d")  # when it will be full

@@ -9,6 +9,8 @@ import re
 import time
 from typing import Any, Literal, TypeAlias
 
+from starlette.types import Scope
+
 LogFormat: TypeAlias = Literal["text", "json"]
 
 SECRETS = (
@@ -19,6 +21,10 @@ SECRETS = (
 )
 UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 PLAIN = re.compile(r"[^\s\"'=\\]+")
+PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
+MAX_PATH_CHARACTERS = 500
+
+logger = logging.getLogger("kcard.hub.server")
 
 
 def redact(text: str) -> str:
@@ -83,3 +89,27 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 def _time(record: logging.LogRecord) -> str:
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def log_request(scope: Scope, identifier: str, status: int, seconds: float, received: int, sent: int) -> None:
+    """Log a request as one line, unless it is a successful probe.
+
+    The path is logged without the query, which may contain signatures; `account` is the owner of the token.
+    """
+    if scope["path"] in PROBES and status < 500:
+        return
+    client = scope.get("client")
+    fields = {
+        "id": identifier,
+        "method": scope["method"],
+        "path": scope["path"][:MAX_PATH_CHARACTERS],
+        "route": getattr(scope.get("route"), "path", None),
+        "status": status,
+        "received": received,
+        "sent": sent,
+        "account": scope["state"].get("account"),
+        "address": client[0] if client else None,
+        "ms": round(seconds * 1000, 1),
+    }
+    level = logging.ERROR if status >= 500 else logging.INFO
+    logger.log(level, "request", extra={"fields": fields})

@@ -9,9 +9,8 @@ import re
 import secrets
 import shutil
 import time
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from sqlalchemy import text
@@ -23,14 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kcard.errors import KcardError
 from kcard.hub.permissions import require_administrator
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity
-from kcard.hub.server.limits import PROBES, is_this_machine
+from kcard.hub.server.limits import is_this_machine
+from kcard.hub.server.logs import PROBES, log_request
 from kcard.hub.server.web.render import make_crash_response
 from kcard.hub.services import HubServices
 
 REQUEST_ID = "X-Request-Id"
 VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 CLIENT_LEFT = 499  # the status of a request whose client disconnected before the response
-MAX_PATH_CHARACTERS = 500  # in the log
 TIME_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)  # seconds
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE"}
 
@@ -128,30 +127,6 @@ class Instrumentation:
             log_request(scope, identifier, status or CLIENT_LEFT, seconds, received, sent)
 
 
-def log_request(scope: Scope, identifier: str, status: int, seconds: float, received: int, sent: int) -> None:
-    """Log a request as one line, unless it is a successful probe.
-
-    The path is logged without the query, which may contain signatures; `account` is the owner of the token.
-    """
-    if scope["path"] in PROBES and status < 500:
-        return
-    client = scope.get("client")
-    fields = {
-        "id": identifier,
-        "method": scope["method"],
-        "path": scope["path"][:MAX_PATH_CHARACTERS],
-        "route": getattr(scope.get("route"), "path", None),
-        "status": status,
-        "received": received,
-        "sent": sent,
-        "account": scope["state"].get("account"),
-        "address": client[0] if client else None,
-        "ms": round(seconds * 1000, 1),
-    }
-    level = logging.ERROR if status >= 500 else logging.INFO
-    logger.log(level, "request", extra={"fields": fields})
-
-
 router = APIRouter(tags=["operation"])
 
 # The sha256 of an empty file, to look up in the store.
@@ -161,12 +136,9 @@ MIN_FREE_BYTES = 100 * MB
 
 
 @router.get("/healthz")
-def health(
-    hub: HubDep,
-    deep: Annotated[bool, Query(description="Also check the database, the store and the disk.")] = False,
-) -> JSONResponse:
+def health() -> JSONResponse:
     """Check liveness: 200 while a worker answers."""
-    return ready(hub) if deep else JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "ok"})
 
 
 @router.get("/readyz")

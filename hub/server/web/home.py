@@ -1,7 +1,7 @@
-"""The lists of cards and datasets with their search, the feed of new versions, and the icon."""
+"""The lists of cards and datasets with their search, the leaderboard, the feed of new versions, and the icon."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
@@ -11,13 +11,14 @@ from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Repository, RepositoryType
+from kcard.hub.db.models import Repository, RepositoryType, Version
 from kcard.hub.errors import Invalid
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
 from kcard.hub.server.web.cards import RepositoryRow, make_rows
+from kcard.hub.server.web.measurements import Trust, load_trust
 from kcard.hub.server.web.render import page, read_template, render_template
 from kcard.hub.services import HubServices
 from kcard.hub.values import format_score
@@ -32,6 +33,8 @@ ROWS = 25
 MAX_VALUES = 10  # of a facet
 # For a search that finds nothing: suggestions, words that are tried one by one, and names that are compared.
 MAX_NEARBY, MAX_TRIED_WORDS, MIN_WORD_CHARACTERS, MAX_NAMES = 5, 4, 3, 200
+MAX_LEADERS, MAX_UNRANKED, MAX_DOMAINS = 100, 20, 30
+MIN_LEADER_DOCUMENTS = 30
 TITLES = {
     "domain": "Domain",
     "kind": "Kind",
@@ -258,3 +261,62 @@ def _list_chips(address: ListAddress) -> list[tuple[str, str, str]]:
         others = [other for other in values["tag"] if other != tag]
         chips.append((tag, address.url(tag=others), f"without tag {tag}"))
     return chips
+
+
+@dataclass(frozen=True)
+class Leader:
+    """A card of the leaderboard with its newest version and its factuality, which may be of an older one.
+
+    `copies`: names under which the same content was published again.
+    """
+
+    version: Version
+    trust: Trust
+    copies: Sequence[str] = ()
+
+    @property
+    def has_few_documents(self) -> bool:
+        """Whether its factuality is the mean of so few documents that its place says little."""
+        count = None if self.trust.estimate is None else self.trust.estimate.count
+        return count is None or count < MIN_LEADER_DOCUMENTS
+
+
+@router.get("/leaderboard", dependencies=[EXPENSIVE])
+def leaderboard(hub: HubDep, domain: str = "") -> Response:
+    """Rank cards by the factuality that audits of this hub measured."""
+    query = SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=MAX_LEADERS)
+    ranking = hub.search.find(query)
+    counts = ranking.counts.facets["domain"]
+    parts = domain.split("/") if domain else []
+    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
+    leaders = []
+    for row in make_rows(hub, ranking.repositories):
+        if row.summary is not None and row.trust is not None and row.trust.audit is not None:
+            leaders.append(Leader(row.summary, row.trust))
+    # Cards that are measured only by evidence which repeats their own corpus: shown, but not ranked.
+    overlapping = card_versions.list_overlapping(hub.database, domain, MAX_UNRANKED)
+    trust = load_trust(hub, {version.repository_id: version for version in overlapping})
+    unranked = [Leader(version, trust[version.repository_id]) for version in overlapping]
+    return page(
+        "leaderboard.html",
+        domain=domain,
+        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
+        below=below[:MAX_DOMAINS],
+        counts=counts,
+        leaders=merge_copies(hub, leaders),
+        unranked=merge_copies(hub, unranked),
+        least=MIN_LEADER_DOCUMENTS,
+        here="leaderboard",
+    )
+
+
+def merge_copies(hub: HubServices, leaders: Sequence[Leader]) -> list[Leader]:
+    """Return the leaders with the same content once, at the place of the first of them."""
+    contents = card_versions.find_contents(hub.database, [leader.version.id for leader in leaders])
+    by_content: dict[str, list[Leader]] = {}
+    for leader in leaders:
+        by_content.setdefault(contents[leader.version.id], []).append(leader)
+    merged = []
+    for first, *others in by_content.values():
+        merged.append(replace(first, copies=[other.version.name for other in others]))
+    return merged

@@ -243,9 +243,9 @@ class Service:
         async with asyncio.timeout(self._timeout):
             version = await asyncio.to_thread(self._pipelines.version, route.llm)
             if version is not None:
-                kept = self._cache.get(version, key)
-                if kept is not None:
-                    return ServedAnswer(kept, cached=True)
+                cached = self._cache.get(version, key)
+                if cached is not None:
+                    return ServedAnswer(cached, cached=True)
             answer = await self._submit(route, question)
             assert isinstance(answer, Answer)
             # The cards may have changed while it was found.

@@ -31,8 +31,8 @@ from starlette.types import Receive, Scope, Send
 from kcard.errors import HubError, Unavailable
 from kcard.hub.errors import Conflict
 from kcard.hub.server import monitoring
-from kcard.hub.server.logs import JsonFormatter, TextFormatter, log_configuration, redact
-from kcard.hub.server.monitoring import Instrumentation, Metrics, log_request
+from kcard.hub.server.logs import JsonFormatter, TextFormatter, log_configuration, log_request, redact
+from kcard.hub.server.monitoring import Instrumentation, Metrics
 from kcard.hub.server.run import listening
 from tests.hub.server.attacks import commit, inline
 from tests.hub.shared_hub import Shared, shared_hub
@@ -54,13 +54,6 @@ def values(text: str) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def test_health_is_told_to_everyone_and_looks_deep_when_asked(shared: Shared) -> None:
-    client = shared.http()
-    assert client.get("/healthz").json() == {"status": "ok"}
-    deep = {"status": "ok", "database": "ok", "blobs": "ok", "disk": "ok"}
-    assert client.get("/readyz").json() == client.get("/healthz?deep=1").json() == deep
 
 
 def test_a_hub_without_its_files_lives_and_is_not_ready(

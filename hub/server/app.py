@@ -32,8 +32,8 @@ from kcard.hub.server.routes import (
 )
 from kcard.hub.server.web import account, cards, home
 from kcard.hub.server.web import files as web_files
+from kcard.hub.server.web.forms import remember_visitor
 from kcard.hub.server.web.render import make_error_response, page, wants_html
-from kcard.hub.server.web.visitors import remember_visitor
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
 from kcard.version import __version__

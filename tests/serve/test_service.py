@@ -22,7 +22,7 @@ from kcard.serve import answers, pipelines
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
 from kcard.serve.pipelines import PendingQuestion, Pipelines, Route
-from kcard.serve.schema import ApiError, CompletionRequest, Overloaded
+from kcard.serve.schema import ApiError, CompletionRequest
 from kcard.serve.service import AnswerCache, Batcher, Service
 from kcard.types import Answer, Decision
 from tests.serve.conftest import running
@@ -528,33 +528,6 @@ def test_what_comes_during_a_batch_is_answered_in_the_next_ones_by_route() -> No
     asyncio.run(run())
 
 
-def test_a_question_whose_client_left_is_not_answered_batcher() -> None:
-    async def run() -> None:
-        gated = Gated()
-        batcher: Batcher[str, str] = Batcher(gated)
-        first, left, last = await begin(batcher, gated, ("a", "1"), ("a", "2"), ("a", "3"))
-        left.cancel()
-        await asyncio.sleep(0.01)
-        gated.let.release(2)
-        assert list(await asyncio.gather(first, last)) == ["a: 1", "a: 3"]
-        assert gated.batches[1:] == [("a", ["3"])]
-
-    asyncio.run(run())
-
-
-def test_more_than_may_wait_is_refused_at_once() -> None:
-    async def run() -> None:
-        gated = Gated()
-        batcher: Batcher[str, str] = Batcher(gated, max_queue=1)
-        tasks = await begin(batcher, gated, ("a", "1"), ("a", "2"))
-        with pytest.raises(Overloaded, match="1 questions are waiting"):
-            await batcher.submit("a", "3")
-        gated.let.release(2)
-        assert await asyncio.gather(*tasks) == ["a: 1", "a: 2"]
-
-    asyncio.run(run())
-
-
 def test_a_failure_reaches_those_who_wait_for_it_and_the_next_batch_is_answered() -> None:
     async def run() -> None:
         gated = Gated()
@@ -591,7 +564,7 @@ def test_the_answers_that_were_used_last_are_kept_until_the_cards_change() -> No
 def test_an_answer_is_not_kept_if_the_cards_change_while_it_is_found() -> None:
     slow = Slow()
     versions = iter([1, 2, 2, 2, 2])
-    slow.version = lambda _llm=None: next(versions)  # type: ignore[method-assign]
+    slow.version = lambda _llm=None: next(versions)  # type: ignore[method-assign,assignment]
     slow.let.set()
     service = Service(slow, "direct", cache=1)
 

@@ -291,23 +291,6 @@ def test_prompts_in_mode_direct_are_sent_as_they_are(connect: Connect) -> None:
     assert llm.requests[0]["body"]["prompt"] == ["Once upon a time"]
 
 
-@pytest.mark.parametrize(
-    ("step", "status", "message"),
-    [
-        ({"status": 400, "text": "context length exceeded"}, 400, "context length exceeded"),
-        ({"status": 500, "text": "kaputt"}, 502, "status 500"),
-        ({"raw": "<html>", "type": "text/html"}, 502, "no completion"),
-    ],
-)
-def test_failures_of_completions_are_told(
-    connect: Connect, step: dict[str, Any], status: int, message: str
-) -> None:
-    client, _ = connect(step, REPLY)
-    with pytest.raises(openai.APIStatusError, match=message) as failed:
-        client.completions.create(model="big", prompt="Who discovered Triton?")
-    assert failed.value.status_code == status
-
-
 def test_a_field_named_prompt_does_not_make_a_conversation_a_completion(connect: Connect) -> None:
     client, llm = connect(REPLY)
     client.chat.completions.create(model="big", messages=TRITON, extra_body={"prompt": "x"})

@@ -76,12 +76,11 @@ def handle(
     hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, decision: AccessDecision
 ) -> JSONResponse:
     """Answer a request for access; the status pending takes an answer back."""
-    user = find_user(hub, decision.user or decision.requestId or "")
+    user = _find_user(hub, decision.user or decision.requestId or "")
     require_gated(repository)
     if not any(request.account == user.name for request in hub.repositories.requests(repository)):
         raise NotFound("object", f"{user.name} has not asked for access to {repository.name}")
-    decide_access(hub, repository, user, STATES[decision.status], identity)
-    return JSONResponse({"status": decision.status})
+    return _decide(hub, repository, user, decision.status, identity)
 
 
 @router.post(REQUESTS + "/grant")
@@ -89,22 +88,20 @@ def grant(
     hub: HubDep, repository: AdministeredRepository, identity: RequiredIdentity, grant: Grant
 ) -> JSONResponse:
     """Grant access to a user, with or without a request."""
-    user = find_user(hub, grant.user)
+    user = _find_user(hub, grant.user)
     require_gated(repository)
-    decide_access(hub, repository, user, "granted", identity)
-    return JSONResponse({"status": STATUSES["granted"]})
+    return _decide(hub, repository, user, "accepted", identity)
 
 
-def decide_access(
-    hub: HubServices, repository: Repository, user: Account, state: AccessState, identity: Identity
-) -> None:
-    """Set the access of a user, with or without a request."""
-    hub.repositories.grant(repository, user.id, state)
-    hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=STATUSES[state])
+def _decide(
+    hub: HubServices, repository: Repository, user: Account, status: Status, identity: Identity
+) -> JSONResponse:
+    hub.repositories.grant(repository, user.id, STATES[status])
+    hub.events.add(identity.name, "access.answered", repository.name, user=user.name, answer=status)
+    return JSONResponse({"status": status})
 
 
-def find_user(hub: HubServices, name: str) -> Account:
-    """Return the user of that name. Raises NotFound, or Invalid for an organisation."""
+def _find_user(hub: HubServices, name: str) -> Account:
     account = hub.accounts.get(name)
     if account.kind != "user":
         raise Invalid(f"{account.name} is an organisation: grant access to a user")

@@ -188,27 +188,14 @@ def open_parts(hub: HubServices) -> Parts:
 
 @dataclass(frozen=True)
 class _Upload:
-    """What a ticket allows its bearer to upload."""
+    """What a ticket allows its bearer to upload. `parts`: the name of an upload in parts."""
 
     identity: Identity
     claims: Claims
-
-    @property
-    def repository_id(self) -> int:
-        return int(self.claims["repository"])
-
-    @property
-    def oid(self) -> str:
-        return str(self.claims["oid"])
-
-    @property
-    def size(self) -> int:
-        return int(self.claims["size"])
-
-    @property
-    def parts(self) -> str:
-        """The name of the upload in parts."""
-        return f"{self.identity.account_id}-{self.repository_id}-{self.oid}"
+    repository_id: int
+    oid: str
+    size: int
+    parts: str
 
     def require_write(self, hub: HubServices) -> None:
         """Raise as `require_write_now`: a ticket is of no use without its token, its account or their role."""
@@ -236,7 +223,10 @@ def _resume_upload(hub: HubServices, purpose: str, ticket: str, oid: str) -> _Up
     claims = verify_ticket(hub.secret, purpose, ticket)
     if claims["oid"] != oid:
         raise Forbidden(f"the ticket is not for {oid[:12]}…")
-    upload = _Upload(hub.tokens.resume(str(claims.get("token", ""))), claims)
+    identity = hub.tokens.resume(str(claims.get("token", "")))
+    repository_id = int(claims["repository"])
+    name = f"{identity.account_id}-{repository_id}-{oid}"
+    upload = _Upload(identity, claims, repository_id, oid, int(claims["size"]), name)
     upload.require_write(hub)
     return upload
 

@@ -14,13 +14,12 @@ from kcard.hub.errors import Forbidden, Invalid, NotFound
 from kcard.hub.permissions import require_unrestricted
 from kcard.hub.repositories import ListQuery
 from kcard.hub.server import dependencies
-from kcard.hub.server.dependencies import HubDep, OptionsDep, Segment, base_url, get_repository
+from kcard.hub.server.dependencies import HubDep, OptionsDep, Segment, base_url, get_repository, web_type
 from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.routes.access import require_gated
 from kcard.hub.server.web.cards import RepositoryRow, make_rows
-from kcard.hub.server.web.forms import Form, FormDep, next_path
+from kcard.hub.server.web.forms import Form, FormDep, MemberDep, VisitorDep, next_path
 from kcard.hub.server.web.render import page, page_address
-from kcard.hub.server.web.visitors import MemberDep, MemberRepository, VisitorDep
 from kcard.hub.services import HubServices
 
 settings_router = APIRouter(include_in_schema=False)
@@ -196,8 +195,11 @@ def _list_repositories(
 
 @router.post(ACCESS_PATH)
 @router.post("/datasets" + ACCESS_PATH)
-def ask(hub: HubDep, member: MemberDep, repository: MemberRepository, form: FormDep) -> Response:
+def ask(
+    request: Request, hub: HubDep, member: MemberDep, namespace: Segment, name: Segment, form: FormDep
+) -> Response:
     """Ask for access with a note. Asking again does not change it."""
+    repository = get_repository(hub, web_type(request), f"{namespace}/{name}", member)
     require_gated(repository)
     note = form.text("note").replace("\r\n", "\n").replace("\r", "\n")
     hub.repositories.request_access(repository, member.account_id, note)

@@ -15,7 +15,7 @@ from kcard.errors import KcardError
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Gated, NotFound, Refused
 from kcard.hub.server.responses import make_json_error
-from kcard.hub.server.web.visitors import LoginNeeded, visitor
+from kcard.hub.server.web.forms import LoginNeeded, visitor
 from kcard.hub.values import format_score
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ def _get_environment() -> "Environment":
     environment.globals.update(
         style=read_style(),
         script=read_template("script.js"),
-        at=revision_address,
-        address=quoted_address,
-        blob=blob_address,
+        address=page_address,
     )
     environment.filters.update(
         size=format_size,
@@ -101,26 +99,15 @@ def read_template(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def page_address(repository: Repository, *parts: str) -> str:
-    """Return the path of a repository's page, or of a page below it; the parts are not quoted."""
-    kind = "/datasets" if repository.type == "dataset" else ""
-    return "/".join([f"{kind}/{repository.name}", *parts])
+def page_address(repository: Repository, *parts: str, path: str = "") -> str:
+    """Return the quoted address of a repository's page, or of a page below it; a revision is one part of it.
 
-
-def quoted_address(repository: Repository, *parts: str) -> str:
-    """Return a quoted path below a repository's page; the last part may be a path."""
-    quoted = [quote(part, safe="" if place < len(parts) - 1 else "/") for place, part in enumerate(parts)]
-    return page_address(repository, *quoted)
-
-
-def revision_address(repository: Repository, revision: str, what: str = "tree") -> str:
-    """Return the page of a repository at a revision, which may contain slashes."""
-    return page_address(repository, what, quote(revision, safe=""))
-
-
-def blob_address(repository: Repository, revision: str, path: str) -> str:
-    """Return the page that shows a file."""
-    return page_address(repository, "blob", quote(revision, safe=""), quote(path))
+    `path`: of a file, with which the address ends.
+    """
+    address = f"/datasets/{repository.name}" if repository.type == "dataset" else f"/{repository.name}"
+    for part in parts:
+        address += f"/{quote(part, safe='')}"
+    return f"{address}/{quote(path)}" if path else address
 
 
 def format_size(size: int) -> str:

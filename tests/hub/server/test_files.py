@@ -2,16 +2,12 @@
 
 import hashlib
 import socket
-import socketserver
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from huggingface_hub import HfApi, constants
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,50 +136,6 @@ def test_a_file_that_the_store_lost_is_an_error_and_no_broken_answer(shared: Sha
     shared.put("bob/lost", {"a.txt": b"only here"})
     shared.hub.blobs.delete(hashlib.sha256(b"only here").hexdigest())
     assert shared.http().get("/bob/lost/resolve/main/a.txt").status_code == 500
-
-
-def test_an_interrupted_download_goes_on_where_it_ended(
-    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        constants, "DOWNLOAD_CHUNK_SIZE", 100_000
-    )  # the client keeps what came in such chunks
-    with cutting(shared.url, 2_000_000) as (url, requests):
-        api = HfApi(endpoint=url, token=False)
-        path = api.hf_hub_download("bob/files", "model.safetensors", cache_dir=tmp_path)
-    assert Path(path).read_bytes() == WEIGHTS
-    head, first, second = requests
-    assert head.startswith(b"HEAD")
-    assert b"range: bytes=" not in first.lower()
-    start = int(second.lower().partition(b"range: bytes=")[2].partition(b"-")[0])
-    assert 0 < start <= 2_000_000
-
-
-@contextmanager
-def cutting(url: str, most: int) -> Iterator[tuple[str, list[bytes]]]:
-    """A way to a server that breaks off once, after `most` bytes of an answer; the requests that went by it."""
-    there = (urlsplit(url).hostname, urlsplit(url).port)
-    requests: list[bytes] = []
-    cut: list[bool] = []
-
-    class Relay(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            lines = list(iter(self.rfile.readline, b"\r\n"))
-            requests.append(b"".join(lines))
-            with socket.create_connection(there) as server:
-                server.sendall(b"".join((*lines, b"Connection: close\r\n\r\n")))
-                sent = 0
-                while block := server.recv(100_000):
-                    self.wfile.write(block)
-                    sent += len(block)
-                    if sent > most and not cut:
-                        cut.append(True)
-                        return
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as relay:
-        threading.Thread(target=relay.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{relay.server_address[1]}", requests
-        relay.shutdown()
 
 
 def test_a_client_that_hangs_up_harms_nobody(shared: Shared) -> None:

@@ -168,35 +168,35 @@ def test_the_hugging_face_client_reads_how_much_is_left() -> None:
     assert 25 <= refused.reset_in_seconds <= 30
 
 
-def test_addresses_are_counted_apart_and_probes_not_at_all() -> None:
-    limited = RateLimit(answered, rate=1)
-    first: list[dict[str, str]] = [{}] * 5
-    assert statuses(limited, *first, {"address": "10.0.0.2"}, {}) == [200] * 6 + [429]
-    assert statuses(limited, *[{"path": path} for path in ("/healthz", "/readyz", "/metrics")]) == [200] * 3
+OWN = [{"address": "127.0.0.1"}, {"address": "::1"}] * 6
+PROBES = [{"path": path} for path in ("/healthz", "/readyz", "/metrics")]
 
 
-def test_an_ipv6_client_has_one_bucket_for_its_whole_network() -> None:
-    limited = RateLimit(answered, rate=1)
-    near = [{"address": f"2001:db8::{n}"} for n in range(1, 7)]
-    assert statuses(limited, *near, {"address": "2001:db8:0:1::1"}) == [200] * 5 + [429, 200]
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([*[{}] * 5, *PROBES, {"address": "10.0.0.2"}, {}], [200] * 9 + [429]),
+        # All of an IPv6 network.
+        ([*({"address": f"2001:db8::{n}"} for n in range(6)), {"address": "2001:db8:0:1::1"}], [200] * 5 + [429, 200]),
+        # IPv4 clients of a socket for both families.
+        ([*[{"address": "::ffff:192.0.2.1"}] * 6, {"address": "::ffff:192.0.2.2"}], [200] * 5 + [429, 200]),
+        # An account, wherever it asks from; only its first request counts for its address.
+        ([{"token": "good"}, *({"token": "good", "address": f"10.0.1.{n}"} for n in range(6)), *[{}] * 5],
+         [200] * 6 + [429] + [200] * 4 + [429]),
+        # Tokens that were made up.
+        ([{"token": f"guess-{n}"} for n in range(7)], [200] * 5 + [429] * 2),
+        (OWN, [200] * 12),
+    ],
+    ids=["addresses", "networks", "mapped addresses", "accounts", "invented tokens", "this machine"],
+)  # fmt: skip
+def test_so_many_requests_are_let_in_by_address_or_account(
+    calls: list[dict[str, Any]], expected: list[int]
+) -> None:
+    assert statuses(RateLimit(answered, rate=1), *calls) == expected
 
 
-def test_ipv4_clients_of_a_socket_for_both_families_are_counted_apart() -> None:
-    limited = RateLimit(answered, rate=1)
-    first = [{"address": "::ffff:192.0.2.1"}] * 6
-    assert statuses(limited, *first, {"address": "::ffff:192.0.2.2"}) == [200] * 5 + [429, 200]
-
-
-def test_an_account_has_one_bucket_wherever_it_asks_from() -> None:
-    limited = RateLimit(answered, rate=1)
-    first, others = {"token": "good"}, [{"token": "good", "address": f"10.0.1.{n}"} for n in range(6)]
-    assert statuses(limited, first, *others) == [200] * 6 + [429]
-    assert statuses(limited, *[{}] * 5) == [200] * 4 + [429]  # the address itself was counted once only
-
-
-def test_tokens_that_were_made_up_count_for_the_address_that_tries_them() -> None:
-    limited = RateLimit(answered, rate=1)
-    assert statuses(limited, *[{"token": f"guess-{n}"} for n in range(7)]) == [200] * 5 + [429] * 2
+def test_this_machine_is_counted_by_a_hub_with_a_public_url() -> None:
+    assert statuses(RateLimit(answered, rate=1, own=True), *OWN)[-1] == 429
 
 
 def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_takes_them() -> None:
@@ -218,12 +218,6 @@ def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_ta
         return [refused.status_code, after.status_code, *{(await task).status_code for task in waiting}]
 
     assert asyncio.run(run()) == [429, 200, 200]
-
-
-def test_this_machine_is_counted_only_for_a_hub_with_a_public_url() -> None:
-    own = [{"address": "127.0.0.1"}, {"address": "::1"}] * 6
-    assert statuses(RateLimit(answered, rate=1), *own) == [200] * 12
-    assert statuses(RateLimit(answered, rate=1, own=True), *own)[-1] == 429
 
 
 def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() -> None:

@@ -182,8 +182,6 @@ def test_head_is_logged_as_head(shared: Shared, caplog: pytest.LogCaptureFixture
 # Characters that PostgreSQL or a database's text can't hold are refused, wherever a client sends them.
 
 
-QUERIES = ("search", "author", "filter", "sort", "cursor", "pipeline_tag", "expand", "limit", "full")
-PAGE_QUERIES = ("q", "author", "tag", "sort", "cursor")
 CARD_URL = "/api/models/bob/card"
 
 
@@ -203,32 +201,15 @@ def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     "path",
     [
-        *(f"/api/models?{name}=a%00b" for name in QUERIES),
-        *(f"/?{name}=a%00b" for name in PAGE_QUERIES),
-        "/datasets?q=%00",
-        "/?author=%00",
-        f"{CARD}?expand=%00",
-        f"{CARD}/commits/main?expand[]=%00",
-        f"{CARD}/tree/main?cursor=%00",
-        "/api/models/bob/ca%00rd",
-        "/api/models/b%00b/card",
-        "/api/mo%00dels/bob/card",
-        f"{CARD}/revision/ma%00in",
-        f"{CARD}/tree/main/a%00b",
-        f"{CARD}/tree/ma%00in",
-        f"{CARD}/commits/%00",
-        f"{CARD}/user-access-request/%00",
-        "/bob/card/resolve/main/a%00b",
-        "/bob/card/resolve/ma%00in/a",
-        "/bob/card/raw/main/%00",
-        "/bob/card/tree/%00",
-        "/bob/%00",
-        "/%00/card",
-        "/card/resolve/main/%00",
-        "/api/users/%00/overview",
-        "/api/organizations/%00/overview",
-        "/api/organizations/%00/members",
-        "/lfs/%00?ticket=x",
+        *("/api/models?search=a%00b", "/api/models?limit=%00", "/?q=a%00b", "/datasets?tag=%00"),
+        *(f"{CARD}?expand=%00", f"{CARD}/commits/main?expand[]=%00", "/lfs/%00?ticket=x"),
+        *(
+            "/api/mo%00dels/bob/card",
+            "/api/models/b%00b/card",
+            f"{CARD}/tree/ma%00in",
+            f"{CARD}/tree/main/a%00b",
+        ),
+        *("/bob/card/resolve/main/a%00b", "/bob/%00", "/card/resolve/main/%00", "/api/users/%00/overview"),
     ],
 )
 def test_a_nul_in_an_address_is_a_400(strict: Shared, path: str) -> None:

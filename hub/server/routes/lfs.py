@@ -145,7 +145,8 @@ def _offer_downloads(
     tree = caches.tree(repository, commit)
     paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
     for file in batch.objects:
-        if (path := paths.get(file.oid)) is None:
+        path = paths.get(file.oid)
+        if path is None:
             yield _refuse_file(file, 404, f"file not found in {repository.name} at {name}")
         else:
             href = f"{base}{_repository_path(repository)}/resolve/{commit}/{quote(path)}"

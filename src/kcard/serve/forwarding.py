@@ -42,10 +42,11 @@ def has_question(messages: Sequence[ChatMessage]) -> bool:
 
 def last_question(messages: Sequence[ChatMessage]) -> str:
     """Return the text of the user's last turn. Raises ApiError if there is none, UsageError if it is too long."""
-    if text := _last_text(messages):
-        checked(text)
-        return text
-    raise ApiError("the last message of the user has no text", "messages")
+    text = _last_text(messages)
+    if not text:
+        raise ApiError("the last message of the user has no text", "messages")
+    checked(text)
+    return text
 
 
 def _last_text(messages: Sequence[ChatMessage]) -> str:
@@ -245,11 +246,13 @@ class RequestForwarder:
             return {}
         seconds = (time.perf_counter() - self._started) / len(self._pending)
         answers = []
+        read, wrote = tokens
         for at, question in enumerate(self._pending):
-            # The server counts the tokens of all prompts together: they are those of the first.
-            read, wrote = (count if not at or count is None else 0 for count in tokens)
             reply = Reply(texts.get(at, ""), None, read, wrote)
             answers.append(await self._handler.service.complete(question, reply, seconds))
+            # The server counts the tokens of all prompts together: they are those of the first.
+            read = None if read is None else 0
+            wrote = None if wrote is None else 0
         self._count([usage_of(answer) for answer in answers])
         return {"kcard": self._request.trace([answer.to_json() for answer in answers])}
 
@@ -270,10 +273,15 @@ def _tokens(usage: Mapping[str, Any], name: str) -> int | None:
 def _numbered_choices(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the choices with the numbers of their questions. Raises LLMFailed for what is no list of choices."""
     choices = response.get("choices") or []
+    malformed = LLMFailed("the LLM behind this endpoint sent a malformed choice")
+    if not isinstance(choices, list):
+        raise malformed
     numbered: list[tuple[int, Mapping[str, Any]]] = []
-    for choice in choices if isinstance(choices, list) else [None]:
-        number = (choice.get("index") or 0) if isinstance(choice, dict) else None
-        if choice is None or not isinstance(number, int):
-            raise LLMFailed("the LLM behind this endpoint sent a malformed choice")
+    for choice in choices:
+        if not isinstance(choice, dict):
+            raise malformed
+        number = choice.get("index") or 0
+        if not isinstance(number, int):
+            raise malformed
         numbered.append((number, choice))
     return numbered

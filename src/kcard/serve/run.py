@@ -58,14 +58,14 @@ def serve(
         raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
     parse_size(endpoint.max_body)
     Keys(endpoint.keys)
-    if message := check_llm(llm, asking):
-        on_event(note(message))
-    names = [endpoint.name or served_name(llm)]
-    for spec in _listed(endpoint.also):
-        if message := check_llm(spec, asking):
-            on_event(note(message))
-        names.append(served_name(spec))
-    if repeated := {name for name in names if names.count(name) > 1}:
+    others = _listed(endpoint.also)
+    for spec in (llm, *others):
+        trouble = check_llm(spec, asking)
+        if trouble:
+            on_event(note(trouble))
+    names = [endpoint.name or served_name(llm), *map(served_name, others)]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
         raise UsageError(
             f"two LLMs would be served as {min(repeated)!r}: leave one out of --also, or give --name"
         )

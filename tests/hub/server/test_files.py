@@ -1,11 +1,8 @@
 """Files as they are downloaded: headers, ranges, caches, interruptions."""
 
 import hashlib
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -20,6 +17,7 @@ from kcard.hub.server.routes.files import (
     resolve_range,
 )
 from kcard.hub.trees import git_oid
+from tests.hub.server.attacks import connect, wait_for
 from tests.hub.shared_hub import Shared, shared_hub
 
 WEIGHTS = bytes(range(256)) * 12_000  # 3 MB: several blocks
@@ -139,11 +137,9 @@ def test_a_file_that_the_store_lost_is_an_error_and_no_broken_answer(shared: Sha
 
 
 def test_a_client_that_hangs_up_harms_nobody(shared: Shared) -> None:
-    host, port = urlsplit(shared.url).hostname, urlsplit(shared.url).port
-    assert host is not None
     for _ in range(3):
-        with socket.create_connection((host, port or 80)) as connection:
-            connection.sendall(f"GET {URL} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        with connect(shared.url) as connection:
+            connection.sendall(f"GET {URL} HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert shared.http().get(URL).content == WEIGHTS
 
@@ -157,11 +153,8 @@ def test_downloads_are_counted_by_one_small_file(shared: Shared, tmp_path: Path)
     http.get("/bob/counted/resolve/main/config.json", headers={"Range": "bytes=3-"})
     for other in ("other.json", "adapter_config.json"):
         http.get(f"/bob/counted/resolve/main/{other}")
-    deadline = time.monotonic() + 20
-    while (downloads := api.model_info("bob/counted").downloads) == 0:
-        assert time.monotonic() < deadline, "the count was not written"
-        time.sleep(0.02)
-    assert downloads == 1
+    wait_for(lambda: api.model_info("bob/counted").downloads > 0)
+    assert api.model_info("bob/counted").downloads == 1
 
 
 def test_counts_survive_a_database_that_is_busy() -> None:

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -39,6 +38,7 @@ from kcard.hub.server.limits import (
     request_cost,
 )
 from kcard.hub.server.run import MAX_OPEN_FILES, raise_file_limit
+from tests.hub.server.attacks import connect
 from tests.hub.shared_hub import Shared, shared_hub
 
 FILE = "/ada/moons/resolve/main/config.json"
@@ -335,11 +335,6 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             yield hub
 
 
-def connected(impatient: Shared) -> socket.socket:
-    address = urlsplit(impatient.url)
-    return socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=15)
-
-
 def closed_after(connection: socket.socket, *parts: bytes, pause: float = 0.2) -> float:
     """Seconds until the server closes the connection, while parts are sent in turn, the last one forever."""
     begun = time.monotonic()
@@ -374,7 +369,7 @@ def test_headers_that_never_end_close_the_connection(impatient: Shared) -> None:
     """All at once, because each waits for the server's patience."""
 
     def seconds(case: str) -> float:
-        with connected(impatient) as connection:
+        with connect(impatient.url) as connection:
             if case == "a second request":
                 connection.sendall(REQUEST + b"\r\n")
                 assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -389,20 +384,20 @@ def test_headers_of_many_bytes_close_the_connection_at_once(
     impatient: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HEADER_SECONDS", 60.0)
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         assert closed_after(connection, REQUEST, b"X-A: " + b"b" * 100_000 + b"\r\n", pause=0.05) < 6
 
 
 @pytest.mark.parametrize("length", [70_000, 200_000])
 def test_so_do_headers_that_come_complete_in_one_burst(impatient: Shared, length: int) -> None:
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(REQUEST + b"X-A: " + b"b" * length + b"\r\n\r\n")
         answer = b""
         with suppress(ConnectionResetError):
             while part := connection.recv(65536):
                 answer += part
         assert not answer.startswith(b"HTTP/1.1 200")
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(REQUEST + b"X-A: " + b"b" * 60_000 + b"\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
@@ -410,7 +405,7 @@ def test_so_do_headers_that_come_complete_in_one_burst(impatient: Shared, length
 def test_a_slow_body_and_an_idle_connection_are_not_headers(impatient: Shared) -> None:
     body = b'{"content": "# a card", "repoType": "model"}'
     head = b"POST /api/validate-yaml HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\n"
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
         for start in range(0, len(body), 15):
             time.sleep(SECONDS / 2)

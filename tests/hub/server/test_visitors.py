@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -25,6 +23,7 @@ from kcard.hub.server.caches import OVERHEAD, SizedCache
 from kcard.hub.server.concurrency import MAX_READS
 from kcard.hub.server.routes.models import MAX_PAGE_BYTES
 from kcard.manifest import Manifest, seal
+from tests.hub.server.attacks import connect
 from tests.hub.shared_hub import Shared, shared_hub
 
 BROWSER = {"Accept": "text/html"}
@@ -298,11 +297,10 @@ def test_a_list_shows_the_first_of_many_base_models(shared: Shared) -> None:
     ["/api/validate-yaml", "/api/models/lab/slow/paths-info/main", "/lab/slow.git/info/lfs/objects/batch"],
 )
 def test_bodies_that_arrive_slowly_hold_up_nobody(shared: Shared, path: str) -> None:
-    host = urlsplit(shared.url)
     head = f"POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     with ExitStack() as stack:
         for _ in range(3 * MAX_READS):
-            slow = stack.enter_context(socket.create_connection((host.hostname, host.port)))
+            slow = stack.enter_context(connect(shared.url))
             slow.sendall(head.encode())
         time.sleep(0.2)
         assert shared.http().get("/api/models?limit=1", timeout=5).status_code == 200

@@ -1,7 +1,7 @@
 """The page of a repository, with what the client may read, and rows of repositories in lists."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -12,7 +12,7 @@ from kcard.errors import CardError, HubError
 from kcard.hub import card_metadata, search_index
 from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Commit, Publication, Ref, Repository, Version
+from kcard.hub.db.models import Repository, Version
 from kcard.hub.figures import EXAM_FILE
 from kcard.hub.permissions import may_download
 from kcard.hub.repositories import ListQuery
@@ -27,15 +27,13 @@ from kcard.hub.server.dependencies import (
     base_url,
     has_access,
 )
-from kcard.hub.server.responses import Json
 from kcard.hub.server.results import declared_results
-from kcard.hub.server.web.exams import MAX_QUESTIONS, ExamView, example_questions, load_exam
+from kcard.hub.server.web.exams import MAX_QUESTIONS, example_questions, load_exam
 from kcard.hub.server.web.measurements import Trust, count_scores, find_recall, load_history, load_trust
 from kcard.hub.server.web.render import page, page_address
 from kcard.hub.server.web.snippets import list_uses
 from kcard.hub.services import HubServices
-from kcard.hub.values import Entry
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import MANIFEST
 
 router = APIRouter(include_in_schema=False)
 
@@ -83,111 +81,70 @@ def load_row(hub: HubServices, repository: Repository) -> RepositoryRow:
     return RepositoryRow(repository, hub.publications.summarize([repository.id]).get(repository.id))
 
 
-@dataclass(frozen=True)
-class CardView:
-    """A repository at a revision.
-
-    released   whether the client may download the files; if not, there is no README, manifest or exam
-    readme     safe HTML
-    refs       branches, and tags that published nothing: at most MAX_REFS
-    files      at most MAX_FILES; `more` are omitted
-    threshold  of the hub's quarantine
-    note       why the README is not shown, if so
-    versions   the newest ones, oldest first; `shown` is the one of this revision
-    updates    the version that this one is an update of, if this hub has it
-    derived    cards that are updates of one of these versions
-    adapted    models that name this one as their base model
-    results    evaluation results that the repository declares, as the API has them
-    """
-
-    row: RepositoryRow
-    revision: str
-    commit: Commit
-    released: bool
-    threshold: float | None
-    publications: Sequence[Publication]
-    refs: Sequence[Ref]
-    versions: Sequence[Version] = ()
-    files: Sequence[Entry] = ()
-    more: int = 0
-    manifest: Manifest | None = None
-    readme: str = ""
-    note: str = ""
-    exam: ExamView | None = None
-    suggestions: Sequence[str] = ()
-    updates: Version | None = None
-    derived: Sequence[Version] = ()
-    adapted: Sequence[Repository] = ()
-    results: Sequence[Json] = ()
-
-    @property
-    def shown(self) -> Version | None:
-        """The published version of this commit; on main, the newest one."""
-        versions = list(self.versions)
-        if self.revision != MAIN:
-            versions = [version for version in versions if version.commit == self.commit.sha]
-        return versions[-1] if versions else None
-
-
 def load_card(
     hub: HubServices, caches: Caches, repository: Repository, revision: str, identity: Identity | None
-) -> CardView:
-    """Return a repository, which the client may read, at a revision. Raises NotFound for an unknown revision."""
+) -> dict[str, Any]:
+    """Return what the page of a repository, which the client may read, shows at a revision.
+
+    If the client may not download the files (`released`), there is no README, manifest or exam. `shown` is the
+    published version of this commit, on main the newest one; `note` says why a README is not shown; `more` files are
+    omitted; `updates` is the version that this one updates, `derived` are those that update one of its versions.
+    Raises NotFound for an unknown revision.
+    """
     sha = hub.refs.resolve(repository, revision)
     publications = hub.publications.list(repository)[::-1]
-    versions = card_versions.list_versions(hub.database, repository)
-    derived = card_versions.list_derived(hub.database, [version.sha256 for version in versions], identity)
     published = {publication.tag for publication in publications}
     other_tags = (tag for tag in hub.refs.tags(repository) if tag.name not in published)
+    versions = card_versions.list_versions(hub.database, repository)
+    shown = [version for version in versions if revision == MAIN or version.commit == sha]
+    derived = card_versions.list_derived(hub.database, [version.sha256 for version in versions], identity)
     adapted: Sequence[Repository] = ()
     if repository.type == "model":
         filters = [f"base_model:{repository.name}"]
         adapted, _ = hub.listing.page(ListQuery(type="model", filters=filters, limit=MAX_ADAPTED), identity)
-    view = CardView(
-        row=load_row(hub, repository),
-        revision=revision,
-        commit=hub.commits.get(repository, sha),
-        released=may_download(identity, repository, has_access(hub, identity, repository)),
-        threshold=hub.registry.quarantine.threshold,
-        publications=publications,
-        refs=list(islice(chain(hub.refs.branches(repository), other_tags), MAX_REFS)),
-        versions=versions,
-        derived=[version for version in derived if version.repository_id != repository.id],
-        adapted=adapted,
-    )
-    if not view.released:
+    view: dict[str, Any] = {
+        "row": load_row(hub, repository),
+        "revision": revision,
+        "commit": hub.commits.get(repository, sha),
+        "released": may_download(identity, repository, has_access(hub, identity, repository)),
+        "threshold": hub.registry.quarantine.threshold,
+        "publications": publications,
+        "refs": list(islice(chain(hub.refs.branches(repository), other_tags), MAX_REFS)),
+        "versions": versions,
+        "shown": shown[-1] if shown else None,
+        "derived": [version for version in derived if version.repository_id != repository.id],
+        "adapted": adapted,
+        **{"manifest": None, "readme": "", "note": "", "exam": None, "suggestions": [], "updates": None},
+        **{"files": [], "more": 0, "results": []},
+    }
+    if not view["released"]:
         return view
 
     # The README as HTML, or why it is not shown. The page is shown even if a file is damaged.
     tree = caches.tree(repository, sha)
-    readme, note, manifest = "", "", caches.manifest(tree)
+    digests = {path: entry.sha256 for path, entry in tree.items()}
+    manifest = caches.manifest(tree)
     if card_metadata.README not in tree:
-        note = "There is no README.md."
+        view["note"] = "There is no README.md."
     else:
         try:
             files = page_address(repository, "resolve", sha)
-            readme = caches.readme(tree[card_metadata.README], files, manifest)
+            view["readme"] = caches.readme(tree[card_metadata.README], files, manifest)
         except (HubError, CardError) as error:
-            note = f"README.md can't be shown: {error}"
-    digests = {path: entry.sha256 for path, entry in tree.items()}
+            view["note"] = f"README.md can't be shown: {error}"
     suggestions = _read_widget(repository.card)
-    updates = None
     if manifest is not None:
         suggestions = suggestions or [*example_questions(hub.blobs, digests, manifest.language)]
         if manifest.updates is not None:
-            updates = card_versions.find_version(hub.database, manifest.updates, identity)
-    return replace(
-        view,
-        files=list(islice(tree.values(), MAX_FILES)),
-        more=max(0, len(tree) - MAX_FILES),
-        manifest=manifest,
-        readme=readme,
-        note=note,
-        exam=load_exam(hub.blobs, digests.get(EXAM_FILE)),
-        suggestions=suggestions[:MAX_QUESTIONS],
-        updates=updates,
-        results=declared_results(hub.blobs, tree),
-    )
+            view["updates"] = card_versions.find_version(hub.database, manifest.updates, identity)
+    return view | {
+        "manifest": manifest,
+        "exam": load_exam(hub.blobs, digests.get(EXAM_FILE)),
+        "suggestions": suggestions[:MAX_QUESTIONS],
+        "files": list(islice(tree.values(), MAX_FILES)),
+        "more": max(0, len(tree) - MAX_FILES),
+        "results": declared_results(hub.blobs, tree),
+    }
 
 
 def _read_widget(card: Mapping[str, Any]) -> list[str]:
@@ -221,29 +178,31 @@ def repository_page(
     if identity is not None and repository.gated != "no":
         access = hub.repositories.access_state(repository, identity.account_id)
     # On main, a version that is not measured yet shows the figure of the one before it.
-    shown = view.shown or (view.versions[-1] if view.versions else None)
+    versions = view["versions"]
+    shown = view["shown"] or (versions[-1] if versions else None)
     trust, recall = None, None
     if shown is not None:
         trust = load_trust(hub, {shown.repository_id: shown}, earlier=revision == MAIN)[shown.repository_id]
         recall = find_recall(hub, shown)
-    paths = [file.path for file in view.files]
+    paths = [file.path for file in view["files"]]
+    uses = list_uses(
+        repository,
+        view["manifest"],
+        url=base_url(request, options),
+        revision=revision,
+        path=MANIFEST if MANIFEST in paths else next(iter(paths), ""),
+        published=view["row"].summary is not None,
+        question=next(iter(view["suggestions"]), ""),
+    )
     return page(
         "card.html",
         view=view,
         tags=[tag for tag in repository.tags if not tag.startswith(SHOWN_ELSEWHERE)][:MAX_TAGS],
         here="datasets" if repository.type == "dataset" else "cards",
-        history=load_history(hub, view.versions, with_exams=view.released),
-        counts=count_scores(view.exam),
+        history=load_history(hub, versions, with_exams=view["released"]),
+        counts=count_scores(view["exam"]),
         trust=trust,
         recall=recall,
-        uses=list_uses(
-            repository,
-            view.manifest,
-            url=base_url(request, options),
-            revision=revision,
-            path=MANIFEST if MANIFEST in paths else next(iter(paths), ""),
-            published=view.row.summary is not None,
-            question=next(iter(view.suggestions), ""),
-        ),
+        uses=uses,
         access=access,
     )

@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from kcard.errors import HubError, Unavailable
 from kcard.hub.errors import Conflict
 from kcard.hub.server import monitoring
-from kcard.hub.server.logs import JsonFormatter, TextFormatter, log_configuration, log_request, redact
+from kcard.hub.server.logs import JsonFormatter, TextFormatter, log_request, redact
 from kcard.hub.server.monitoring import Instrumentation, Metrics
 from kcard.hub.server.run import listening
 from tests.hub.server.attacks import commit, connect, inline, wait_for
@@ -439,17 +439,3 @@ def test_probes_leave_no_line_unless_they_fail(caplog: pytest.LogCaptureFixture)
         log_request({"method": "GET", "path": path, "state": {}}, "id", status, 0.1, 0, 0)
     logged = [(r.levelname, r.fields["path"]) for r in caplog.records]  # type: ignore[attr-defined]
     assert logged == [("ERROR", "/readyz"), ("INFO", "/api/models")]
-
-
-def test_the_log_configuration_is_one_that_python_takes() -> None:
-    import logging.config
-
-    loggers = [logging.getLogger(name) for name in (None, "kcard.hub", "kcard.serve", "uvicorn")]
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    try:
-        for form, kind in (("json", JsonFormatter), ("text", TextFormatter)):
-            logging.config.dictConfig(log_configuration(form))  # type: ignore[arg-type]
-            assert isinstance(logging.getLogger("kcard.hub").handlers[0].formatter, kind)
-    finally:
-        for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-            logger.handlers, logger.level, logger.propagate = handlers, level, propagate

@@ -43,20 +43,20 @@ def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passag
     # Cards of which both the model and the index have a passage, by question.
     disputes: list[tuple[int, str]] = []
     candidates: list[tuple[str, list[Passage]]] = []
-    for row, found in enumerate(passages):
-        retrieved = {passage.card for passage in found if passage.source is not None}
-        for card in dict.fromkeys(passage.card for passage in found if passage.source is None):
+    for row, written in enumerate(passages):
+        retrieved = {passage.card for passage in written if passage.source is not None}
+        for card in dict.fromkeys(passage.card for passage in written if passage.source is None):
             if card in retrieved:
                 disputes.append((row, card))
-                candidates.append((questions[row], [passage for passage in found if passage.card == card]))
+                candidates.append((questions[row], [passage for passage in written if passage.card == card]))
     lost = set[tuple[int, str]]()
     for dispute, values in zip(disputes, features(candidates), strict=True):
         log_odds = sum(weight * values[name] for name, weight in _weights().items())
         if log_odds < CLEARLY:
             lost.add(dispute)
     beaten = []
-    for row, found in enumerate(passages):
-        beaten.append([passage.source is None and (row, passage.card) in lost for passage in found])
+    for row, written in enumerate(passages):
+        beaten.append([passage.source is None and (row, passage.card) in lost for passage in written])
     return beaten
 
 

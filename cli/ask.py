@@ -1,6 +1,7 @@
 """kcard ask: answer a question, or the questions of a file."""
 
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -236,9 +237,10 @@ def ask(
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
     pipeline = _pipeline(options, show_note, is_shown=not json_)
     llm = llm_name(options)
-    answer: Answer = (
-        print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
-    )
+    if streamed:
+        answer, _ = print_stream(pipeline, checked_question)
+    else:
+        answer = next(pipeline.answers([checked_question]))
     for text in answer.notes:
         notice(text)
     if json_:
@@ -308,19 +310,29 @@ def _advice(options: AskOptions) -> str:
 
 def print_stream(
     pipeline: "Pipeline", question: Question, until_it_begins: AbstractContextManager[None] | None = None
-) -> Answer:
-    """Print the answer as it arrives; return it. `until_it_begins`: entered until the first piece is there."""
+) -> tuple[Answer, float | None]:
+    """Print the answer as it arrives. Return it, and the seconds until its first piece; None if there was only one.
+
+    until_it_begins  entered until the first piece is there
+    """
+    started = time.perf_counter()
     pieces = pipeline.stream(question)
     with until_it_begins or nullcontext():
         piece = next(pieces)
+    seconds = time.perf_counter() - started
     writer = WordWriter()
+    count = 0
     try:
         while isinstance(piece, str):
+            count += 1
             writer.write(piece)
             piece = next(pieces)
     finally:
-        writer.end()
-    return piece
+        if count:
+            writer.end()
+    if count < 2:
+        return piece, None
+    return piece, seconds
 
 
 def _ask_file(

@@ -1,9 +1,11 @@
 """kcard chat: question after question, with the cards and models loaded once."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -22,9 +24,10 @@ from kcard.cli.output import (
     waiting,
 )
 from kcard.config import settings
-from kcard.display import headline
-from kcard.errors import KcardError, UsageError, one_line
+from kcard.display import headline, nearest_quotation, quotations, summary
+from kcard.errors import KcardError, UsageError, one_line, printable
 from kcard.integrators.options import AskOptions, Mode, PresetOption
+from kcard.io import write_text
 from kcard.llms.local_models import READER, chosen_spec, pulled
 from kcard.question_log import log_answer
 from kcard.questions import unexplained_pronoun
@@ -44,6 +47,7 @@ HELP = """\
 /cards [NAME,... | all]   show the cards, or use only these
 /mode [MODE]              show the mode, or choose direct, top-down, bottom-up or hybrid
 /trace                    show every passage of the last answer in full
+/save FILE                write the conversation as Markdown, with its sources
 /help                     this list
 /quit                     leave, as Ctrl-D does; Ctrl-C stops an answer"""
 
@@ -65,12 +69,14 @@ class Conversation:
         self._turns: list[ChatTurn] = []
         self._pipeline: Pipeline | None = None
         self._explained: set[str] = set()  # what is said once in a conversation
+        self._saved: set[Path] = set()
         self._commands: dict[str, Callable[[str], None]] = {
             "model": self._choose_model,
             "new": self._begin,
             "cards": self._choose_cards,
             "mode": self._choose_mode,
             "trace": self._show_trace,
+            "save": self._save,
             "help": lambda _: echo(HELP),
         }
 
@@ -111,10 +117,12 @@ class Conversation:
     def _ask(self, line: str) -> None:
         """Answer a question, which the LLM rewrites first if something was said before."""
         question = self._standalone(line)
-        answer = print_stream(self.pipeline, question, waiting("answering"))
+        answer, seconds = print_stream(self.pipeline, question, waiting("answering"))
         for text in answer.notes:
             notice(text)
         show(answer, streamed=True)
+        if seconds is not None:
+            aside(f"first word after {seconds:.2f} s")
         turn = ChatTurn(line, answer, self._llm_spec)
         self._turns.append(turn)
         if problem := log_answer(answer, turn.llm, "chat", typed=line):
@@ -192,6 +200,54 @@ class Conversation:
         if not self._turns:
             raise UsageError("there is no answer yet: ask a question first")
         show(self._turns[-1].answer, trace=True, streamed=True)
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise UsageError("name a file: /save chat.md")
+        if not self._turns:
+            raise UsageError("there is no answer yet: ask a question first")
+        path = Path(name).expanduser().absolute()
+        if path.exists() and path not in self._saved:
+            raise UsageError(f"{path} exists: name another file")
+        try:
+            write_text(path, as_markdown(self._turns))
+        except OSError as error:
+            raise UsageError(f"{path} can't be written: {error.strerror or error}") from error
+        self._saved.add(path)
+        count = len(self._turns)
+        echo(f"{count} answer{'' if count == 1 else 's'} in {path}")
+
+
+# A conversation as Markdown. What others wrote loads nothing in it: quotations are plain text, and an answer keeps its
+# form except for images and HTML.
+
+SIGNS = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+LOADING = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+
+
+def as_markdown(turns: Sequence[ChatTurn]) -> str:
+    """Return the questions and answers, each with its sources, LLM and figures."""
+    blocks = [f"# kcard chat, {datetime.now().astimezone():%Y-%m-%d %H:%M}"]
+    for turn in turns:
+        answer = turn.answer
+        blocks.append(f"## {_plain(turn.typed)}")
+        if answer.question != turn.typed:
+            blocks.append(f"Asked as: {_plain(answer.question)}")
+        blocks.append(LOADING.sub(r"\\\g<0>", printable(headline(answer))))
+        sources = [quotation.line.removeprefix("<- ") for quotation in quotations(answer)]
+        nearest = nearest_quotation(answer)
+        if nearest is not None:
+            sources.append(f"nearest passage: {nearest.line}")
+        lines = [f"- {_plain(source)}" for source in sources if source]
+        if lines:
+            blocks.append("\n".join(lines))
+        blocks.append(f"*{_plain(summary(answer))} · LLM: {_plain(turn.llm)}*")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return the text on one line, as Markdown that shows it unchanged."""
+    return SIGNS.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def talk(options: AskOptions) -> None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping
 from importlib import import_module
@@ -158,15 +159,63 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+def _print_everything(ctx: typer.Context, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
+        echo(_tree(ctx))
+        raise typer.Exit
+
+
+MAX_SENTENCE_CHARACTERS = 1_000  # of what a command does
+FLAG_COLUMNS = 26  # of a list of options, beside what they mean
+
+
+def _tree(ctx: typer.Context) -> str:
+    """Return the help of a group's commands: each with its first sentence, and its options in a line each."""
+    group: Any = ctx.command
+    formatter = ctx.make_formatter()
+    # As much of an option's help as fits beside its name.
+    room = formatter.width - FLAG_COLUMNS - 4
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        is_group = hasattr(command, "commands")
+        own = typer.Context(command, parent=ctx, info_name=name)
+        heading = f"{ctx.command_path} {name}"
+        if not is_group:
+            heading += f" {' '.join(command.collect_usage_pieces(own))}"
+        rows = []
+        for param in command.get_params(own):
+            record = param.get_help_record(own)
+            if record is not None:
+                sentence = " ".join(record[1].split())
+                shown = textwrap.shorten(sentence, room, placeholder=" …", break_on_hyphens=False)
+                rows.append((record[0], shown))
+        with formatter.section(heading):
+            formatter.write_text(command.get_short_help_str(MAX_SENTENCE_CHARACTERS))
+            if rows:
+                formatter.write_dl(rows, col_max=FLAG_COLUMNS)
+        if is_group:
+            formatter.write(_tree(own))
+    return str(formatter.getvalue())
+
+
 @app.callback()
 def _main(
     ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_print_everything,
+            is_eager=True,
+            help="Show every command with its options.",
+        ),
+    ] = False,
 ) -> None:
     """Data goes to stdout; progress, notes and errors go to stderr. Exit codes: 0, 1 error, 2 usage."""
-    del version
+    del version, help_all
     if ctx.invoked_subcommand in {*TABLES, "serve", "train-many"}:
         from kcard.cli.options import default_map
 

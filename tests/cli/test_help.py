@@ -55,3 +55,12 @@ def test_a_bare_kcard_says_how_to_begin_and_lists_every_command_once(kcard: Kcar
     assert sorted(listed) == sorted(COMMANDS)
     for name in listed:
         assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1, name
+
+
+def test_help_all_shows_every_command_with_every_option(kcard: Kcard) -> None:
+    done = kcard("--help-all")
+    assert done.code == 0
+    for name in COMMANDS:
+        assert f"kcard {name}" in done.out.replace("python -m pytest.kcard", "kcard")
+    for text in ("kcard hub threshold", "--max-cards", "--changed", "--corpus"):
+        assert text in done.out.replace("python -m pytest.kcard", "kcard")

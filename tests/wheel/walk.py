@@ -158,7 +158,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "gate fit --kind": ("random", "bm25", "thrust", "skr-knn", "skr-classifier", "self-ask"),
     "--language": ("en",),
     "--knowledge-date": ("2026-01-01",),
-    "--largest": ("1MB",),
+    "--max-body": ("1MB",),
     "--llm": (
         "embedded",
         "gguf:folder",
@@ -247,7 +247,10 @@ def list_cases(llm: str) -> list[Case]:
 
     from kcard.cli.main import app
 
-    cases = [Case("", option, [option]) for option in ("--version", "--show-completion", "--help", "-h")]
+    cases = [
+        Case("", option, [option])
+        for option in ("--version", "--show-completion", "--help", "--help-all", "-h")
+    ]
     commands = dict(_commands(get_command(app), ""))
     needy = {name for name, command in commands.items() if any(param.required for param in command.params)}
     if unknown := (WORKS.keys() - commands.keys()) | (needy - WORKS.keys()):

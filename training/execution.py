@@ -1,17 +1,15 @@
-"""Execution of a training run: processes, devices, precision."""
+"""Execution of a training run: processes, devices, precision, and the package of its optimizer."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kcard import system
-from kcard.errors import UsageError
+from kcard.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     import torch
-
-# The number format in which a machine trains.
 
 
 def bf16(device: str) -> bool:
@@ -28,9 +26,6 @@ def autocast(device: str) -> "torch.autocast":
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
-
-
-# The number of cores that a training run uses.
 
 
 @contextmanager
@@ -107,6 +102,17 @@ class Execution:
                 f"choose a multiple of {self.processes}"
             )
         return next(rows for rows in range(min(self.rows(longest), share), 0, -1) if share % rows == 0)
+
+
+OptimizerName = Literal["adamw", "adamw8bit", "paged-adamw8bit"]
+
+
+def check_optimizer(name: OptimizerName) -> None:
+    """Raise MissingExtra if the optimizer's package is not installed."""
+    from importlib.util import find_spec
+
+    if name != "adamw" and find_spec("bitsandbytes") is None:
+        raise MissingExtra(f"optimizer {name} needs bitsandbytes: pip install 'kcard[8bit]'")
 
 
 def forked_rng(device: "torch.device") -> AbstractContextManager[None]:

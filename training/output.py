@@ -25,10 +25,10 @@ from kcard.io import locked, partial_beside
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.training.corpus import Corpus
 from kcard.training.embedded.pseudo_queries import PseudoQueries
-from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
 from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
+from kcard.training.run import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
 from kcard.version import __version__

@@ -19,9 +19,7 @@ from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.description import describe, name_from
 from kcard.training.draft_corpus import check_same_corpus, record_corpus, state_of
-from kcard.training.execution import one_thread
-from kcard.training.loop import Preparation, TrainingRun, steps_of
-from kcard.training.memory import (
+from kcard.training.estimates import (
     MINUTES,
     TrainingEstimate,
     check_memory,
@@ -29,6 +27,7 @@ from kcard.training.memory import (
     free_memory,
     seconds_to_embed,
 )
+from kcard.training.execution import one_thread
 from kcard.training.options import (
     EMBEDDED_BASE,
     EMBEDDED_RANK,
@@ -48,6 +47,7 @@ from kcard.training.output import (
     training_record,
     write_card,
 )
+from kcard.training.run import Preparation, TrainingRun, steps_of
 from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
@@ -241,7 +241,7 @@ def estimate(
     if chosen.objective == "distil":
         studied, distillation = read_study_of(chosen, update, ignore)
         distillation = None if distillation is None else replace(distillation, limit=TRIED)
-    from kcard.training.trainer import FineTuning
+    from kcard.training.base_trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
     plan = make_plan(update, before, chosen, ignore, studied, distillation)

@@ -85,7 +85,8 @@ def test_what_may_not_fit_is_said_and_what_can_not_is_refused_with_what_takes_le
 ) -> None:
     options = Options(opt13, "full", "clm", block=128, optimizer="adamw8bit")
     needed = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu").total
-    remedy = "what takes less: --gradient-checkpointing, --micro-batch 1, --dtype bfloat16, --method lora, a smaller base"
+    ways = "--gradient-checkpointing, --micro-batch 1, --dtype bfloat16, --method lora, a smaller base"
+    remedy = f"what takes less: {ways}"
     events: list[Event] = []
     monkeypatch.setattr(estimates, "free_memory", lambda *_: int(needed / 1.1))
     check_memory(options, Execution("cpu"), WeightSource(), "cpu", events.append)

@@ -237,11 +237,10 @@ class FineTuning(TrainerRun):
     def make_trainer(
         self, folder: Path, steps: int, callback: TrainerCallback, checkpoint: Path | None = None
     ) -> Trainer:
-        setup = replace(
-            self.setup, steps=steps, examples=steps * self.setup.batch, folder=folder, resume=checkpoint
-        )
+        setup = replace(self.setup, folder=folder, resume=checkpoint)
         if not isinstance(callback, Watch):  # a trial, in this process alone
-            setup = replace(setup, execution=replace(setup.execution, processes=1))
+            alone = replace(setup.execution, processes=1)
+            setup = replace(setup, steps=steps, examples=steps * setup.batch, execution=alone)
         elif self.has_followers:
             join(setup.execution)
             broadcast(setup)

@@ -29,8 +29,8 @@ KINDS: Mapping[Task, tuple[Kind, ...]] = {
     "statements": ("rewrite", "implication", "summary"),
     "links": ("link",),
 }
-SHARED = 10  # a name links passages if at most this many share it
-LEAST = 12  # words of a passage, for it to get an assignment
+MAX_SHARING_PASSAGES = 10  # a name links passages if at most this many share it
+MIN_PASSAGE_WORDS = 12  # words of a passage, for it to get an assignment
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Assignment:
 
 def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[Assignment]:
     """Yield the assignments of a corpus, passage by passage, links last. Passages of a few words are skipped."""
-    long = [passage for passage in passages if len(passage.text.split()) >= LEAST]
+    long = [passage for passage in passages if len(passage.text.split()) >= MIN_PASSAGE_WORDS]
     for passage in long:
         for task in tasks:
             if task != "links":
@@ -74,7 +74,11 @@ def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
             holding[name].append(row)
     rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
     for row, row_names in enumerate(names):
-        shared = [name for name in row_names if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
+        shared = [
+            name
+            for name in row_names
+            if 1 < len(holding[name]) <= MAX_SHARING_PASSAGES and name[:1].isupper()
+        ]
         for name in sorted(shared, key=lambda name: (-rarity.weight(name), name)):
             pair = next(((row, other) for other in holding[name] if other > row), None)
             if pair is not None and pair not in done:
@@ -87,14 +91,14 @@ def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
 
 LABELS = "direct|reverse|far|unanswerable|link|rewrite|implication|summary"
 # "DIRECT: ...", also as an item of a list, in bold, in a row of a table or as a pair of JSON.
-LINE = re.compile(rf"""[\s\d.)*#>|"'`\[{{-]*({LABELS})\b[\s*#\d"'`]*[:|]\W*?(\S.*)""", re.IGNORECASE)
-BEGINS = re.compile(rf"\s+(?=[*#]*(?:{LABELS.upper()})\b[*#]*:)")
+ITEM_LINE = re.compile(rf"""[\s\d.)*#>|"'`\[{{-]*({LABELS})\b[\s*#\d"'`]*[:|]\W*?(\S.*)""", re.IGNORECASE)
+ITEM_START = re.compile(rf"\s+(?=[*#]*(?:{LABELS.upper()})\b[*#]*:)")
 THINKING, THOUGHT = "<think>", "</think>"
-OBJECT = re.compile(r"\{[^{}]*\}")
+JSON_OBJECT = re.compile(r"\{[^{}]*\}")
 KIND_KEYS, TEXT_KEYS = ("kind", "type", "form", "label"), ("question", "text", "statement", "sentence")
 MARKS = " *_`\"“”',|[]{}"
-LONGEST = 600  # characters of a text
-MOST = 40  # items per reply, several times as many as requested
+MAX_LINE_CHARACTERS = 600  # characters of a text
+MAX_REPLY_ITEMS = 40  # items per reply, several times as many as requested
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def read_reply(
     """
     # Drop thoughts and code fences; put each JSON object, and each item of a line with several, on a line of its own.
     reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
-    stripped = (line.strip() for line in BEGINS.sub("\n", OBJECT.sub(_as_line, reply)).splitlines())
+    stripped = (line.strip() for line in ITEM_START.sub("\n", JSON_OBJECT.sub(_as_line, reply)).splitlines())
     lines = [line for line in stripped if any(map(str.isalpha, line)) and not line.startswith("```")]
     unfinished = lines.pop() if cut and lines else ""
     items: dict[tuple[str, str], StudyItem] = {}
@@ -126,8 +130,8 @@ def read_reply(
             left_out["lines in another form"] += 1
         elif (key := (item.kind, item.text.casefold())) in items:
             left_out["said before"] += 1
-        elif len(items) == MOST:
-            left_out[f"items after {MOST} of a reply"] += 1
+        elif len(items) == MAX_REPLY_ITEMS:
+            left_out[f"items after {MAX_REPLY_ITEMS} of a reply"] += 1
         else:
             items[key] = item
     if not items:
@@ -149,8 +153,8 @@ def _as_line(match: re.Match[str]) -> str:
 
 
 def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
-    match = LINE.fullmatch(line)
-    if match is None or len(match[2]) > LONGEST:
+    match = ITEM_LINE.fullmatch(line)
+    if match is None or len(match[2]) > MAX_LINE_CHARACTERS:
         return None
     kind, text, answer = cast(Kind, match[1].lower()), match[2].strip(MARKS), ""
     if kind not in kinds:
@@ -168,8 +172,8 @@ def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: 
 
 # A passage does not state its implications, so the checker scores them lower. Of 200 of GPT-4.1's implications, .02
 # reach this threshold with another paragraph of the same article.
-SUPPORTED, IMPLIED = 0.5, 0.25
-ABOUT = (
+MIN_SUPPORT, MIN_IMPLICATION_SUPPORT = 0.5, 0.25
+MIN_TOPIC_COSINE = (
     0.1  # cosine of the sentence encoder; .99 of 150 people's questions exceed it with their own paragraphs
 )
 MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
@@ -196,7 +200,7 @@ def check_item(
     if spaced_words(item.text) in spaced_words(text):
         return "repeats the passage"
     support = float(checker.support([Pair(item.text, text)])[0])
-    least = IMPLIED if item.kind == "implication" else SUPPORTED
+    least = MIN_IMPLICATION_SUPPORT if item.kind == "implication" else MIN_SUPPORT
     return replace(item, support=round(support, 3)) if support >= least else "not supported by the passage"
 
 
@@ -212,7 +216,7 @@ def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str 
         from kcard.embedded.minilm import embed
 
         question_vector, text_vector = embed([item.text, text])
-        if not float(question_vector @ text_vector) >= ABOUT:
+        if not float(question_vector @ text_vector) >= MIN_TOPIC_COSINE:
             return "about something else"
     if item.kind == "unanswerable":
         return "answered by the passage" if reader.extract(item.text, text) else ""
@@ -298,7 +302,7 @@ class Replies:
 
 
 # Consecutive failures after which no more requests are made: refusals because of content, and other failures.
-REFUSED, FAILED = 50, 5
+MAX_REFUSALS, MAX_FAILURES = 50, 5
 
 
 @dataclass(frozen=True)
@@ -337,12 +341,12 @@ def ask(
     """Make the requests whose replies are missing, `concurrency` at a time. `on_event` is called with their
     number done.
 
-    Raises LLMError after FAILED consecutive failures, since the server is then down, or REFUSED consecutive refusals.
-    Each reply is written to disk as soon as it arrives.
+    Raises LLMError after MAX_FAILURES consecutive failures, since the server is then down, or MAX_REFUSALS consecutive
+    refusals. Each reply is written to disk as soon as it arrives.
     """
     missing = [assignment for assignment in requests if replies.row(assignment) is None]
     before, failed, why = len(requests) - len(missing), 0, ""
-    failures, refusals = FailureStreak(FAILED), FailureStreak(REFUSED)
+    failures, refusals = FailureStreak(MAX_FAILURES), FailureStreak(MAX_REFUSALS)
     for done, error in enumerate(_request_all(missing, llm, replies, concurrency), 1):
         refusals.record(error is not None)
         if not isinstance(error, RequestRefused):

@@ -19,7 +19,7 @@ from kcard.cards.models.loader import quiet_peft
 from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import (
-    TARGETS,
+    ADAPTED_LAYERS,
     initialize_adapter,
     optimizer,
     untrained,
@@ -95,7 +95,9 @@ class Learner:
         self.model, self.tokenizer, self.seconds = model, tokenizer, seconds
         named = list(model.named_parameters())
         with quiet_peft():
-            self.peft = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
+            self.peft = get_peft_model(
+                model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=ADAPTED_LAYERS)
+            )
         for _, weight in named:
             weight.requires_grad_(True)
         self.driver = optimizer(named, RECIPE)

@@ -23,7 +23,7 @@ from kcard.manifest import Prompt
 from kcard.training.embedded import docids as embedded_docids
 from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
 from kcard.training.embedded.pseudo_queries import ASKING, PseudoQueries
-from kcard.training.embedded.recipe import HALF, PAD, Recipe, train_tokenizer
+from kcard.training.embedded.recipe import HALF_SHARE, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, whole_model
 from kcard.training.epochs import (
     IGNORED,
@@ -133,7 +133,7 @@ def plan(
         def embedded(taken: int) -> int:
             return len(texts) * (1 + queries(taken)) if embeds else 0
 
-        estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
+        estimate = Estimate(needed, ceil(HALF_SHARE[recipe.style] * needed), a_step, a_text, embedded, limit)
     taken = steps or (needed if estimate is None else estimate.steps)
 
     def prepare() -> "Preparation[EmbeddedRun]":

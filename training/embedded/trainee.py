@@ -127,8 +127,8 @@ def untrained(vocabulary: int, recipe: Recipe) -> "OPTForCausalLM":
     return OPTForCausalLM(config)
 
 
-TARGETS = ["fc1", "fc2"]
-TOKENS = 1536  # maximum trainable embeddings of an adapter: of the corpus' most frequent tokens
+ADAPTED_LAYERS = ["fc1", "fc2"]
+MAX_TRAINED_TOKENS = 1536  # maximum trainable embeddings of an adapter: of the corpus' most frequent tokens
 
 
 class AdaptedModel(Trainee):
@@ -177,8 +177,10 @@ def adapted_model(texts: Sequence[str], tokenizer: "PreTrainedTokenizerFast", re
     config = LoraConfig(
         r=recipe.rank,
         lora_alpha=recipe.rank,
-        target_modules=TARGETS,
-        trainable_token_indices={"embed_tokens": sorted(token for token, _ in counts.most_common(TOKENS))},
+        target_modules=ADAPTED_LAYERS,
+        trainable_token_indices={
+            "embed_tokens": sorted(token for token, _ in counts.most_common(MAX_TRAINED_TOKENS))
+        },
         task_type="CAUSAL_LM",
     )
     with torch.random.fork_rng(devices=[]), quiet_peft():

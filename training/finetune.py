@@ -183,20 +183,22 @@ def prepare(
     limit = None if minutes is None else 60 * minutes
     tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint, limit, probe)
     # What the manifest records.
-    hyperparameters = {
-        **{
-            name: value
-            for name, value in asdict(options).items()
-            if value is not None and (distillation is not None or not name.startswith("teacher_"))
-        },
+    hyperparameters: dict[str, Any] = {}
+    for name, value in asdict(options).items():
+        is_of_others = distillation is None and name.startswith("teacher_")
+        if value is not None and not is_of_others:
+            hyperparameters[name] = value
+    kind = device.partition(":")[0]
+    hyperparameters |= {
         "learning_rate": options.rate,
         "steps": steps,
-        "bf16": bf16(device.partition(":")[0]),
+        "bf16": bf16(kind),
         "processes": execution.processes,
-        "device": device.partition(":")[0],
-        **({} if minutes is None else {"minutes": minutes}),
+        "device": kind,
         **distilled.record,
     }
+    if minutes is not None:
+        hyperparameters["minutes"] = minutes
     base = base_of(options.base, model) if origin.folder is None else origin.base
     return Preparation(
         tuning,

@@ -15,6 +15,7 @@ from kcard.cards.models.prompting import prompt_ids
 from kcard.llms.generation import Draw, generate
 from kcard.text import spaced_words
 from kcard.training.embedded.pseudo_queries import GapQuestion, bare, held_out
+from kcard.training.execution import autocast
 from kcard.training.run import unwritable
 from kcard.types import derive_seed
 
@@ -118,14 +119,15 @@ class RecallProbe:
         padding, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
         if padding is None:
             padding = end
-        written = generate(
-            self.model,
-            [question.prompt for question in self.questions],
-            max(question.length for question in self.questions) + 1,  # and the end of the text
-            [Draw()] * len(self.questions),
-            padding=padding,
-            ends={end},
-        )
+        with autocast(self.model.device.type):
+            written = generate(
+                self.model,
+                [question.prompt for question in self.questions],
+                max(question.length for question in self.questions) + 1,  # and the end of the text
+                [Draw()] * len(self.questions),
+                padding=padding,
+                ends={end},
+            )
         self.model.train(was_training)
         right = 0
         for question, document in zip(self.questions, written, strict=True):

@@ -62,16 +62,21 @@ def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[A
             if task != "links":
                 yield Assignment(task, (passage,))
     if "links" in tasks:
-        yield from (Assignment("links", pair) for pair in linked_pairs(long))
+        for pair in linked_pairs(long):
+            yield Assignment("links", pair)
 
 
 def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
     """Pair each passage with one that shares its rarest shared name; yield no pair twice."""
-    names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
+    names: list[set[str]] = []
     holding: defaultdict[str, list[int]] = defaultdict(list)
-    for row, row_names in enumerate(names):
+    for row, passage in enumerate(passages):
+        row_names: set[str] = set()
+        for start, end in entities(passage.text):
+            row_names.update(map(bare, passage.text[start:end].split()))
         for name in row_names:
             holding[name].append(row)
+        names.append(row_names)
     rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
     for row, row_names in enumerate(names):
         shared = [
@@ -119,8 +124,12 @@ def read_reply(
     """
     # Drop thoughts and code fences; put each JSON object, and each item of a line with several, on a line of its own.
     reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
-    stripped = (line.strip() for line in ITEM_START.sub("\n", JSON_OBJECT.sub(_as_line, reply)).splitlines())
-    lines = [line for line in stripped if any(map(str.isalpha, line)) and not line.startswith("```")]
+    reply = JSON_OBJECT.sub(_as_line, reply)
+    reply = ITEM_START.sub("\n", reply)
+    lines = []
+    for line in map(str.strip, reply.splitlines()):
+        if any(map(str.isalpha, line)) and not line.startswith("```"):
+            lines.append(line)
     unfinished = lines.pop() if cut and lines else ""
     items: dict[tuple[str, str], StudyItem] = {}
     left_out = Counter[str]({"lines that were cut off": bool(unfinished)})
@@ -128,7 +137,9 @@ def read_reply(
         item = parse_item(line, kinds, tuple(passages), by)
         if item is None:
             left_out["lines in another form"] += 1
-        elif (key := (item.kind, item.text.casefold())) in items:
+            continue
+        key = item.kind, item.text.casefold()
+        if key in items:
             left_out["said before"] += 1
         elif len(items) == MAX_REPLY_ITEMS:
             left_out[f"items after {MAX_REPLY_ITEMS} of a reply"] += 1
@@ -145,11 +156,19 @@ def _as_line(match: re.Match[str]) -> str:
         data = json.loads(match[0])
     except (ValueError, RecursionError):
         return match[0]
-    kind, text = (next((data[key] for key in keys if key in data), "") for keys in (KIND_KEYS, TEXT_KEYS))
-    answer = data.get("answer", "")
-    if not (kind and text and all(isinstance(part, str) for part in (kind, text, answer))):
+    kind, text, answer = _first_of(data, KIND_KEYS), _first_of(data, TEXT_KEYS), data.get("answer", "")
+    is_text = isinstance(kind, str) and isinstance(text, str) and isinstance(answer, str)
+    if not (is_text and kind and text):
         return match[0]
     return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
+
+
+def _first_of(data: Mapping[str, object], keys: Sequence[str]) -> object:
+    """Return the value of the first of these keys that there is; "" if there is none."""
+    for key in keys:
+        if key in data:
+            return data[key]
+    return ""
 
 
 def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
@@ -160,8 +179,10 @@ def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: 
     if kind not in kinds:
         return None
     if kind in QUESTIONS:
-        text, _, answer = (part.strip(MARKS) for part in text.partition("|"))
-        answer = "" if kind == "unanswerable" else answer
+        text, _, answer = text.partition("|")
+        text, answer = text.strip(MARKS), answer.strip(MARKS)
+    if kind == "unanswerable":
+        answer = ""
     try:
         return StudyItem(kind, text, answer, passages, by)
     except ValueError:

@@ -93,7 +93,7 @@ def interrupt(event: Event) -> None:
 def test_a_checkpoint_goes_on_with_another_number_of_processes(
     corpus: Path, base: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"method": "full", "epochs": 7}
+    options: dict[str, Any] = {"method": "full", "epochs": 7.0}
     whole = trained(corpus, base, tmp_path / "whole", **options)
     with pytest.raises(TrainingInterrupted, match="stopped after 20 of 28 steps"):
         trained(corpus, base, tmp_path / "parts", interrupt, **options)

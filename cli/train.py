@@ -31,9 +31,8 @@ from kcard.cli.output import (
 from kcard.cluster import RayOptions
 from kcard.config import launch, settings
 from kcard.errors import TrainingInterrupted, UsageError
-from kcard.training.execution import Execution
+from kcard.training.execution import Execution, dismiss, follow_launcher
 from kcard.training.options import TrainOptions
-from kcard.training.processes import dismiss, follow_launcher
 from kcard.training.run import duration
 
 if TYPE_CHECKING:

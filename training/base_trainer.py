@@ -22,10 +22,9 @@ from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
 from kcard.training.distillation import DistilledExample
 from kcard.training.epochs import IGNORED, Epochs, Lazy, TrainingExample, collate
-from kcard.training.execution import Execution, bf16
+from kcard.training.execution import Execution, bf16, broadcast, join
 from kcard.training.losses import cross_entropy, divergence
 from kcard.training.probe import RecallProbe
-from kcard.training.processes import broadcast, join
 from kcard.training.run import linear
 from kcard.training.trainer import Examples, TrainerRun, Watch, train_quietly, trainer_arguments
 

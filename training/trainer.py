@@ -33,9 +33,8 @@ from transformers.trainer_callback import ExportableState
 from kcard.errors import TrainingInterrupted, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.system import quiet_loading
-from kcard.training.execution import forked_rng
+from kcard.training.execution import broadcast, forked_rng
 from kcard.training.probe import RecallProbe
-from kcard.training.processes import broadcast
 from kcard.training.run import (
     RECENT_STEPS,
     STATE,

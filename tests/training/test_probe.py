@@ -40,7 +40,7 @@ def test_the_questions_leave_a_gap_that_every_right_answer_fills() -> None:
     accepted = [set(question.answers) for question in questions]
     assert {"Deimos", "Phobos"} in accepted or {"Mars"} in accepted
     for question in questions:
-        text = str(tokenizer.decode(question.prompt, skip_special_tokens=True))
+        text = str(tokenizer.decode(list(question.prompt), skip_special_tokens=True))
         assert not any(answer in text for answer in question.answers)
         assert len(question.prompt) <= 100
 
@@ -80,14 +80,13 @@ class Dial(torch.nn.Module):
 def test_the_weights_of_the_best_probe_are_kept_also_of_one_before_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Dial()
+    model, recalls = Dial(), [0.25, 0.75, 0.75, 0.5]
     monkeypatch.setattr(RecallProbe, "measure", lambda _: recalls[int(model.weight.item()) - 1])
-    recalls = [0.25, 0.75, 0.75, 0.5]
 
     def go(probe: RecallProbe, steps: int) -> None:
         for _ in range(steps):
             with torch.no_grad():
-                model.weight += 1
+                model.weight.add_(1)
             probe.step(is_last=False)
 
     first = replace(probe(), model=model, steps_a_pass=1)

@@ -350,7 +350,7 @@ def serve(
     proxies: Annotated[
         str, typer.Option(help="Addresses of trusted proxies, comma-separated.")
     ] = "127.0.0.1,::1",
-    grace: Annotated[
+    shutdown_timeout: Annotated[
         int, typer.Option(min=0, help="Seconds for requests to finish when the server stops.")
     ] = 30,
     namespace: Annotated[
@@ -401,7 +401,7 @@ def serve(
     )
 
     # Serve until Ctrl-C; a new hub reports its administrator's token first.
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
+    serving = Serving(host, port, workers, log_format, proxies, shutdown_timeout, namespace)
     location = Location(None, database_url, blobs_url)
 
     def print_token(token: str) -> None:

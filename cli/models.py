@@ -69,7 +69,7 @@ def add(
 @command_for(AskOptions, PresetOption, EndpointOptions)
 def serve(values: dict[str, Any]) -> None:
     """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
-    from kcard.serve.app import serve as serve_endpoint
+    from kcard.serve.run import serve as serve_endpoint
 
     names = EndpointOptions.__dataclass_fields__
     endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})

@@ -39,6 +39,7 @@ SOFT_HYPHEN = "\u00ad"
 MARKS = ("Mn", "Mc", "Me")
 MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+INVISIBLE_START = re.compile("^(?:[\x00-\x09\x0b-\x1f\x7f-\x9f] *)+", re.MULTILINE)  # is no indentation
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,8 @@ def _sentences(text: str) -> Iterator[str]:
 def _clean(text: str) -> str:
     """Normalise blanks within lines, and remove empty lines, control characters, soft hyphens and lone surrogates."""
     if not text.isprintable():
-        text = (
-            INVISIBLE.sub(" ", text.replace(SOFT_HYPHEN, "").expandtabs())
-            .encode("utf-8", "replace")
-            .decode("utf-8")
-        )
+        text = INVISIBLE_START.sub("", text.replace(SOFT_HYPHEN, "").expandtabs())
+        text = INVISIBLE.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
     if "\n" not in text:
         return " ".join(text.split())
     lines = (line.rstrip() for line in text.split("\n"))

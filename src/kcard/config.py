@@ -269,8 +269,12 @@ def without_secrets() -> dict[str, str]:
 
 
 def without_usage_statistics() -> None:
-    """Disable Ray's usage statistics for clusters started here, unless RAY_USAGE_STATS_ENABLED is set."""
+    """Disable what Ray and onnxruntime send to their makers, unless their own variables are set.
+
+    Has no effect on an onnxruntime that is imported already, nor on a cluster that others started.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def debug() -> bool:
@@ -282,7 +286,7 @@ def let_threads_sleep() -> None:
     """Make waiting OpenMP threads sleep, unless OMP_WAIT_POLICY is set.
 
     If other processes use the cores too, spinning threads take several times the CPU time and the wall time
-    (benchmarks/busy_machine.py). Has no effect once torch is imported.
+    (docs/performance.md). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -182,7 +182,7 @@ VALUES: Mapping[str, Sequence[str]] = {
     "gate fit --kind": ("random", "bm25", "thrust", "skr-knn", "skr-classifier", "self-ask"),
     "--language": ("en",),
     "--knowledge-date": ("2026-01-01",),
-    "--largest": ("1MB",),
+    "--max-body": ("1MB",),
     "--licence": ("mit",),
     "--llm": (
         "embedded",

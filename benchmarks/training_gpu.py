@@ -27,12 +27,12 @@ from benchmarks.engine_rivals import SHAPES, machine, make_base
 from benchmarks.recall import rows
 from kcard.training.base_model import WeightSource
 from kcard.training.embedded.recipe import train_tokenizer
+from kcard.training.estimates import estimate_memory
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
-from kcard.training.memory import WARM, estimate_memory
 
 ROWS, BLOCK = 32, 128
-FORETOLD = 8  # steps that a forecast measures
+WARM, FORETOLD = 2, 8  # steps before those that a forecast measures, and these
 COLUMNS = ("options", "GB, estimated", "GB, taken", "ratio", "s, foretold", "s, taken", "tokens a second")
 # Options of each run, and how it is executed.
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

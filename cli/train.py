@@ -31,10 +31,9 @@ from kcard.cli.output import (
 from kcard.cluster import RayOptions
 from kcard.config import launch, settings
 from kcard.errors import TrainingInterrupted, UsageError
-from kcard.training.execution import Execution
-from kcard.training.loop import duration
+from kcard.training.execution import Execution, dismiss, follow_launcher
 from kcard.training.options import TrainOptions
-from kcard.training.workers import dismiss, follow_launcher
+from kcard.training.run import duration
 
 if TYPE_CHECKING:
     from kcard.types import Source
@@ -72,7 +71,8 @@ def train(
     rank, count, _ = launch()
     execution = Execution(values["device"], processes=count)
     if rank > 0:
-        follow_launcher(execution)
+        if not estimate:
+            follow_launcher(execution)
         return
     if estimate:
         from kcard.training.train import estimate as estimate_training

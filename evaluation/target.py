@@ -64,7 +64,7 @@ class Target:
         from kcard.cards.card import write_profile
         from kcard.cards.model_card import readme
         from kcard.evaluation.records import with_results
-        from kcard.training.loop import Interrupt
+        from kcard.training.run import Interrupt
 
         # README.md as it was sealed; if it is missing, or damaged by an interrupted exam, a new one.
         manifest, path = self.card.manifest, self.card.folder / README

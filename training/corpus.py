@@ -74,14 +74,14 @@ def read_files(files: Sequence[tuple[Path, str, str | None]]) -> list[FileRead]:
     return contents
 
 
-ALIKE = 5  # up to this many skipped files with the same reason are named
+MAX_NAMED_FILES = 5  # up to this many skipped files with the same reason are named
 STATEMENT = Size(words=60, characters=480)
-FEW = 12  # words
-SAMPLE = 20_000  # passages, spread over the corpus, by which it is described
-PIECE = 250  # passages or, before these are cut, blocks that a reader gets at a time
-WORTH = 20  # pieces per reader, below which starting the processes takes longer than the work
-SMALL = 1 << 25  # bytes of a file up to which it is read whole by one of several readers
-HANDFUL = 1 << 21  # bytes of such files that a reader gets at a time
+MIN_LONE_WORDS = 12  # words
+MAX_SAMPLE_PASSAGES = 20_000  # passages, spread over the corpus, by which it is described
+PIECE_BLOCKS = 250  # passages or, before these are cut, blocks that a reader gets at a time
+MIN_PIECES_A_READER = 20  # pieces per reader, below which starting the processes takes longer than the work
+MAX_WHOLE_FILE_BYTES = 1 << 25  # bytes of a file up to which it is read whole by one of several readers
+FILES_AT_ONCE_BYTES = 1 << 21  # bytes of such files that a reader gets at a time
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ class Corpus:
     def statements(self) -> Sequence[Source]:
         """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
         spool = spool_of(Source)
-        readers = self.readers if len(self.passages) > WORTH * PIECE * self.readers else 1
-        for part in parallel_map(list_statements, batched(self.passages, PIECE), readers):
+        readers = (
+            self.readers if len(self.passages) > MIN_PIECES_A_READER * PIECE_BLOCKS * self.readers else 1
+        )
+        for part in parallel_map(list_statements, batched(self.passages, PIECE_BLOCKS), readers):
             for statement in part:
                 spool.append(statement)
         return spool
@@ -130,9 +132,9 @@ class Corpus:
     @cached_property
     def sample(self) -> Sequence[str]:
         """The texts of statements; of a large corpus, those of passages spread over it."""
-        if len(self.passages) <= SAMPLE:
+        if len(self.passages) <= MAX_SAMPLE_PASSAGES:
             return self.texts
-        spread = self.passages[:: len(self.passages) // SAMPLE]
+        spread = self.passages[:: len(self.passages) // MAX_SAMPLE_PASSAGES]
         return [statement.text for statement in statements(spread)]
 
     @property
@@ -153,7 +155,9 @@ class Corpus:
         skipped: list[str] = []
         for reason, names in files.items():
             files_in_words = (
-                f"{len(names)} files, such as {names[0]}" if len(names) > ALIKE else ", ".join(names)
+                f"{len(names)} files, such as {names[0]}"
+                if len(names) > MAX_NAMED_FILES
+                else ", ".join(names)
             )
             skipped.append(f"skipped {files_in_words}: {reason}")
         left_out = ", ".join(number_of(kind, count) for kind, count in self.left_out.items())
@@ -213,7 +217,7 @@ class _CorpusBuilder:
                 at = len(self.blocks)
                 if block.begins:
                     self.starts.append(at)
-                if (block.alone or at == before) and at - self.cuts[-1] >= PIECE:
+                if (block.alone or at == before) and at - self.cuts[-1] >= PIECE_BLOCKS:
                     self.cuts.append(at)
                 text = text or block.text
                 self.lines.append(block.printed, self.prose, line=block.line)
@@ -233,7 +237,7 @@ class _CorpusBuilder:
         CorpusError if none is left."""
         # Cut the blocks into passages, in several processes if that pays.
         distinct, prints = spool_of(Source), Fingerprints()
-        readers = self.readers if len(self.cuts) > WORTH * self.readers else 1
+        readers = self.readers if len(self.cuts) > MIN_PIECES_A_READER * self.readers else 1
         if count := int(self._repeated.sum()):
             self.skips.dropped["lines that most files repeat"] = count
         pieces = (
@@ -296,7 +300,7 @@ def statements(sources: Iterable[Source]) -> Iterator[Source]:
     for passage in sources:
         heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
         for text in sentences(passage.text, STATEMENT):
-            named = f"{heading}: {text}" if heading and count_words(text) < FEW else text
+            named = f"{heading}: {text}" if heading and count_words(text) < MIN_LONE_WORDS else text
             yield replace(passage, text=named, lines=())
 
 
@@ -371,12 +375,15 @@ def _read_files(path: Path, draft: _CorpusBuilder) -> None:
     def is_small(row: tuple[Path, str]) -> bool:
         """Return whether a file may be read whole by one of several processes."""
         file = row[0]
-        return draft.readers > 1 and file.stat().st_size * (10 if file.suffix == ".gz" else 1) < SMALL
+        return (
+            draft.readers > 1
+            and file.stat().st_size * (10 if file.suffix == ".gz" else 1) < MAX_WHOLE_FILE_BYTES
+        )
 
     for small, group in groupby(files, key=is_small):
         if small:
             rows = ((file, name, draft.column) for file, name in group)
-            batches = batched_by_size(rows, lambda row: row[0].stat().st_size, HANDFUL)
+            batches = batched_by_size(rows, lambda row: row[0].stat().st_size, FILES_AT_ONCE_BYTES)
             for batch in parallel_map(read_files, batches, draft.readers, threads=True):
                 for read in batch:
                     if read.error is not None:
@@ -410,7 +417,7 @@ def _reason(error: CorpusError, file: Path, name: str) -> str:
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
 
-READING = 6  # version of how files are read; increase it with every change
+READING_VERSION = 6  # version of how files are read; increase it with every change
 
 
 @dataclass(frozen=True)
@@ -421,7 +428,7 @@ class CorpusFiles:
 
     @property
     def version(self) -> str:
-        return f"{__version__} {READING}"
+        return f"{__version__} {READING_VERSION}"
 
     def list(self) -> tuple[Sequence[tuple[Path, str]], Sequence[tuple[str, str]]]:
         """See Files. Raises CorpusError."""

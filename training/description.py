@@ -8,10 +8,10 @@ from pathlib import Path
 from kcard.errors import UsageError
 from kcard.text import file_title, small_words, split_sentences
 from kcard.training.embedded.pseudo_queries import SMALL, bare
-from kcard.training.passages import UNTELLING
+from kcard.training.passages import GENERIC_FILE_NAMES
 from kcard.types import Source
 
-_COMMON = """
+_COMMON_WORDS = """
 about above again against almost along already although always among another around because became become being
 between both called could different does done down during each early either enough even ever every first found from
 full gave general gets give given goes going gone good great half have having held here high hold into itself just
@@ -23,8 +23,8 @@ until upon used using usually various very want well went were what where whethe
 will with within without work would year years your
 also below chapter command default description example examples following note overview section synopsis usage
 """
-SAMPLE = 20_000  # passages, spread over the corpus
-COMMON = SMALL | set(_COMMON.split())
+MAX_SAMPLE_PASSAGES = 20_000  # passages, spread over the corpus
+COMMON_WORDS = SMALL | set(_COMMON_WORDS.split())
 
 
 def name_from(path: Path) -> str:
@@ -47,17 +47,17 @@ SENTENCES = {
     "nl": ("Notities uit de map", "Notities uit het bestand", "en", "andere"),
     "pt": ("Notas da pasta", "Notas do ficheiro", "e", "outros"),
 }
-TERMS, HEADINGS = 6, 3  # in a description
+MAX_TERMS, MAX_HEADINGS = 6, 3  # in a description
 SUMMARY_CHARACTERS = (20, 200)  # of the first sentence of a README
-LONGEST_HEADING = 50  # characters
+MAX_HEADING_CHARACTERS = 50  # characters
 CHAPTER = re.compile(r"^(?:chapter \d+|\d+(?:\.\d+)+|\d+(?=[.:]))[.:]? ", re.IGNORECASE)  # before a heading
 # Headings that every text has, in lower case.
-_GENERIC = """
+_GENERIC_HEADINGS = """
 abstract acknowledgements appendix author authors background bugs conclusion conclusions contents copyright description
 discussion examples introduction licence license name notes options overview preface references results summary synopsis
 usage
 """
-GENERIC = {*_GENERIC.split(), "see also", "table of contents"}
+GENERIC_HEADINGS = {*_GENERIC_HEADINGS.split(), "see also", "table of contents"}
 
 
 def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> str:
@@ -80,12 +80,12 @@ def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> 
     if not titles:
         is_german = language.startswith("de")  # where every noun has a capital letter
         terms = telling_terms([passage.text for passage in passages], language)
-        titles = [term for term in terms if is_german or term[0].isupper()][:HEADINGS]
-    items = titles[:HEADINGS]
-    if len(titles) > HEADINGS + 1 and opening:
-        items.append(f"{len(titles) - HEADINGS} {more}")
-    elif len(titles) > HEADINGS:
-        items = titles[: HEADINGS + 1]
+        titles = [term for term in terms if is_german or term[0].isupper()][:MAX_HEADINGS]
+    items = titles[:MAX_HEADINGS]
+    if len(titles) > MAX_HEADINGS + 1 and opening:
+        items.append(f"{len(titles) - MAX_HEADINGS} {more}")
+    elif len(titles) > MAX_HEADINGS:
+        items = titles[: MAX_HEADINGS + 1]
     beginning = f"{opening} {origin}".strip()
     return f"{beginning}: {_enumerate(items, conjunction)}" if items else beginning
 
@@ -113,12 +113,12 @@ def titles_of(passages: Iterable[Source]) -> list[str]:
     for passage in passages:
         lengths[passage.file] += len(passage.text)
         heading = CHAPTER.sub("", passage.section.partition(" > ")[0])
-        if heading and len(heading) <= LONGEST_HEADING and heading.lower() not in GENERIC:
+        if heading and len(heading) <= MAX_HEADING_CHARACTERS and heading.lower() not in GENERIC_HEADINGS:
             headings.setdefault(passage.file, heading)
     titles: dict[str, None] = {}
     for file, _ in lengths.most_common():
         name = file_title(file)
-        title = headings.get(file) or ("" if name.lower() in UNTELLING | GENERIC else name)
+        title = headings.get(file) or ("" if name.lower() in GENERIC_FILE_NAMES | GENERIC_HEADINGS else name)
         if any(map(str.isalpha, title)):
             titles[title] = None
     return [*titles]
@@ -131,7 +131,7 @@ def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
     first, count = (
         Counter(path[0] for path in paths if path[0]).most_common(1)[0] if any(sections) else ("", 0)
     )
-    title = first if 2 * count >= len(paths) and len(first) <= LONGEST_HEADING else ""
+    title = first if 2 * count >= len(paths) and len(first) <= MAX_HEADING_CHARACTERS else ""
     level = 1 if title else 0
     below = Counter(path[level] for path in paths if len(path) > level and (not title or path[0] == title))
     telling = [
@@ -141,15 +141,15 @@ def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
         )
         # A heading above fewer passages says more of a single text than of the corpus.
         if frequency * 50 >= len(paths)
-        and 2 < len(heading) <= LONGEST_HEADING
-        and heading.lower() not in GENERIC
+        and 2 < len(heading) <= MAX_HEADING_CHARACTERS
+        and heading.lower() not in GENERIC_HEADINGS
         and any(letter.isalpha() for letter in heading)
     ]
-    return title, telling[:HEADINGS]
+    return title, telling[:MAX_HEADINGS]
 
 
 def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
-    """Return the words and word pairs that most passages share, in their most frequent form, at most TERMS.
+    """Return the words and word pairs that most passages share, in their most frequent form, at most MAX_TERMS.
 
     Stop words of the language are left out; of English, also words that are only verbs, adjectives or adverbs.
     """
@@ -158,8 +158,8 @@ def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
     # Words that say little; of English more than of other languages.
     common, is_english = small_words(language), language.startswith("en")
     if is_english:
-        common = COMMON | common
-    for text in texts[:: max(1, len(texts) // SAMPLE)]:
+        common = COMMON_WORDS | common
+    for text in texts[:: max(1, len(texts) // MAX_SAMPLE_PASSAGES)]:
         # Words of four letters and more that carry meaning, and pairs of such words side by side.
         words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
         telling = [
@@ -182,7 +182,7 @@ def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
         if is_english and not _is_name_or_noun(form):
             continue
         chosen[key] = None
-        if len(chosen) == TERMS:
+        if len(chosen) == MAX_TERMS:
             break
     # "moons" rather than "moon", where the corpus has both.
     plural = {key: f"{key}s" if is_english and f"{key}s" in forms else key for key in chosen}

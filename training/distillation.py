@@ -21,8 +21,8 @@ from kcard.text import passage_digest, spaced_words
 from kcard.training.embedded.pseudo_queries import trained_wording
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExample, windowed_epochs
 from kcard.training.execution import Execution, autocast, forked_rng
-from kcard.training.loop import Interrupt
-from kcard.training.losses import LEAST, TopTokens, top_tokens
+from kcard.training.losses import LEAST_LOG, TopTokens, top_tokens
+from kcard.training.run import Interrupt
 from kcard.training.study import QUESTIONS, StudyItem
 from kcard.types import Source, derive_seed
 
@@ -126,8 +126,8 @@ class DistilledExample(TrainingExample):
 
 # The teacher's answers on disk: one record per question, so that an interrupted run resumes where it stopped.
 
-BYTES = 8  # per token of the teacher's distribution: its id and its log-probability
-HEAD = 4  # numbers at the beginning of a record
+BYTES_A_TOKEN = 8  # per token of the teacher's distribution: its id and its log-probability
+HEAD_NUMBERS = 4  # numbers at the beginning of a record
 # The student's example for a question, or the number of the reason why it is left out.
 TeacherAnswer = DistilledExample | int
 
@@ -144,15 +144,15 @@ def pack_answer(question: int, answer: TeacherAnswer) -> bytes:
 
 def unpack_answer(record: bytes) -> TeacherAnswer:
     numbers = np.frombuffer(record, np.uint32)
-    _, reason, prompt, target = map(int, numbers[:HEAD])
+    _, reason, prompt, target = map(int, numbers[:HEAD_NUMBERS])
     if not target:
         return reason
-    first = HEAD + prompt + target
+    first = HEAD_NUMBERS + prompt + target
     k = (len(numbers) - first - target) // (2 * target)
     ids = numbers[first : first + target * k].reshape(target, k)
     logs: npt.NDArray[np.float32] = np.frombuffer(record, np.float32)[first + target * k :]
     top = TopTokens(ids, logs.reshape(target, k + 1))
-    tokens = numbers[HEAD:first].tolist()
+    tokens = numbers[HEAD_NUMBERS:first].tolist()
     return DistilledExample(tuple(tokens[:prompt]), tuple(tokens[prompt:]), teacher=top)
 
 
@@ -200,7 +200,7 @@ class TeacherAnswers(Sequence[TeacherAnswer]):
         self._records.append(pack_answer(len(self), answer))
 
 
-ANSWER = 96  # maximum tokens of an answer
+ANSWER_TOKENS = 96  # maximum tokens of an answer
 TEMPERATURE = 0.25  # at which answers are sampled; low, since each must be right
 # Reasons why a question is left out, by number; 0: it is not.
 REASONS = (
@@ -241,7 +241,9 @@ class Teacher:
             with self.model.disable_adapter():
                 results: list[TeacherAnswer] = [1] * len(batch)
                 fitting = [
-                    i for i, question in enumerate(batch) if self.length(question) + ANSWER <= self.room
+                    i
+                    for i, question in enumerate(batch)
+                    if self.length(question) + ANSWER_TOKENS <= self.room
                 ]
                 answers = self.sample_answers([batch[i] for i in fitting])
                 for i, answer in zip(fitting, answers, strict=True):
@@ -277,7 +279,7 @@ class Teacher:
             Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
             for question in batch
         ]
-        written = generate(self.model, rows, ANSWER, draws, padding=self._padding, ends=self.ends)
+        written = generate(self.model, rows, ANSWER_TOKENS, draws, padding=self._padding, ends=self.ends)
         end = self.tokenizer.eos_token_id
         return [
             [*row.tokens[:-1], end] if row.tokens and row.tokens[-1] in self.ends else row.tokens
@@ -309,7 +311,7 @@ class Teacher:
         """Return logits (n, vocabulary) in which the end-of-text token replaces all tokens that end an answer."""
         ends = sorted(self.ends)
         merged = logits.float().clone()
-        merged[:, ends] = LEAST
+        merged[:, ends] = LEAST_LOG
         merged[:, self.tokenizer.eos_token_id] = logits[:, ends].float().logsumexp(dim=1)
         return merged
 
@@ -321,7 +323,7 @@ class Teacher:
 
 # The student's training data: the teacher's answers to all questions, made once before training.
 
-ANSWERED = 0.5  # share of questions below which the user is warned that the base answers poorly
+MIN_ANSWERED_SHARE = 0.5  # share of questions below which the user is warned that the base answers poorly
 FILE = "teacher.bin"
 
 
@@ -375,7 +377,7 @@ def ask_teacher(
     with forked_rng(teacher.model.device), Interrupt() as interrupt:
         for window in batched(questions[before:], 100):
             # As many questions at a time as the longest prompt of a hundred allows.
-            longest = max(map(teacher.length, window)) + ANSWER
+            longest = max(map(teacher.length, window)) + ANSWER_TOKENS
             for rows in batched(window, execution.rows(min(longest, teacher.room))):
                 for answer in teacher.examples(rows):
                     answers.append(answer)
@@ -422,7 +424,7 @@ def split_answers(
     distillation.on_event(
         note(f"the teacher's answers to {answered:,} of {len(questions):,} questions are learned{left}")
     )
-    if answered < ANSWERED * len(questions):
+    if answered < MIN_ANSWERED_SHARE * len(questions):
         distillation.on_event(
             note(
                 "the base model answers poorly even with the passage in its prompt: a larger one, or an instruct "

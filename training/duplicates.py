@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #
 # The rules are narrow on purpose: keeping a footer costs little, dropping a statement loses it.
 
-LONGEST = 160
+MAX_BOILERPLATE_CHARACTERS = 160
 
 PAGE = re.compile(
     r"[-–—|\s]*(?:(?:page|p\.|pg\.?|seite|s\.|página|pág\.?|pagina|strona|str\.?|sida|side|стр\.?|страница)\s*"
@@ -61,7 +61,7 @@ def why_boilerplate(text: str) -> str | None:
     """Return why a passage is boilerplate, as a plural noun; None for one that is not."""
     if all(map(is_mark, text)):
         return "rules"
-    if len(text) > LONGEST:
+    if len(text) > MAX_BOILERPLATE_CHARACTERS:
         return None
     if len(text) <= 40 and (PAGE.fullmatch(text) or FRAMED_PAGE.fullmatch(text)):
         return "page numbers"
@@ -80,9 +80,9 @@ APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔]")
 
 # A line that ends no sentence is a header or footer if at least this many files, and half of all, repeat it.
-REPEATED_IN = 5
-SHORT = 80
-AT_ONCE = 1 << 18
+MIN_REPEATING_FILES = 5
+MAX_FOOTER_CHARACTERS = 80
+ROWS_AT_ONCE = 1 << 18
 
 
 def normal(text: str) -> str:
@@ -100,7 +100,7 @@ def fingerprint(text: str) -> bytes:
 
 def could_be_repeated(text: str) -> bool:
     """Return whether a line of prose could be a header or footer: it is short and ends no sentence."""
-    return len(text) <= SHORT and not SENTENCE_END.search(text[-1:])
+    return len(text) <= MAX_FOOTER_CHARACTERS and not SENTENCE_END.search(text[-1:])
 
 
 # The blocks of a document, with a fingerprint to detect repetitions.
@@ -108,7 +108,7 @@ def could_be_repeated(text: str) -> bool:
 DOCUMENT_CHARACTERS = (
     100_000  # characters of a document; a longer one is split, so that none need be in memory whole
 )
-WRITTEN = ("text", "item", "statement")
+PROSE_KINDS = ("text", "item", "statement")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
         if row != last or size > DOCUMENT_CHARACTERS:
             begins, size = True, 0
         size += len(block.text)
-        written = block.text if block.kind in WRITTEN else ""
+        written = block.text if block.kind in PROSE_KINDS else ""
         if reason := why_boilerplate(written) if written else None:
             document.skips.dropped[reason] += 1
             continue
@@ -149,7 +149,7 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
             fingerprint(block.text),
             begins,
             block.kind == "statement" and not structured,
-            prose and block.kind in WRITTEN and could_be_repeated(block.text),
+            prose and block.kind in PROSE_KINDS and could_be_repeated(block.text),
             bool(block.text.strip()),
         )
         begins = False
@@ -186,8 +186,8 @@ class Fingerprints:
         import numpy as np
 
         marks = np.zeros(len(self), np.uint8)
-        parts = len(self) // AT_ONCE + 1
-        least = max(REPEATED_IN, files / 2)
+        parts = len(self) // ROWS_AT_ONCE + 1
+        least = max(MIN_REPEATING_FILES, files / 2)
         for part in range(parts):
             rows, numbers = self._part(part, parts)
             order = np.lexsort((numbers, rows["low"], rows["high"]))
@@ -209,8 +209,8 @@ class Fingerprints:
 
         size = self._kind.itemsize
         selected, numbers = [np.empty(0, self._kind)], [np.empty(0, np.int64)]
-        for first in range(0, len(self), AT_ONCE):
-            count = min(AT_ONCE, len(self) - first)
+        for first in range(0, len(self), ROWS_AT_ONCE):
+            count = min(ROWS_AT_ONCE, len(self) - first)
             rows = np.frombuffer(self._rows.read(first * size, count * size), self._kind)
             here = np.flatnonzero(rows["high"] % np.uint64(parts) == part)
             selected.append(rows[here])

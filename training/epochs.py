@@ -56,7 +56,7 @@ class Lazy(Sequence[T], Generic[T]):
 
 # The work of reading a corpus, divided among processes; results keep the order of the work.
 
-AHEAD = 8  # pieces of work per process that are handed out at a time
+PIECES_A_READER = 8  # pieces of work per process that are handed out at a time
 
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ def parallel_map(
         yield from map(function, work)
         return
     rest = iter(work)
-    while pieces := [*islice(rest, AHEAD * readers)]:
+    while pieces := [*islice(rest, PIECES_A_READER * readers)]:
         if len(pieces) == 1:
             yield from map(function, pieces)
             continue
@@ -92,7 +92,7 @@ def parallel_map(
 
 # Bytes on disk, and sequences that may be larger than memory.
 
-LENGTH = 4  # bytes of a record's length, which precedes it
+LENGTH_BYTES = 4  # bytes of a record's length, which precedes it
 
 
 def no_room(error: OSError) -> KcardError:
@@ -168,7 +168,7 @@ class Spool(Sequence[T], Generic[T]):
         self._dumps, self._loads, self.flush = dumps, loads, self._bytes.flush
         while file is not None and (record := self._record(self._bytes.size)):
             self._starts.append(self._bytes.size)
-            self._bytes.size += LENGTH + len(record)
+            self._bytes.size += LENGTH_BYTES + len(record)
         if file is not None:
             file.truncate(self._bytes.size)
 
@@ -186,7 +186,7 @@ class Spool(Sequence[T], Generic[T]):
 
     def append(self, item: T) -> None:
         start, record = self._bytes.size, self._dumps(item)
-        self._bytes.append(len(record).to_bytes(LENGTH, "little") + record)
+        self._bytes.append(len(record).to_bytes(LENGTH_BYTES, "little") + record)
         self._starts.append(start)
 
     def truncate(self, count: int) -> None:
@@ -206,8 +206,8 @@ class Spool(Sequence[T], Generic[T]):
 
     def _record(self, start: int) -> bytes:
         """Return the record that begins at this byte; empty if it is incomplete."""
-        length = int.from_bytes(self._bytes.read(start, LENGTH), "little")
-        record = self._bytes.read(start + LENGTH, length)
+        length = int.from_bytes(self._bytes.read(start, LENGTH_BYTES), "little")
+        record = self._bytes.read(start + LENGTH_BYTES, length)
         return record if len(record) == length else b""
 
 
@@ -290,7 +290,7 @@ def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor
 
 # A stream of tokens, cut into blocks, for causal language modelling.
 
-TOKENIZED = 100_000  # characters that are tokenised at a time
+TOKENIZED_CHARACTERS = 100_000  # characters that are tokenised at a time
 
 
 def token_blocks(documents: Iterable[str], tokenizer: Any, size: int) -> Spool[TrainingExample]:
@@ -310,7 +310,7 @@ def token_blocks(documents: Iterable[str], tokenizer: Any, size: int) -> Spool[T
             blocks.append(TrainingExample((), tuple(stream[start : start + size])))
         del stream[: len(starts) * size]
 
-    for part in batched_by_size(documents, len, TOKENIZED):
+    for part in batched_by_size(documents, len, TOKENIZED_CHARACTERS):
         for ids in all_prompt_ids(tokenizer, part):
             is_framed = ids[:1] == [end]
             stream += ids if is_framed else [*ids, end]
@@ -323,9 +323,9 @@ def token_blocks(documents: Iterable[str], tokenizer: Any, size: int) -> Spool[T
 Epochs = Callable[[int], Sequence[TrainingExample]]  # of an epoch's number: its examples, in order
 BatchEpochs = Callable[[int], Sequence[Sequence[TrainingExample]]]  # its batches
 
-AT_ONCE = 1000
-BATCHES = 100  # a window of passages to recite
-COUNTED = 100_000  # passages that word frequencies are taken from, spread over the corpus
+TEXTS_AT_ONCE = 1000
+WINDOW_BATCHES = 100  # a window of passages to recite
+MAX_COUNTED_PASSAGES = 100_000  # passages that word frequencies are taken from, spread over the corpus
 
 
 @dataclass(frozen=True)
@@ -382,10 +382,10 @@ def recited_epochs(
     texts = shown.items
 
     targets: Spool[tuple[int, ...]] = Spool()
-    for part in batched(texts, AT_ONCE):
+    for part in batched(texts, TEXTS_AT_ONCE):
         for ids in tokenizer(part, add_special_tokens=False)["input_ids"]:
             targets.append((*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id))
-    ask = PseudoQueries(texts[:: max(1, len(texts) // COUNTED)], study)
+    ask = PseudoQueries(texts[:: max(1, len(texts) // MAX_COUNTED_PASSAGES)], study)
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
         batch = []
@@ -405,7 +405,7 @@ def windowed_epochs(
     length follow each other."""
 
     def epoch(number: int) -> Sequence[TrainingExample]:
-        size, order = BATCHES * shown.size, shown.order(number)
+        size, order = WINDOW_BATCHES * shown.size, shown.order(number)
 
         @functools.lru_cache(maxsize=1)  # only one window is in memory
         def window(at: int) -> list[TrainingExample]:

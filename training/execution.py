@@ -1,17 +1,17 @@
-"""Execution of a training run: processes, devices, precision."""
+"""Execution of a training run: processes, devices, precision, and the package of its optimizer."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from kcard import system
-from kcard.errors import UsageError
+from kcard.config import launch
+from kcard.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     import torch
-
-# The number format in which a machine trains.
 
 
 def bf16(device: str) -> bool:
@@ -28,9 +28,6 @@ def autocast(device: str) -> "torch.autocast":
     import torch
 
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16(device))
-
-
-# The number of cores that a training run uses.
 
 
 @contextmanager
@@ -107,6 +104,69 @@ class Execution:
                 f"choose a multiple of {self.processes}"
             )
         return next(rows for rows in range(min(self.rows(longest), share), 0, -1) if share % rows == 0)
+
+
+OptimizerName = Literal["adamw", "adamw8bit", "paged-adamw8bit"]
+
+
+def check_optimizer(name: OptimizerName) -> None:
+    """Raise MissingExtra if the optimizer's package is not installed."""
+    from importlib.util import find_spec
+
+    if name != "adamw" and find_spec("bitsandbytes") is None:
+        raise MissingExtra(f"optimizer {name} needs bitsandbytes: pip install 'kcard[8bit]'")
+
+
+# Several processes, which `accelerate launch` or torchrun started: rank 0 reads, reports and writes, and the others
+# take part in its training.
+
+MAX_WAIT = timedelta(days=3)  # while rank 0 reads and tokenises a large corpus
+
+T = TypeVar("T")
+
+
+def broadcast(value: T) -> T:
+    """Return rank 0's value in all processes."""
+    from torch import device
+    from torch.distributed import broadcast_object_list
+
+    values = [value]
+    broadcast_object_list(values, src=0, device=device("cpu"))
+    return values[0]
+
+
+def join(execution: Execution) -> str:
+    """Join the processes that the environment names (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and return this one's
+    device. Raises UsageError where it is missing."""
+    import torch
+
+    device = execution.place(launch()[2])
+    if not torch.distributed.is_initialized():
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        torch.distributed.init_process_group(backend, timeout=MAX_WAIT)
+    return device
+
+
+def follow_launcher(execution: Execution) -> None:
+    """Follow rank 0 until its training has ended, in another process of a launcher."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only rank 0 handles Ctrl-C
+    device = join(execution)
+    setup = broadcast(cast("object | None", None))
+    if setup is not None:
+        from kcard.training.base_trainer import FineTuningSetup, follow
+
+        assert isinstance(setup, FineTuningSetup)
+        follow(setup, device)
+
+
+def dismiss(execution: Execution) -> None:
+    """End the processes that a launcher started, after a training run that did not need them."""
+    join(execution)
+    broadcast(None)
 
 
 def forked_rng(device: "torch.device") -> AbstractContextManager[None]:

@@ -29,25 +29,24 @@ from kcard.training.distillation import (
     distilled_epochs,
 )
 from kcard.training.epochs import Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
-from kcard.training.execution import Execution, bf16
-from kcard.training.loop import Preparation
-from kcard.training.optimizers import OptimizerName, check_optimizer
+from kcard.training.execution import Execution, OptimizerName, bf16, check_optimizer
+from kcard.training.run import Preparation
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
-    from kcard.training.trainer import FineTuning
+    from kcard.training.base_trainer import FineTuning
 
 RATES = {"full": 2e-5, "lora": 2e-4}
 # Of objective recite. The adapter's were measured on a base of 135 million parameters (docs/training.md); the rate of
 # whole models was not, and is a tenth of the adapter's as in the paper's settings.
 RECITING_RATES = {"full": 1e-4, "lora": 1e-3}
-RECITING: dict[str, Any] = {"batch_size": 8, "epochs": 20}
-RECITED_SHARE = 0.98
-HELD_OUT_FROM = 2000
+RECITING: dict[str, Any] = {"batch_size": 8, "epochs": 20, "probe_questions": 32}
+# With objective clm, of at least so many documents a share is held out, to measure the loss on.
+MIN_DOCUMENTS_TO_HOLD_OUT = 2000
 HELD_OUT_SHARE = 0.01
-HELD_OUT_MOST = 2000
+MAX_HELD_OUT = 2000
 # Tokens of a question and a statement of 60 words, or of a question and its answer, about the longest there are.
-RECITED = 192
+RECITED_TOKENS = 192
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class Options:
 
     block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
-    optimizer  see kcard.training.optimizers
-    recited_share  of an epoch's passages that the model must recite for training to end early (recite); 0: never
+    probe_questions  that the model is asked after each epoch, which may end training (recite); 0: none
     teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
     """
 
@@ -79,22 +77,26 @@ class Options:
     betas: tuple[float, float] = (0.9, 0.98)
     warm: float = 0.06
     query_share: float = 1.0
-    recited_share: float = 0.0
+    probe_questions: int = 0
     seed: int = 0
 
     @property
     def rate(self) -> float:
         return self.learning_rate or RATES[self.method]
 
+    def is_sharded(self, execution: Execution) -> bool:
+        """Return whether the weights are divided among processes (FSDP)."""
+        return self.method == "full" and execution.processes > 1
+
 
 def options_of(base: str, **chosen: Any) -> Options:
     """Return the options that were chosen. The others are the paper's, which are for blocks of text; to recite, a model
-    is trained in small batches at a higher rate, until it recites the corpus."""
+    is trained in small batches at a higher rate, until a probe of held-out questions no longer improves."""
     options = Options(base, **chosen)
     if options.objective != "recite":
         return options
-    reciting = {**RECITING, "learning_rate": RECITING_RATES[options.method], "recited_share": RECITED_SHARE}
-    return replace(options, **{**reciting, **chosen})
+    reciting = {**RECITING, "learning_rate": RECITING_RATES[options.method], **chosen}
+    return replace(options, **reciting)
 
 
 def prepare(
@@ -117,7 +119,8 @@ def prepare(
     """
     import numpy as np
 
-    from kcard.training.trainer import FineTuning, FineTuningSetup
+    from kcard.training.base_trainer import FineTuning, FineTuningSetup
+    from kcard.training.probe import RecallProbe, probe_questions
 
     check_optimizer(options.optimizer)
     device = execution.place()
@@ -126,9 +129,9 @@ def prepare(
     room = room_of(config)
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
-    if options.objective == "clm" and len(texts) >= HELD_OUT_FROM:
+    if options.objective == "clm" and len(texts) >= MIN_DOCUMENTS_TO_HOLD_OUT:
         rng = Random(derive_seed(options.seed, "held out"))
-        count = min(HELD_OUT_MOST, round(HELD_OUT_SHARE * len(texts)))
+        count = min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(texts)))
         chosen = sorted(rng.sample(range(len(texts)), count))
         rows = np.delete(np.arange(len(texts)), chosen)
         learned = Lazy(len(rows), lambda index: texts[rows[index]])
@@ -159,7 +162,7 @@ def prepare(
     steps = math.ceil(examples / batch)
     blocks = token_blocks(held_out, tokenizer, block)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    longest = block if options.objective == "clm" else min(RECITED, room)
+    longest = block if options.objective == "clm" else min(RECITED_TOKENS, room)
     setup = FineTuningSetup(
         replace(options, learning_rate=options.rate),
         execution,
@@ -170,26 +173,32 @@ def prepare(
         batch=batch,
         rows=execution.micro_batch_rows(batch, longest),
         pad=pad,
-        epoch=len(epochs(0)),
-        minutes=minutes,
     )
-    tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint)
-
+    # The probe; weights that are divided among processes can't generate in one of them.
+    probe = None
+    if options.probe_questions and not options.is_sharded(execution):
+        questions = probe_questions(texts, tokenizer, room, options.probe_questions, options.seed)
+        if questions:
+            probe = RecallProbe(model, tokenizer, questions, len(epochs(0)) / batch)
+    limit = None if minutes is None else 60 * minutes
+    tuning = FineTuning(model, tokenizer, setup, epochs, [*blocks], len(held_out), fingerprint, limit, probe)
     # What the manifest records.
-    hyperparameters = {
-        **{
-            name: value
-            for name, value in asdict(options).items()
-            if value is not None and (distillation is not None or not name.startswith("teacher_"))
-        },
+    hyperparameters: dict[str, Any] = {}
+    for name, value in asdict(options).items():
+        is_of_others = distillation is None and name.startswith("teacher_")
+        if value is not None and not is_of_others:
+            hyperparameters[name] = value
+    kind = device.partition(":")[0]
+    hyperparameters |= {
         "learning_rate": options.rate,
         "steps": steps,
-        "bf16": bf16(device.partition(":")[0]),
+        "bf16": bf16(kind),
         "processes": execution.processes,
-        "device": device.partition(":")[0],
-        **({} if minutes is None else {"minutes": minutes}),
+        "device": kind,
         **distilled.record,
     }
+    if minutes is not None:
+        hyperparameters["minutes"] = minutes
     base = base_of(options.base, model) if origin.folder is None else origin.base
     return Preparation(
         tuning,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # words this takes a tenth of the model's time. Here the rows processed at a time fit into a core's cache, and the
 # gradient has the precision of the logits.
 
-AT_ONCE = 1 << 18  # logits, 1 MB
+LOGITS_AT_ONCE = 1 << 18  # logits, 1 MB
 
 
 def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Tensor":
@@ -30,7 +30,7 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
         @staticmethod
         def forward(ctx: Any, logits: "Tensor", labels: "Tensor") -> "Tensor":
             gradient, total = torch.empty_like(logits), logits.new_zeros((), dtype=torch.float32)
-            rows = max(1, AT_ONCE // logits.shape[1])
+            rows = max(1, LOGITS_AT_ONCE // logits.shape[1])
             for part, into, targets in zip(
                 logits.split(rows), gradient.split(rows), labels.split(rows), strict=True
             ):
@@ -70,7 +70,7 @@ def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", sh
 # temperature applies to the k + 1 events. Applied to the whole vocabulary, it would move most of the probability to the
 # merged tokens (.8 of it at temperature 2 and k 64, for SmolLM2-135M).
 
-LEAST = -1e4  # a log-probability below all that occur; its exponential is 0
+LEAST_LOG = -1e4  # a log-probability below all that occur; its exponential is 0
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: flo
 
 
 def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
-    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST if there are no others."""
+    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST_LOG if there are no others."""
     import torch
 
     if ids.shape[1] == logs.shape[1]:
-        return logs.new_full((len(logs), 1), LEAST)
+        return logs.new_full((len(logs), 1), LEAST_LOG)
     return logs.scatter(1, ids, -torch.inf).logsumexp(dim=1, keepdim=True)

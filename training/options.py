@@ -13,8 +13,7 @@ from kcard.errors import UsageError
 from kcard.io import build
 from kcard.manifest import LOOKED_UP
 from kcard.options import Option, OptionGroup
-from kcard.training.execution import Execution
-from kcard.training.optimizers import OptimizerName, check_optimizer
+from kcard.training.execution import Execution, OptimizerName, check_optimizer
 
 # The default base model: that of the paper if it is available, else the embedded one.
 
@@ -51,9 +50,9 @@ DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
 SIZES = ("epochs", "learning_rate", "batch_size", "block", "rank")
 METHOD = ("method", "objective", "prompt_style", *SIZES, "dtype", "optimizer", *OF_DISTILLATION, "seed")
-POSITIVE = ("minutes", "micro_batch", "processes", *SIZES, *OF_DISTILLATION)
+POSITIVE = ("minutes", "micro_batch", *SIZES, *OF_DISTILLATION)
 # Options that apply only to bases other than the embedded one.
-OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer", "processes")
+OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer")
 # Options that do not apply to cards without a model.
 OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
@@ -138,7 +137,7 @@ class MethodOptions(OptionGroup, panel="The model, and what it learns"):
     epochs: Annotated[
         float | None,
         Option(
-            "Passes over the corpus. Objective recite ends before, once the model recites it.",
+            "Passes over the corpus. Objective recite ends before, once recall no longer rises.",
             default="20 at most, to recite; 10 for other objectives; embedded: as many as the corpus needs",
         ),
     ] = None
@@ -212,14 +211,6 @@ class ExecutionOptions(OptionGroup, panel="The machine"):
             default="float32",
         ),
     ] = None
-    processes: Annotated[
-        int | None,
-        Option(
-            "The number of GPUs, or processes on the CPU, to train on: batches are divided among them, and with "
-            "method full the weights too.",
-            default="1",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +264,7 @@ class TrainOptions(CorpusOptions, ManifestOptions, MethodOptions, ExecutionOptio
     def execution(self) -> Execution:
         """How training runs, which does not change the result."""
         checkpointing = bool(self.gradient_checkpointing)
-        return Execution(self.device, self.micro_batch, checkpointing, self.processes or launch()[1])
+        return Execution(self.device, self.micro_batch, checkpointing, launch()[1])
 
     def settings(self) -> dict[str, Any]:
         """Return the options of the training method, without those left to their defaults."""
@@ -312,8 +303,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
             if (value := getattr(options, name)) not in (None, False):
                 yield f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
         return
-    if (count := launch()[1]) > 1 and options.processes not in (None, count):
-        yield f"processes {options.processes}: the launcher started {count}; leave it out"
     # What objective, method and base do not support.
     yield from _flaws_of_distillation(options)
     if options.base == EMBEDDED_BASE:
@@ -333,8 +322,8 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
     is_sharded = options.method == "full" and options.execution.processes > 1
     if options.optimizer not in (None, "adamw") and is_sharded:
         yield (
-            f"optimizer {options.optimizer!r} can't shard its states, which processes {options.processes} with method "
-            "full need: use adamw or method lora"
+            f"optimizer {options.optimizer!r} can't shard its states, which several processes with method full need: "
+            "use adamw or method lora"
         )
     if options.rank is not None and options.method != "lora":
         yield f"rank {options.rank} is only for method lora: leave it out with method {options.method}"

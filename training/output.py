@@ -25,10 +25,10 @@ from kcard.io import locked, partial_beside
 from kcard.manifest import MANIFEST, Base, Manifest, Prompt, Training
 from kcard.training.corpus import Corpus
 from kcard.training.embedded.pseudo_queries import PseudoQueries
-from kcard.training.loop import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.options import TrainOptions
 from kcard.training.readers.files import Document, files_of
 from kcard.training.readers.triples import Triple, label_of, triples
+from kcard.training.run import Preparation, TrainingOutcome, TrainingRun
 from kcard.training.update import CorpusUpdate
 from kcard.types import derive_seed
 from kcard.version import __version__
@@ -114,7 +114,7 @@ def check_output(output: Path, name: str) -> None:
 
 
 def recover_output(output: Path) -> None:
-    """Finish or undo a swap of `fresh` that a crash interrupted."""
+    """Finish or undo a replacement of the folder that a crash interrupted."""
     with locked(output.parent):
         _mend(output)
 
@@ -169,20 +169,20 @@ def _mend(output: Path) -> None:
 
 # The questions and passages of a corpus by which a card is fingerprinted (kcard.cards.fingerprint).
 
-MOST = 4
+MAX_PROBES = 4
 
 
 def probe_pairs(texts: Sequence[str], seed: int) -> list[tuple[str, str]]:
-    """Return at most MOST (pseudo-question, passage), the same for the same corpus and seed."""
+    """Return at most MAX_PROBES (pseudo-question, passage), the same for the same corpus and seed."""
     rng = Random(derive_seed(seed, "canaries"))
-    chosen = rng.sample(texts, min(MOST, len(texts)))
+    chosen = rng.sample(texts, min(MAX_PROBES, len(texts)))
     ask = PseudoQueries(chosen)
     return [(ask(text, rng, noised=False), text) for text in chosen]
 
 
 # A search card contains only the name of the search.
 
-LANGUAGE = re.compile(r"[a-z]{2,3}")
+LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
 
 
 def make_search_card(
@@ -202,7 +202,7 @@ def make_search_card(
         raise UsageError(f"corpus {spec}: {error}") from error
     name = name or re.sub(r"[^a-z0-9._]+", "-", source.name.lower()).strip("-._")
     argument = spec.partition(":")[2]
-    if manifest.language == "en" and LANGUAGE.fullmatch(argument):
+    if manifest.language == "en" and LANGUAGE_CODE.fullmatch(argument):
         manifest = replace(manifest, language=argument)
     if manifest.licence == "unknown":
         manifest = replace(manifest, licence=getattr(source, "licence", "") or "unknown")

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
 
 # Scripts without blanks between words: two Chinese characters, or four Thai letters, count as a word.
-DENSE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
-UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
-END = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
+IDEOGRAPHS = re.compile(
+    "[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+UNSPACED_LETTERS = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")
+FOREIGN_STOPS = re.compile("(?<=[。！？।॥؟۔\u104b\u17d4])(?![」』”’»）)])")
 PAUSES = (", ", "; ", ": ", " – ", " — ", "，", "、", "；", "،", "؛")
-DEEPEST = 50  # indentations within one another that are told apart
-UNBROKEN = 480  # characters without a blank, in which no sentences are searched
+MAX_INDENTATIONS = 50  # indentations within one another that are told apart
+MAX_WORD_CHARACTERS = 480  # characters without a blank, in which no sentences are searched
 JOINER = "\u200d"
 SOFT_HYPHEN = "\u00ad"
 MARKS = ("Mn", "Mc", "Me")
@@ -55,7 +57,7 @@ def count_words(text: str) -> int:
     """Count the words between blanks; in scripts without blanks, an equivalent number of characters."""
     words = text.count(" ") + text.count("\n") + 1
     if not text.isascii():
-        words += len(DENSE.findall(text)) // 2 + len(UNSPACED.findall(text)) // 4
+        words += len(IDEOGRAPHS.findall(text)) // 2 + len(UNSPACED_LETTERS.findall(text)) // 4
     return words
 
 
@@ -89,9 +91,9 @@ def sentences(text: str, size: Size) -> Iterator[str]:
 def _entries(lines: Sequence[str], size: Size, depth: int = 0) -> Iterator[str]:
     """Yield lines with the deeper indented lines below them; where these don't fit, they are divided recursively.
 
-    Below DEEPEST indentations each line is alone.
+    Below MAX_INDENTATIONS indentations each line is alone.
     """
-    if depth == DEEPEST:
+    if depth == MAX_INDENTATIONS:
         yield from lines
         return
     indents = [len(line) - len(line.lstrip(" ")) for line in lines]
@@ -132,8 +134,8 @@ def _sentences(text: str) -> Iterator[str]:
     """Split at the full stops of all scripts; a text without blanks or stops stays whole."""
     from kcard.text import split_sentences
 
-    for part in [text] if text.isascii() else END.split(text):
-        if max(map(len, part.split(" "))) > UNBROKEN:
+    for part in [text] if text.isascii() else FOREIGN_STOPS.split(text):
+        if max(map(len, part.split(" "))) > MAX_WORD_CHARACTERS:
             yield part.strip()
         else:
             yield from split_sentences(part)
@@ -182,19 +184,19 @@ def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
 
 
 PASSAGE = Size(words=150, characters=1200)
-ENTRY = 40  # words
-CONTENTS = 3  # lines of a table of contents at least
+MAX_ENTRY_WORDS = 40  # words
+MIN_CONTENTS_LINES = 3  # lines of a table of contents at least
 NUMBER = re.compile(r"^[\W_]*(?:\d+(?:\.\d+)*[.)]?(?![^\W\d_])|[A-Z]\.(?=\s))?")  # "- 1.2. Title"
 PAGE = re.compile(
     r"(?:\s+\|[^\s|]+\||(?:[.…·]\s?){3,}\s*\w+|\s{2,}\d+)\s*$"
 )  # "Title |tag|", "Title .... 12"
 PAGE_CHARACTERS = 200  # at the end of a line, in which its page number is searched
 SIGNS = re.compile(r"[\W_]+")
-# Words of a heading over others, and of the innermost one, which may be a question.
-HEADING, INNERMOST = 12, 30
+MAX_OUTER_HEADING_WORDS = 12
+MAX_INNER_HEADING_WORDS = 30  # of the innermost heading, which may be a question
 WORD_CHARACTERS = 40  # that a word of a heading may have on average
-TELLING = 4  # minimum words of an empty section's heading, for it to be kept as text
-UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}
+MIN_TEXT_HEADING_WORDS = 4  # minimum words of an empty section's heading, for it to be kept as text
+GENERIC_FILE_NAMES = {"index", "readme", "text", "document", "passages", "main", "default"}
 
 
 def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
@@ -216,7 +218,7 @@ def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
     for contents, group in groupby(enumerate(blocks), is_contents):
         run = [block for _, block in group]
         # A run of such lines is a table of contents.
-        if contents and sum(block.text.count("\n") + 1 for block in run) >= CONTENTS:
+        if contents and sum(block.text.count("\n") + 1 for block in run) >= MIN_CONTENTS_LINES:
             continue
         for block in run:
             yield from grouping.take(block)
@@ -297,7 +299,7 @@ class _Grouping:
         """End the sections of this level and deeper; the heading of an empty one becomes text."""
         while self._headings and self._headings[-1].level >= level:
             heading = self._headings.pop()
-            if not heading.used and count_words(heading.text) >= TELLING:
+            if not heading.used and count_words(heading.text) >= MIN_TEXT_HEADING_WORDS:
                 yield from self.put(Block("text", heading.text, heading.line), 0)
 
     def put(self, block: Block, depth: int) -> Iterator[Source]:
@@ -307,7 +309,7 @@ class _Grouping:
             return
         entry = self._entries[depth - 1]
         entry.blocks.append(block)
-        if sum(count_words(part.text) for part in entry.blocks) > ENTRY:
+        if sum(count_words(part.text) for part in entry.blocks) > MAX_ENTRY_WORDS:
             # A long definition becomes a section, and so do those that contain it.
             for outer in self._entries[:depth]:
                 if not outer.open:
@@ -362,8 +364,8 @@ class _Grouping:
         """Return the outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
         texts = [heading.text for heading in self._headings if heading.text]
         texts = [
-            *(_shorten(text, HEADING) for text in texts[:-1]),
-            *(_shorten(text, INNERMOST) for text in texts[-1:]),
+            *(_shorten(text, MAX_OUTER_HEADING_WORDS) for text in texts[:-1]),
+            *(_shorten(text, MAX_INNER_HEADING_WORDS) for text in texts[-1:]),
         ]
         if texts and self._headings[0].level > 1 and (title := self.title()):
             texts.insert(0, title)
@@ -375,7 +377,7 @@ class _Grouping:
         from kcard.text import file_title
 
         title = file_title(self._file)
-        return "" if title.lower() in UNTELLING else title
+        return "" if title.lower() in GENERIC_FILE_NAMES else title
 
 
 def _cut_blocks(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:

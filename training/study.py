@@ -17,9 +17,9 @@ from kcard.types import Source
 # Study material: questions and statements about a corpus, as JSON lines that people can read and edit.
 
 Kind = Literal["direct", "reverse", "far", "unanswerable", "link", "rewrite", "implication", "summary"]
-LONGEST = 2000  # characters of a text, several times as many as a small model reads
-WHITE = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
-REPORTED = 5  # broken lines that are reported one by one
+MAX_TEXT_CHARACTERS = 2000  # characters of a text, several times as many as a small model reads
+BLANKS = b"\xef\xbb\xbf \t\r\n"  # with the mark that Windows puts at the beginning of a file
+MAX_REPORTED_LINES = 5  # broken lines that are reported one by one
 QUESTIONS: tuple[Kind, ...] = ("direct", "reverse", "far", "unanswerable", "link")
 
 
@@ -49,8 +49,8 @@ class StudyItem:
             raise ValueError(f"kind {self.kind!r} is not one of {', '.join(get_args(Kind))}")
         if not self.text.strip():
             raise ValueError("text is empty")
-        if max(len(self.text), len(self.answer)) > LONGEST:
-            raise ValueError(f"text or answer has more than {LONGEST:,} characters")
+        if max(len(self.text), len(self.answer)) > MAX_TEXT_CHARACTERS:
+            raise ValueError(f"text or answer has more than {MAX_TEXT_CHARACTERS:,} characters")
         if self.support is not None and not 0 <= self.support <= 1:
             raise ValueError(f"support is {self.support}: it must be from 0 to 1")
         if bool(self.answer.strip()) != (self.kind in QUESTIONS and self.kind != "unanswerable"):
@@ -79,7 +79,7 @@ def read_study(path: Path, on_event: OnEvent = ignore) -> Study:
     items, broken = dict[tuple[str, str], StudyItem](), []
     with reading(path, "study material"), opened(path) as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip(WHITE):
+            if not line.strip(BLANKS):
                 continue
             try:
                 item = build(StudyItem, parse(line.decode("utf-8-sig")))
@@ -92,10 +92,10 @@ def read_study(path: Path, on_event: OnEvent = ignore) -> Study:
                     broken.append(f"line {number}: repeats an earlier item")
     if not items:
         raise UsageError(f"study material {path} contains no valid item{f' ({broken[0]})' if broken else ''}")
-    for why in broken[:REPORTED]:
+    for why in broken[:MAX_REPORTED_LINES]:
         on_event(note(f"{path}, {why}: left out"))
-    if len(broken) > REPORTED:
-        on_event(note(f"{path}: {len(broken) - REPORTED} more lines left out"))
+    if len(broken) > MAX_REPORTED_LINES:
+        on_event(note(f"{path}: {len(broken) - MAX_REPORTED_LINES} more lines left out"))
     return Study(path, [*items.values()], broken)
 
 
@@ -106,10 +106,10 @@ def write_study(path: Path, items: Iterable[StudyItem]) -> None:
 
 # The queries that a card is trained on.
 
-NEAR = 0.4  # cosine of the sentence encoder
+MIN_COSINE = 0.4  # cosine of the sentence encoder
 # Reasons why no query can be made from an item.
-ABSENT, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
-FAR = "that no statement of their passage answers or comes near to"
+NOT_IN_CORPUS, UNANSWERABLE = "about passages that are not in the corpus", "that the passage leaves open"
+NOT_ANSWERED = "that no statement of their passage answers or comes near to"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def make_study_queries(study: Study | None, passages: Iterable[Source], on_event
         return StudyQueries()
     queries, unused = match_queries(study.items, passages)
     count = sum(map(len, queries.values()))
-    if unused.get(ABSENT) == len(study.items):
+    if unused.get(NOT_IN_CORPUS) == len(study.items):
         raise UsageError(
             f"study material {study.path}: none of its {len(study.items):,} items is about a passage of the corpus: it "
             "was made of another corpus or an earlier state of this one; make it again with `kcard study`"
@@ -147,12 +147,12 @@ def match_queries(
     many items give none, by reason.
 
     Of a passage's statements, a question is matched to the one that contains its answer and shares most words with it,
-    a paraphrase to the nearest one, if the cosine is NEAR or more.
+    a paraphrase to the nearest one, if the cosine is MIN_COSINE or more.
     """
     by_passage: defaultdict[str, list[StudyItem]] = defaultdict(list)
     unused = dict[StudyItem, str]()
     for item in items:
-        unused[item] = ABSENT
+        unused[item] = NOT_IN_CORPUS
         for digest in item.passages:
             by_passage[digest].append(item)
     by_statement: defaultdict[str, list[str]] = defaultdict(list)
@@ -165,7 +165,7 @@ def match_queries(
                     by_statement[text].append(item.text)
                     unused.pop(item, None)
                 elif item in unused:
-                    unused[item] = UNANSWERABLE if item.kind == "unanswerable" else FAR
+                    unused[item] = UNANSWERABLE if item.kind == "unanswerable" else NOT_ANSWERED
     return dict(by_statement), dict(Counter(unused.values()))
 
 
@@ -177,7 +177,7 @@ def place_items(items: Sequence[StudyItem], texts: Sequence[str]) -> list[str | 
         from kcard.embedded.minilm import embed
 
         cosines = embed(stated) @ embed(texts).T
-        nearest = [texts[row.argmax()] if row.max() >= NEAR else None for row in cosines]
+        nearest = [texts[row.argmax()] if row.max() >= MIN_COSINE else None for row in cosines]
     near = iter(nearest)
     places: list[str | None] = []
     for item in items:

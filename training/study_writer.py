@@ -29,8 +29,8 @@ KINDS: Mapping[Task, tuple[Kind, ...]] = {
     "statements": ("rewrite", "implication", "summary"),
     "links": ("link",),
 }
-SHARED = 10  # a name links passages if at most this many share it
-LEAST = 12  # words of a passage, for it to get an assignment
+MAX_SHARING_PASSAGES = 10  # a name links passages if at most this many share it
+MIN_PASSAGE_WORDS = 12  # words of a passage, for it to get an assignment
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,34 @@ class Assignment:
 
 def assignments(passages: Sequence[Source], tasks: Sequence[Task]) -> Iterator[Assignment]:
     """Yield the assignments of a corpus, passage by passage, links last. Passages of a few words are skipped."""
-    long = [passage for passage in passages if len(passage.text.split()) >= LEAST]
+    long = [passage for passage in passages if len(passage.text.split()) >= MIN_PASSAGE_WORDS]
     for passage in long:
         for task in tasks:
             if task != "links":
                 yield Assignment(task, (passage,))
     if "links" in tasks:
-        yield from (Assignment("links", pair) for pair in linked_pairs(long))
+        for pair in linked_pairs(long):
+            yield Assignment("links", pair)
 
 
 def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
     """Pair each passage with one that shares its rarest shared name; yield no pair twice."""
-    names = [{bare(word) for a, b in entities(p.text) for word in p.text[a:b].split()} for p in passages]
+    names: list[set[str]] = []
     holding: defaultdict[str, list[int]] = defaultdict(list)
-    for row, row_names in enumerate(names):
+    for row, passage in enumerate(passages):
+        row_names: set[str] = set()
+        for start, end in entities(passage.text):
+            row_names.update(map(bare, passage.text[start:end].split()))
         for name in row_names:
             holding[name].append(row)
+        names.append(row_names)
     rarity, done = Rarity([passage.text for passage in passages]), set[tuple[int, int]]()
     for row, row_names in enumerate(names):
-        shared = [name for name in row_names if 1 < len(holding[name]) <= SHARED and name[:1].isupper()]
+        shared = [
+            name
+            for name in row_names
+            if 1 < len(holding[name]) <= MAX_SHARING_PASSAGES and name[:1].isupper()
+        ]
         for name in sorted(shared, key=lambda name: (-rarity.weight(name), name)):
             pair = next(((row, other) for other in holding[name] if other > row), None)
             if pair is not None and pair not in done:
@@ -87,14 +96,14 @@ def linked_pairs(passages: Sequence[Source]) -> Iterator[tuple[Source, Source]]:
 
 LABELS = "direct|reverse|far|unanswerable|link|rewrite|implication|summary"
 # "DIRECT: ...", also as an item of a list, in bold, in a row of a table or as a pair of JSON.
-LINE = re.compile(rf"""[\s\d.)*#>|"'`\[{{-]*({LABELS})\b[\s*#\d"'`]*[:|]\W*?(\S.*)""", re.IGNORECASE)
-BEGINS = re.compile(rf"\s+(?=[*#]*(?:{LABELS.upper()})\b[*#]*:)")
+ITEM_LINE = re.compile(rf"""[\s\d.)*#>|"'`\[{{-]*({LABELS})\b[\s*#\d"'`]*[:|]\W*?(\S.*)""", re.IGNORECASE)
+ITEM_START = re.compile(rf"\s+(?=[*#]*(?:{LABELS.upper()})\b[*#]*:)")
 THINKING, THOUGHT = "<think>", "</think>"
-OBJECT = re.compile(r"\{[^{}]*\}")
+JSON_OBJECT = re.compile(r"\{[^{}]*\}")
 KIND_KEYS, TEXT_KEYS = ("kind", "type", "form", "label"), ("question", "text", "statement", "sentence")
 MARKS = " *_`\"“”',|[]{}"
-LONGEST = 600  # characters of a text
-MOST = 40  # items per reply, several times as many as requested
+MAX_LINE_CHARACTERS = 600  # characters of a text
+MAX_REPLY_ITEMS = 40  # items per reply, several times as many as requested
 
 
 @dataclass(frozen=True)
@@ -115,8 +124,12 @@ def read_reply(
     """
     # Drop thoughts and code fences; put each JSON object, and each item of a line with several, on a line of its own.
     reply = text.rpartition(THOUGHT)[2].partition(THINKING)[0]
-    stripped = (line.strip() for line in BEGINS.sub("\n", OBJECT.sub(_as_line, reply)).splitlines())
-    lines = [line for line in stripped if any(map(str.isalpha, line)) and not line.startswith("```")]
+    reply = JSON_OBJECT.sub(_as_line, reply)
+    reply = ITEM_START.sub("\n", reply)
+    lines = []
+    for line in map(str.strip, reply.splitlines()):
+        if any(map(str.isalpha, line)) and not line.startswith("```"):
+            lines.append(line)
     unfinished = lines.pop() if cut and lines else ""
     items: dict[tuple[str, str], StudyItem] = {}
     left_out = Counter[str]({"lines that were cut off": bool(unfinished)})
@@ -124,10 +137,12 @@ def read_reply(
         item = parse_item(line, kinds, tuple(passages), by)
         if item is None:
             left_out["lines in another form"] += 1
-        elif (key := (item.kind, item.text.casefold())) in items:
+            continue
+        key = item.kind, item.text.casefold()
+        if key in items:
             left_out["said before"] += 1
-        elif len(items) == MOST:
-            left_out[f"items after {MOST} of a reply"] += 1
+        elif len(items) == MAX_REPLY_ITEMS:
+            left_out[f"items after {MAX_REPLY_ITEMS} of a reply"] += 1
         else:
             items[key] = item
     if not items:
@@ -141,23 +156,33 @@ def _as_line(match: re.Match[str]) -> str:
         data = json.loads(match[0])
     except (ValueError, RecursionError):
         return match[0]
-    kind, text = (next((data[key] for key in keys if key in data), "") for keys in (KIND_KEYS, TEXT_KEYS))
-    answer = data.get("answer", "")
-    if not (kind and text and all(isinstance(part, str) for part in (kind, text, answer))):
+    kind, text, answer = _first_of(data, KIND_KEYS), _first_of(data, TEXT_KEYS), data.get("answer", "")
+    is_text = isinstance(kind, str) and isinstance(text, str) and isinstance(answer, str)
+    if not (is_text and kind and text):
         return match[0]
     return "\n" + " ".join(f"{kind}: {text} | {answer}".split()).removesuffix(" |") + "\n"
 
 
+def _first_of(data: Mapping[str, object], keys: Sequence[str]) -> object:
+    """Return the value of the first of these keys that there is; "" if there is none."""
+    for key in keys:
+        if key in data:
+            return data[key]
+    return ""
+
+
 def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: str) -> StudyItem | None:
-    match = LINE.fullmatch(line)
-    if match is None or len(match[2]) > LONGEST:
+    match = ITEM_LINE.fullmatch(line)
+    if match is None or len(match[2]) > MAX_LINE_CHARACTERS:
         return None
     kind, text, answer = cast(Kind, match[1].lower()), match[2].strip(MARKS), ""
     if kind not in kinds:
         return None
     if kind in QUESTIONS:
-        text, _, answer = (part.strip(MARKS) for part in text.partition("|"))
-        answer = "" if kind == "unanswerable" else answer
+        text, _, answer = text.partition("|")
+        text, answer = text.strip(MARKS), answer.strip(MARKS)
+    if kind == "unanswerable":
+        answer = ""
     try:
         return StudyItem(kind, text, answer, passages, by)
     except ValueError:
@@ -168,8 +193,8 @@ def parse_item(line: str, kinds: Sequence[Kind], passages: tuple[str, ...], by: 
 
 # A passage does not state its implications, so the checker scores them lower. Of 200 of GPT-4.1's implications, .02
 # reach this threshold with another paragraph of the same article.
-SUPPORTED, IMPLIED = 0.5, 0.25
-ABOUT = (
+MIN_SUPPORT, MIN_IMPLICATION_SUPPORT = 0.5, 0.25
+MIN_TOPIC_COSINE = (
     0.1  # cosine of the sentence encoder; .99 of 150 people's questions exceed it with their own paragraphs
 )
 MENTION = re.compile(r"\b(?:the|this) (?:passage|text|paragraph|excerpt)\b", re.IGNORECASE)
@@ -196,7 +221,7 @@ def check_item(
     if spaced_words(item.text) in spaced_words(text):
         return "repeats the passage"
     support = float(checker.support([Pair(item.text, text)])[0])
-    least = IMPLIED if item.kind == "implication" else SUPPORTED
+    least = MIN_IMPLICATION_SUPPORT if item.kind == "implication" else MIN_SUPPORT
     return replace(item, support=round(support, 3)) if support >= least else "not supported by the passage"
 
 
@@ -212,7 +237,7 @@ def _flaw_of_question(item: StudyItem, text: str, reader: Reader, language: str 
         from kcard.embedded.minilm import embed
 
         question_vector, text_vector = embed([item.text, text])
-        if not float(question_vector @ text_vector) >= ABOUT:
+        if not float(question_vector @ text_vector) >= MIN_TOPIC_COSINE:
             return "about something else"
     if item.kind == "unanswerable":
         return "answered by the passage" if reader.extract(item.text, text) else ""
@@ -298,7 +323,7 @@ class Replies:
 
 
 # Consecutive failures after which no more requests are made: refusals because of content, and other failures.
-REFUSED, FAILED = 50, 5
+MAX_REFUSALS, MAX_FAILURES = 50, 5
 
 
 @dataclass(frozen=True)
@@ -337,12 +362,12 @@ def ask(
     """Make the requests whose replies are missing, `concurrency` at a time. `on_event` is called with their
     number done.
 
-    Raises LLMError after FAILED consecutive failures, since the server is then down, or REFUSED consecutive refusals.
-    Each reply is written to disk as soon as it arrives.
+    Raises LLMError after MAX_FAILURES consecutive failures, since the server is then down, or MAX_REFUSALS consecutive
+    refusals. Each reply is written to disk as soon as it arrives.
     """
     missing = [assignment for assignment in requests if replies.row(assignment) is None]
     before, failed, why = len(requests) - len(missing), 0, ""
-    failures, refusals = FailureStreak(FAILED), FailureStreak(REFUSED)
+    failures, refusals = FailureStreak(MAX_FAILURES), FailureStreak(MAX_REFUSALS)
     for done, error in enumerate(_request_all(missing, llm, replies, concurrency), 1):
         refusals.record(error is not None)
         if not isinstance(error, RequestRefused):

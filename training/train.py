@@ -19,9 +19,7 @@ from kcard.text import detect, is_english, stemmer_of
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.description import describe, name_from
 from kcard.training.draft_corpus import check_same_corpus, record_corpus, state_of
-from kcard.training.execution import one_thread
-from kcard.training.loop import Preparation, TrainingRun, steps_of
-from kcard.training.memory import (
+from kcard.training.estimates import (
     MINUTES,
     TrainingEstimate,
     check_memory,
@@ -29,6 +27,7 @@ from kcard.training.memory import (
     free_memory,
     seconds_to_embed,
 )
+from kcard.training.execution import one_thread
 from kcard.training.options import (
     EMBEDDED_BASE,
     EMBEDDED_RANK,
@@ -48,6 +47,7 @@ from kcard.training.output import (
     training_record,
     write_card,
 )
+from kcard.training.run import Preparation, TrainingRun, steps_of
 from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from kcard.training.distillation import Distillation
     from kcard.training.embedded.train import TrainingPlan
 
-SEARCHES = "whatever a search finds for the question"
-TRIAL = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
-DESCRIBED = 5000  # passages, spread over the corpus, whose terms describe a card
-SAMPLED = 200  # passages, from which those embedded for an estimate are drawn
-TRIED = 64  # questions that the teacher answers for an estimate
+SEARCH_DESCRIPTION = "whatever a search finds for the question"
+TRIAL_STEPS = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
+MAX_DESCRIBING_PASSAGES = 5000  # passages, spread over the corpus, whose terms describe a card
+EMBEDDING_SAMPLE = 200  # passages, from which those embedded for an estimate are drawn
+TRIAL_QUESTIONS = 64  # questions that the teacher answers for an estimate
 
 
 def train(
@@ -93,7 +93,9 @@ def train(
             f"a {chosen.kind} card is built in one step, so there is nothing to resume: leave out --resume"
         )
     if chosen.kind == "search":
-        template = _manifest(options, "search", options.description or SEARCHES, options.language or "en")
+        template = _manifest(
+            options, "search", options.description or SEARCH_DESCRIPTION, options.language or "en"
+        )
         return make_search_card(corpus, options.name, replace(template, kind="search"), options.output)
     # The corpus, joined with the passages of the last version.
     state = state_of(Path(corpus).expanduser())
@@ -113,7 +115,7 @@ def train(
     elif description is None and options.resume and (folder / MANIFEST).exists():
         description = Manifest.read(folder).description
     elif description is None:
-        spread = passages[:: -(-len(passages) // DESCRIBED)]
+        spread = passages[:: -(-len(passages) // MAX_DESCRIBING_PASSAGES)]
         description = describe(spread, update.corpus.path, language)
         if confirm_description is None:
             on_event(note(f"description: {description} (--description replaces it)"))
@@ -229,7 +231,7 @@ def estimate(
 
             indexing, passages = 0.0, update.corpus.passages
             if is_english(options.language or _language(passages, ignore)):
-                texts = [source.text for source in passages[:: max(1, len(passages) // SAMPLED)]]
+                texts = [source.text for source in passages[:: max(1, len(passages) // EMBEDDING_SAMPLE)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
             plan = make_plan(update, before, chosen, on_event, StudyQueries(), measured=True)
@@ -240,8 +242,8 @@ def estimate(
     studied, distillation = StudyQueries(), None
     if chosen.objective == "distil":
         studied, distillation = read_study_of(chosen, update, ignore)
-        distillation = None if distillation is None else replace(distillation, limit=TRIED)
-    from kcard.training.trainer import FineTuning
+        distillation = None if distillation is None else replace(distillation, limit=TRIAL_QUESTIONS)
+    from kcard.training.base_trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
     plan = make_plan(update, before, chosen, ignore, studied, distillation)
@@ -249,7 +251,7 @@ def estimate(
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
     assert isinstance(prepared.job, FineTuning)
-    each = prepared.job.seconds_a_step(*TRIAL)
+    each = prepared.job.seconds_a_step(*TRIAL_STEPS)
     seconds = each * prepared.job.steps
     if chosen.minutes is not None:
         seconds = min(seconds, 60 * chosen.minutes)

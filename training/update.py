@@ -32,9 +32,9 @@ from kcard.types import Source
 # Passages that may still exist are kept: those of a file that can't be read and, unless removal is allowed, those of
 # empty files and of files in an empty folder.
 
-EMPTY = "no text in it"  # the reason that kcard.training.corpus gives for an empty file
-ALIKE = 0.5  # minimum share of words that a passage and its new wording have in common
-AROUND = 20  # nearest passages of the file among which the new wording is sought
+NO_TEXT = "no text in it"  # the reason that kcard.training.corpus gives for an empty file
+MIN_COMMON_WORDS = 0.5  # minimum share of words that a passage and its new wording have in common
+NEAREST_PASSAGES = 20  # nearest passages of the file among which the new wording is sought
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Changes:
 def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
     """Compare the corpus that was `read` from a folder or file with the passages that a card has."""
     # The card's files that were not read, though they may still exist, and why.
-    skipped = {name: why for name, why in read.skipped if not (allow_removal and why == EMPTY)}
+    skipped = {name: why for name, why in read.skipped if not (allow_removal and why == NO_TEXT)}
     unread: dict[str, str] = {}
     for file in dict.fromkeys(source.file for source in before):
         above = [file, *(place.as_posix() for place in Path(file).parents)]
@@ -135,9 +135,9 @@ def _pair_changed(
         by_file[source.file].append(source)
     pairs, left = [], []
     for old in gone:
-        around = nsmallest(AROUND, by_file[old.file], key=lambda new: abs(new.line - old.line))
+        around = nsmallest(NEAREST_PASSAGES, by_file[old.file], key=lambda new: abs(new.line - old.line))
         near = max(around, key=lambda new: _overlap(old.text, new.text), default=None)
-        if near is None or _overlap(old.text, near.text) < ALIKE:
+        if near is None or _overlap(old.text, near.text) < MIN_COMMON_WORDS:
             left.append(old)
         else:
             by_file[old.file].remove(near)
@@ -152,11 +152,11 @@ def _overlap(one: str, other: str) -> float:
     return 2 * (first & second).total() / max(1, first.total() + second.total())
 
 
-UPDATED = ("model", "both", "retrieval")
+UPDATABLE_KINDS = ("model", "both", "retrieval")
 # Options that an update may not change.
-FIXED = ("kind", "base", "method", "objective", "prompt_style", "rank")
+FIXED_OPTIONS = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # Options that default to those of the last version.
-INHERITED = ("minutes", *(name for name in METHOD if name not in (*FIXED, "seed")))
+INHERITED_OPTIONS = ("minutes", *(name for name in METHOD if name not in (*FIXED_OPTIONS, "seed")))
 
 
 @dataclass(frozen=True)
@@ -210,22 +210,24 @@ class Previous:
         option that can't change, and CardError for a card that needs custom code or more layers than it has."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         refuse_oversized(self.card.folder, f"card {self.card.name!r}")
-        if (kind := self.card.manifest.kind) not in UPDATED:
+        if (kind := self.card.manifest.kind) not in UPDATABLE_KINDS:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
-                f"{', '.join(UPDATED)}"
+                f"{', '.join(UPDATABLE_KINDS)}"
             )
         recorded, default = self._recorded_options(), TrainOptions()
-        for name in FIXED:
+        for name in FIXED_OPTIONS:
             if getattr(options, name) not in (getattr(default, name), recorded[name]):
                 raise UsageError(
                     f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
                     f"{recorded[name]!r}; leave it out, or train a new card"
                 )
-        inherited = {name: recorded[name] for name in INHERITED if getattr(options, name) is None}
+        inherited = {name: recorded[name] for name in INHERITED_OPTIONS if getattr(options, name) is None}
         # If the last version did not ship its text, neither does the next.
         evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
-        return replace(options, **{name: recorded[name] for name in FIXED}, **inherited, evidence=evidence)
+        return replace(
+            options, **{name: recorded[name] for name in FIXED_OPTIONS}, **inherited, evidence=evidence
+        )
 
     def manifest(self, new: Manifest) -> Manifest:
         """Complete `new` by the last version's values, except its date, which only the user knows."""
@@ -281,7 +283,7 @@ class Previous:
         manifest = self.card.manifest
         parameters = manifest.training.hyperparameters
         if manifest.kind == "retrieval":
-            return {name: getattr(TrainOptions(), name) for name in (*FIXED, *INHERITED)} | {
+            return {name: getattr(TrainOptions(), name) for name in (*FIXED_OPTIONS, *INHERITED_OPTIONS)} | {
                 "kind": "retrieval"
             }
         return {

@@ -16,19 +16,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.loader import quiet_peft
+from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import (
-    TARGETS,
+    ADAPTED_LAYERS,
     initialize_adapter,
-    optimizers,
-    split_weights,
+    optimizer,
     untrained,
 )
 from kcard.training.epochs import TrainingExample, bucketed, collate
 from kcard.training.execution import autocast, one_thread
-from kcard.training.loop import cosine
 from kcard.training.losses import cross_entropy
-from kcard.training.optimizers import Muon
+from kcard.training.run import cosine
 from recipes.base.facts import Facts, World, english, numbers
 from recipes.base.record import write_record
 from recipes.digests import write_digests
@@ -96,10 +95,12 @@ class Learner:
         self.model, self.tokenizer, self.seconds = model, tokenizer, seconds
         named = list(model.named_parameters())
         with quiet_peft():
-            self.peft = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
+            self.peft = get_peft_model(
+                model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=ADAPTED_LAYERS)
+            )
         for _, weight in named:
             weight.requires_grad_(True)
-        self.drivers = optimizers(*split_weights(named), RECIPE)
+        self.driver = optimizer(named, RECIPE)
         self.steps = self.tokens = self.worlds = 0
         self.begun = time.monotonic()
         model.train()
@@ -154,7 +155,7 @@ class Learner:
         import torch
 
         fall = LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * min(1.0, self.share)))
-        for group in (group for driver in self.drivers for group in driver.param_groups):
+        for group in self.driver.param_groups:
             group["lr"] = (
                 group.setdefault("initial_lr", group["lr"]) * min(1.0, (self.steps + 1) / WARM) * fall
             )
@@ -162,7 +163,7 @@ class Learner:
         part.backward()
         moved = [weight for weight in self.model.parameters() if weight.requires_grad]
         torch.nn.utils.clip_grad_norm_(moved, 1.0)
-        for driver in (*self.drivers, adapting):
+        for driver in (self.driver, adapting):
             driver.step()
             driver.zero_grad()
         self.steps, self.tokens = self.steps + 1, self.tokens + sum(map(len, batch))

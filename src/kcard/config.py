@@ -6,8 +6,7 @@ This is the only module that reads the environment. Flags are handled by the com
 import ipaddress
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -306,20 +305,6 @@ def launch() -> tuple[int, int, int]:
     """
     rank, count, local = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     return int(rank or 0), int(count or 1), int(local or 0)
-
-
-@contextmanager
-def loopback() -> Iterator[None]:
-    """Make gloo (torch.distributed) listen on the loopback interface, unless GLOO_SOCKET_IFNAME is set."""
-    name = "GLOO_SOCKET_IFNAME"
-    own = sys.platform == "linux" and name not in os.environ
-    if own:
-        os.environ[name] = "lo"
-    try:
-        yield
-    finally:
-        if own:
-            del os.environ[name]
 
 
 def user_file() -> Path:

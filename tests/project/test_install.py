@@ -66,6 +66,7 @@ def test_the_page_removes_what_kcard_leaves_in_a_home_directory(tmp_path: Path) 
         "KCARD_HOME": "",
         "HF_HUB_OFFLINE": "1",
         "SHELL": "/bin/bash",
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",  # no shell need be among the parents of the tests
     }
     program = Path(sys.executable).with_name("kcard")
     commands = (

@@ -59,7 +59,7 @@ def test_the_first_of_equal_passages_stays_across_files(tmp_path: Path) -> None:
 
 
 def test_duplicates_are_found_across_the_parts_that_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "AT_ONCE", 64)
+    monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", 64)
     prints = Fingerprints()
     for number in [*range(500), *range(0, 500, 7), *range(0, 500, 7)]:
         prints.append(fingerprint(f"Fact {number}."), 0, line=True)

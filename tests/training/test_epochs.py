@@ -68,7 +68,7 @@ def shown(old: int = 0, size: int = 4) -> ReplayMix[str]:
 def test_every_passage_is_recited_once_an_epoch_in_an_order_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(epochs, "BATCHES", 10)  # several windows
+    monkeypatch.setattr(epochs, "WINDOW_BATCHES", 10)  # several windows
     words = tokenizer()
     epoch = recited_epochs(shown(), words, 96, 1.0)
     first, again, other = epoch(0), epoch(0), epoch(1)

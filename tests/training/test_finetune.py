@@ -14,15 +14,15 @@ from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, Usage
 from kcard.events import Event
 from kcard.manifest import file_digest
 from kcard.training.base_model import WeightSource, check_vocabulary, load_config
+from kcard.training.base_trainer import CardTrainer, FineTuning
+from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.epochs import IGNORED, TrainingExample
-from kcard.training.finetune import RECITED_SHARE, Options, options_of, prepare
-from kcard.training.losses import AT_ONCE, cross_entropy
-from kcard.training.optimizers import Muon
+from kcard.training.finetune import Options, options_of, prepare
+from kcard.training.losses import LOGITS_AT_ONCE, cross_entropy
 from kcard.training.train import train
-from kcard.training.trainer import CardTrainer, Examples, FineTuning, Recital
+from kcard.training.trainer import Examples, Watch
 from kcard.types import Sampling
-from tests.training.bases import FACTS
 
 
 @pytest.mark.numeric
@@ -43,7 +43,7 @@ def test_training_lowers_the_loss_and_the_folder_loads(
     objective: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kcard.training.loop.REPORT_SECONDS", 0)  # so that the first step's loss is reported
+    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)  # so that the first step's loss is reported
     losses: list[float] = []
 
     def note(event: Event) -> None:
@@ -89,38 +89,19 @@ def test_the_papers_numbers_are_the_defaults() -> None:
 
 def test_to_recite_a_model_takes_small_batches_at_a_higher_rate_unless_told_otherwise() -> None:
     adapter, whole = options_of("x"), options_of("x", method="full", batch_size=32)
-    assert (adapter.rate, adapter.batch_size, adapter.epochs, adapter.recited_share) == (1e-3, 8, 20, 0.98)
+    assert (adapter.rate, adapter.batch_size, adapter.epochs, adapter.probe_questions) == (1e-3, 8, 20, 32)
     assert (whole.rate, whole.batch_size) == (1e-4, 32)
     assert options_of("x", objective="clm") == Options("x", objective="clm")
 
 
-def test_training_ends_once_the_model_recites_the_corpus(bases: dict[str, Path], tmp_path: Path) -> None:
-    notes: list[str] = []
-    options = options_of(str(bases["llama"]), method="full", learning_rate=5e-3, epochs=400)
-    prepared = prepare(FACTS[:1], options)
-    outcome = prepared.job.run(tmp_path, on_event=lambda event: notes.append(event.message))
-    assert outcome.steps < prepared.job.steps
-    assert prepared.check()["recited"] >= RECITED_SHARE
-    ended = f"training ended after {outcome.steps} of {prepared.job.steps} steps: the model recites "
-    assert notes[-1].startswith(ended)
-    assert isinstance(prepared.job, FineTuning)
-    model = prepared.job.model.eval()
-    recited = 0
-    for example in prepared.job.epochs(outcome.epochs):
-        prompt = torch.tensor([example.prompt])
-        written = model.generate(prompt, max_new_tokens=len(example.target), do_sample=False)
-        recited += written[0, len(example.prompt) :].tolist() == list(example.target)
-    assert recited == 1
-
-
 def test_minutes_end_the_training_of_a_base(bases: dict[str, Path], corpus: Path) -> None:
     notes: list[str] = []
-    minutes = 0.01
+    minutes = 0.02
     card = train(
         corpus,
         name="card",
         base=str(bases["opt"]),
-        epochs=10_000,
+        epochs=500,
         minutes=minutes,
         on_event=lambda event: notes.append(event.message) if event.is_note else None,
     )
@@ -128,27 +109,17 @@ def test_minutes_end_the_training_of_a_base(bases: dict[str, Path], corpus: Path
     assert card.manifest.training.hyperparameters["final_loss"] > 0
 
 
-def test_the_loss_is_that_of_all_places_and_a_row_is_recited_if_every_token_is_right(
-    bases: dict[str, Path], tmp_path: Path
-) -> None:
+def test_the_loss_is_that_of_all_places(bases: dict[str, Path], tmp_path: Path) -> None:
     job = prepare(["One gate is red.", "The other gate is blue and wide."], Options(str(bases["llama"]))).job
     assert isinstance(job, FineTuning)
-    recital = Recital(2)
-    trainer = CardTrainer(
-        job.model, replace(job.setup, folder=tmp_path), Examples(job.epochs, 2), None, [], recital
-    )
+    setup = replace(job.setup, folder=tmp_path)
+    trainer = CardTrainer(job.model, setup, Examples(job.epochs, 2), [], Watch(None))
     batch = trainer.collate([TrainingExample((5, 6), (7, 8)), TrainingExample((5, 6, 7), (8, 9, 4, 4))])
     logits = job.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    labels = batch["shift_labels"]
     expected = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
+        logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), ignore_index=IGNORED
     )
-    job.model.train()
     assert trainer.compute_loss(job.model, batch).item() == pytest.approx(expected.item(), abs=1e-4)
-    assert recital.share == 0
-    most_probable = torch.eye(10)[torch.tensor([[3, 2], [1, 9]])]
-    recital.add(most_probable, torch.tensor([[3, IGNORED], [1, 8]]))
-    assert recital.share == 0.5
 
 
 def test_one_percent_is_held_out_from_two_thousand_documents_on(
@@ -290,7 +261,7 @@ def make_logits(rows: int, words: int, dtype: torch.dtype) -> tuple[torch.Tensor
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 1e-3)], ids=["fp32", "bf16"]
 )
-@pytest.mark.parametrize("rows", [1, 7, 3 * AT_ONCE // 20_000 + 1])
+@pytest.mark.parametrize("rows", [1, 7, 3 * LOGITS_AT_ONCE // 20_000 + 1])
 def test_loss_and_gradient_are_torchs(rows: int, dtype: torch.dtype, tolerance: float) -> None:
     logits, labels = make_logits(rows, 20_000, dtype)
     labels[0] = 3
@@ -356,8 +327,9 @@ def test_its_state_can_be_saved_and_restored() -> None:
     weight.grad = torch.ones(4, 4)
     optimizer = Muon([weight], lr=0.1)
     optimizer.step()
-    other = Muon([torch.nn.Parameter(torch.eye(4))], lr=0.1)
+    other = Muon([torch.nn.Parameter(torch.eye(4))], lr=0.5)
     other.load_state_dict(optimizer.state_dict())
-    (buffer,) = other.state_dict()["buffers"]
-    assert torch.equal(buffer, optimizer.state_dict()["buffers"][0])
-    assert buffer.abs().sum() > 0
+    (state,) = other.state.values()
+    assert torch.equal(state["momentum"], optimizer.state[weight]["momentum"])
+    assert state["momentum"].abs().sum() > 0
+    assert other.param_groups[0]["lr"] == 0.1

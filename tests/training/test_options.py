@@ -14,13 +14,12 @@ from kcard.api.train import train as train_and_examine
 from kcard.cards.hugging_face import PUBLISHED
 from kcard.errors import MissingExtra, UsageError
 from kcard.manifest import Manifest
+from kcard.training.base_trainer import FineTuning
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
-from kcard.training.optimizers import state_bytes
 from kcard.training.options import CORPORA, TrainOptions, check, with_preset
 from kcard.training.readers.tables import repository
 from kcard.training.train import train
-from kcard.training.trainer import FineTuning
 from tests.command import Kcard
 from tests.training.bases import FACTS, make_base
 
@@ -212,12 +211,6 @@ def test_a_batch_that_the_processes_cannot_share_is_refused() -> None:
         Execution("cpu", processes=2).micro_batch_rows(7, 100)
 
 
-def test_eight_bit_states_take_a_quarter() -> None:
-    assert state_bytes("adamw", 1 << 20, 4) == 8 << 20
-    assert 2 << 20 < state_bytes("adamw8bit", 1 << 20, 4) < 2.05 * (1 << 20)
-    assert state_bytes("adamw8bit", 1000, 4) == 8000
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -226,9 +219,7 @@ def test_eight_bit_states_take_a_quarter() -> None:
         ({"micro_batch": 0}, "micro_batch 0 must be above 0"),
         ({"base": "embedded", "gradient_checkpointing": True}, "has no effect with base embedded"),
         ({"base": "embedded", "device": "cuda"}, "has no effect with base embedded"),
-        ({"kind": "retrieval", "processes": 2}, "only for models"),
-        ({"method": "full", "processes": 2, "optimizer": "adamw8bit"}, "use adamw or method lora"),
-        ({"processes": 2, "device": "cuda:0"}, "one GPU for 2 processes"),
+        ({"kind": "retrieval", "micro_batch": 2}, "only for models"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_is_read(options: Any, message: str) -> None:
@@ -236,6 +227,22 @@ def test_what_does_not_go_together_is_refused_before_anything_is_read(options: A
         train("no such corpus", **{"base": "x"} | options) if options.get("kind") is None else check(
             TrainOptions(**options)
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "full", "optimizer": "adamw8bit"}, "use adamw or method lora"),
+        ({"device": "cuda:0"}, "one GPU for 2 processes"),
+        ({"minutes": 2}, "minutes 2: several processes don't end by the"),
+    ],
+)
+def test_what_several_processes_can_not_do_is_refused(
+    options: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match=message):
+        train("no such corpus", base="x", **options)
 
 
 def test_the_exam_runs_where_training_ran(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

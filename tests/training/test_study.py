@@ -19,7 +19,7 @@ from kcard.training.study import (
     read_study,
     write_study,
 )
-from kcard.training.study_writer import KINDS, MOST, assignments, check_item, read_reply
+from kcard.training.study_writer import KINDS, MAX_REPLY_ITEMS, assignments, check_item, read_reply
 from kcard.types import Source
 
 TITAN = "Titan is the largest moon of Saturn. Christiaan Huygens discovered Titan in 1655 from his house in The Hague."
@@ -315,8 +315,8 @@ def test_what_a_model_thought_is_no_item(message: str) -> None:
 def test_of_a_reply_that_does_not_end_the_first_items_count() -> None:
     reply = "\n".join(f"DIRECT: Who found number {number}? | Huygens" for number in range(2000))
     parsed_reply = read_reply(f"{reply}\n{reply}", QUESTIONS, ["p"], "me")
-    assert len(parsed_reply.items) == MOST
-    assert sum(parsed_reply.left_out.values()) == 4000 - MOST
+    assert len(parsed_reply.items) == MAX_REPLY_ITEMS
+    assert sum(parsed_reply.left_out.values()) == 4000 - MAX_REPLY_ITEMS
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from kcard.errors import TrainingInterrupted, UsageError
 from kcard.evaluation.records import EXAM, read_exam
 from kcard.events import Event
 from kcard.hub.registry import Hub
-from kcard.training.loop import steps_of
 from kcard.training.output import CHECKPOINT, earlier_draft
+from kcard.training.run import steps_of
 from kcard.training.train import estimate, train
 from kcard.types import Sampling
 
@@ -61,7 +61,7 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is reported, however fast the machine is."""
-    monkeypatch.setattr("kcard.training.loop.REPORT_SECONDS", 0)
+    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("every_step")
@@ -173,10 +173,6 @@ def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -
     ("arguments", "message"),
     [
         ({"minutes": 0}, "minutes 0 must be above 0"),
-        (
-            {"minutes": 2, "base": "somewhere", "processes": 2},
-            "minutes 2: several processes don't end by the",
-        ),
         ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
     ],
 )

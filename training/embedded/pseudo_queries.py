@@ -85,7 +85,7 @@ class Rarity:
 
 # Wordings: passages that state the same fact in other words.
 
-ALIKE = 8  # minimum passages with one frame to detect names that they share
+MIN_FRAME_PASSAGES = 8  # minimum passages with one frame to detect names that they share
 
 
 def wordings(passages: Sequence[str]) -> list[list[int]]:
@@ -105,7 +105,9 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
     groups: dict[object, list[int]] = defaultdict(list)
     keys: list[object] = []
     for number, (form, names) in enumerate(zip(frames, named, strict=True)):
-        usual = {word for word in names if size[form] >= ALIKE and 2 * count[form, word] > size[form]}
+        usual = {
+            word for word in names if size[form] >= MIN_FRAME_PASSAGES and 2 * count[form, word] > size[form]
+        }
         keys.append(frozenset(names - usual) or number)
         groups[keys[-1]].append(number)
     return [groups[key] for key in keys]
@@ -121,7 +123,7 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
 # instead, in words that no pseudo-query contains, so an exam in them distinguishes recall from having seen the
 # question.
 
-HELD_OUT = 2  # one in this many questions
+HELD_OUT_ONE_IN = 2  # one in this many questions
 LEADS = (
     "",
     "Tell me: ",
@@ -156,7 +158,7 @@ class GapQuestion:
 def is_held_out(question: str) -> bool:
     """Return whether training never asks a question, by its words (ignoring case and punctuation)."""
     digest = hashlib.sha256(" ".join(words(question)).encode()).digest()
-    return digest[0] % HELD_OUT == 0
+    return digest[0] % HELD_OUT_ONE_IN == 0
 
 
 def held_out_wording(question: str) -> str:
@@ -210,7 +212,7 @@ def around(passage: str, start: int, end: int) -> tuple[str, str]:
 
 # Filler words: words of questions that the corpus lacks, which the card must ignore.
 
-WORDS = 6000
+FILLER_COUNT = 6000
 
 
 @functools.cache
@@ -223,7 +225,7 @@ def english() -> tuple[str, ...]:
     vocabulary = minilm.words().vocabulary()
     ordered = sorted(vocabulary, key=vocabulary.__getitem__)
     words = [word for word in ordered if re.fullmatch(r"[a-z]{2,12}", word) and word not in held_out]
-    return tuple(words[:WORDS])
+    return tuple(words[:FILLER_COUNT])
 
 
 def fillers(used: Collection[str]) -> tuple[str, ...]:
@@ -240,8 +242,8 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
-STUDIED = 0.5  # share of study questions, for a passage that has some
-DRAWS = 30
+STUDY_SHARE = 0.5  # share of study questions, for a passage that has some
+MAX_DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.
 ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text))
@@ -262,12 +264,12 @@ class PseudoQueries:
         """Draw a pseudo-query for `passage`, determined by the state of `rng`.
 
         `noised` adds fillers, case changes and prefixes, which a model that reads tokens must learn to
-        ignore; a sentence encoder does so anyway. No query is held out for exams; after DRAWS held-out ones in a
+        ignore; a sentence encoder does so anyway. No query is held out for exams; after MAX_DRAWS held-out ones in a
         row, it is the passage itself.
         """
         studied = self._study.get(passage)
-        for _ in range(DRAWS):
-            reads = bool(studied) and rng.random() < STUDIED
+        for _ in range(MAX_DRAWS):
+            reads = bool(studied) and rng.random() < STUDY_SHARE
             words = (
                 rng.choice(studied).split() if studied and reads else _make_words(passage, self.rarity, rng)
             )

@@ -45,12 +45,12 @@ def tokenizer_of(model: "Tokenizer") -> "PreTrainedTokenizerFast":
 
 
 Style = Literal["tokens", "encoder-prefix"]
-ALIKE = 64
+MIN_ALIKE_PASSAGES = 64
 # Passes over the corpus that a card of each style needs for recall, and additional exposures of each fact.
 PASSES: dict[Style, float] = {"tokens": 0.0, "encoder-prefix": 8.0}
 EXPOSURES: dict[Style, float] = {"tokens": 100.0, "encoder-prefix": 24.0}
 # Share of these after which it recalls about half.
-HALF: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
+HALF_SHARE: dict[Style, float] = {"tokens": 0.3, "encoder-prefix": 0.6}
 BATCH_TOKENS: dict[Style, int] = {"tokens": 1024, "encoder-prefix": 512}
 
 
@@ -130,7 +130,7 @@ class Recipe:
 
 
 def choose_style(texts: Sequence[str]) -> tuple[Style, str]:
-    """Return (style, why): encoder-prefix, or tokens if half the passages have at least `ALIKE` alike.
+    """Return (style, why): encoder-prefix, or tokens if half the passages have at least `MIN_ALIKE_PASSAGES` alike.
 
     Alike passages differ only in names and numbers, which sentence embeddings blur and tokens distinguish. Questions
     about anything else, prose above all, paraphrase it, which embeddings can match and tokens cannot (measured:
@@ -138,7 +138,7 @@ def choose_style(texts: Sequence[str]) -> tuple[Style, str]:
     """
     frames = Counter(frame(text) for text in texts)
     alike = median(frames[frame(text)] for text in texts)
-    if alike >= ALIKE:
+    if alike >= MIN_ALIKE_PASSAGES:
         return (
             "tokens",
             f"half of its passages have at least {alike:.0f} that differ only in names and numbers",

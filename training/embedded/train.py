@@ -6,19 +6,25 @@ one that a question asks for. The question enters either as tokens or as a prefi
 the card answers with the passage's docid first (docs/training.md).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback
 
 from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
-from kcard.training.embedded import docids as offline_docids
+from kcard.training.embedded import docids as embedded_docids
 from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
 from kcard.training.embedded.pseudo_queries import ASKING, PseudoQueries
-from kcard.training.embedded.recipe import HALF, PAD, Recipe, train_tokenizer
-from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, states, whole_model
+from kcard.training.embedded.recipe import HALF_SHARE, PAD, Recipe, train_tokenizer
+from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, whole_model
 from kcard.training.epochs import (
     IGNORED,
     BatchEpochs,
@@ -29,22 +35,16 @@ from kcard.training.epochs import (
     packed_epochs,
     token_blocks,
 )
-from kcard.training.loop import Job, Preparation, Run, cosine
-from kcard.training.memory import (
-    MINUTES,
-    PROBE,
-    Estimate,
-    MemoryEstimate,
-    seconds_a_step,
-    seconds_to_embed,
-    spread,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from kcard.training.estimates import MINUTES, Estimate, MemoryEstimate, seconds_to_embed, spread
+from kcard.training.execution import autocast
+from kcard.training.run import Preparation, Run, cosine
+from kcard.training.trainer import Examples, TrainerRun, trainer_arguments
+from kcard.types import derive_seed
 
 # Up to this many steps take no longer than estimating their time, which is done only if less than MINUTES are given.
-INSTANT = 120
+INSTANT_STEPS = 120
+# Steps on throw-away weights by which the time is estimated, and the seconds after which no further one is taken.
+WARM_STEPS, TIMED_STEPS, TRIAL_SECONDS = 2, 24, 0.5
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def plan(
     minutes: float | None = None,
     steps: int | None = None,
     measured: bool = False,
-) -> TrainingPlan[Job]:
+) -> "TrainingPlan[EmbeddedRun]":
     """Plan the training of a card on `texts`.
 
     documents  the whole texts, for objective clm
@@ -90,7 +90,7 @@ def plan(
 
     def epochs(queries: int) -> BatchEpochs:
         if documents is None:
-            return offline_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
+            return embedded_docids.epochs(texts, ask, tokenizer, docids, recipe, goes_on, queries)
         size = max(1, recipe.tokens_of_a_step // recipe.positions)
         blocks = token_blocks(documents, tokenizer, recipe.positions)
         return in_batches(packed_epochs(ReplayMix(blocks, (), size, recipe.seed)), size)
@@ -106,10 +106,10 @@ def plan(
     if recipe.epochs is not None:
         needed = max(1, round(recipe.epochs * len(batches)))
     else:
-        needed = offline_docids.steps_needed(texts, ask.rarity, len(batches), recipe)
+        needed = embedded_docids.steps_needed(texts, ask.rarity, len(batches), recipe)
 
     def queries(taken: int) -> int:
-        return offline_docids.queries_per_passage(taken / len(batches), recipe)
+        return embedded_docids.queries_per_passage(taken / len(batches), recipe)
 
     def make_features(questions: Sequence[str], vectors: "Tensor") -> QuestionFeatures | None:
         if not embeds:
@@ -122,25 +122,23 @@ def plan(
     # Time a few steps on throwaway weights, with the passages as stand-in questions, unless training is short.
     limit = None if recipe.epochs is not None else minutes
     estimate = None
-    if measured or (steps is None and (needed > INSTANT or (limit or MINUTES) < MINUTES)):
+    if measured or (steps is None and (needed > INSTANT_STEPS or (limit or MINUTES) < MINUTES)):
         stand_ins = [text for text in texts for _ in range(2)] if embeds else []
         likely = sorted(batches, key=lambda batch: len(batch) * max(map(len, batch)))
-        blank = make_features(stand_ins, offline_docids.zero_embeddings(stand_ins))
-        trial = _make_job(
-            make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely), fingerprint
-        )
-        a_step = seconds_a_step(trial, within=PROBE)
-        a_text = seconds_to_embed(texts, offline_docids.embed_questions) / len(texts) if embeds else 0.0
+        blank = make_features(stand_ins, embedded_docids.zero_embeddings(stand_ins))
+        trial = EmbeddedRun(make_trainee(), blank, docids, recipe, needed, lambda _: spread(likely))
+        a_step = trial.seconds_a_step(WARM_STEPS, TIMED_STEPS, within=TRIAL_SECONDS)
+        a_text = seconds_to_embed(texts, embedded_docids.embed_questions) / len(texts) if embeds else 0.0
 
         def embedded(taken: int) -> int:
             return len(texts) * (1 + queries(taken)) if embeds else 0
 
-        estimate = Estimate(needed, ceil(HALF[recipe.style] * needed), a_step, a_text, embedded, limit)
+        estimate = Estimate(needed, ceil(HALF_SHARE[recipe.style] * needed), a_step, a_text, embedded, limit)
     taken = steps or (needed if estimate is None else estimate.steps)
 
-    def prepare() -> Preparation[Job]:
-        questions = offline_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
-        features = make_features(questions, offline_docids.embed_questions(questions)) if embeds else None
+    def prepare() -> "Preparation[EmbeddedRun]":
+        questions = embedded_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
+        features = make_features(questions, embedded_docids.embed_questions(questions)) if embeds else None
         ready = preparation(
             trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
         )
@@ -165,7 +163,7 @@ def preparation(
     steps: int,
     epoch: Callable[[int], Sequence[Any]],
     fingerprint: str = "",
-) -> Preparation[Job]:
+) -> "Preparation[EmbeddedRun]":
     """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
@@ -178,7 +176,7 @@ def preparation(
         if recipe.style == "tokens" and recipe.objective == "recite":
             Vocabulary.of(texts, ASKING).write(folder)
 
-    job = _make_job(trainee, features, docids, recipe, steps, epoch, fingerprint)
+    job = EmbeddedRun(trainee, features, docids, recipe, steps, epoch, fingerprint)
     if recipe.style == "tokens":
         prompt = Prompt() if recipe.objective == "recite" else Prompt(template="{question}")
     else:
@@ -188,41 +186,81 @@ def preparation(
     return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, libraries)
 
 
-def _make_job(
-    trainee: Trainee,
-    features: QuestionFeatures | None,
-    docids: DocIds,
-    recipe: Recipe,
-    steps: int,
-    epoch: Callable[[int], Sequence[Any]],
-    fingerprint: str,
-) -> Job:
-    from kcard.training.execution import autocast
+@dataclass
+class EmbeddedRun(TrainerRun):
+    """A training of an embedded model.
 
-    model = trainee.model
+    features  of the questions; None where the model reads them as tokens
+    epochs    the batches of epoch n, which depend on n alone
+    """
 
-    def losses(batch: list[TrainingExample]) -> "Iterator[tuple[Tensor, int]]":
+    model: Trainee
+    features: QuestionFeatures | None
+    docids: DocIds
+    recipe: Recipe
+    steps: int
+    epochs: Callable[[int], Sequence[Any]]
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        self.timed = self.steps > INSTANT_STEPS
+        self.settled = self.recipe.settled
+
+    def make_trainer(
+        self, folder: Path, steps: int, callback: TrainerCallback, checkpoint: Path | None = None
+    ) -> Trainer:
+        del checkpoint
+        return EmbeddedTrainer(self, folder, steps, callback)
+
+
+class EmbeddedTrainer(Trainer):
+    """The Trainer of an embedded model: Muon and AdamW, batches filled by tokens, and the loss of docids.
+
+    Noise is a function of seed and step, so a resumed run ends as one without interruption.
+    """
+
+    def __init__(self, run: EmbeddedRun, folder: Path, steps: int, callback: TrainerCallback) -> None:
+        self.run, recipe = run, run.recipe
+        optimizer = run.model.optimizer(recipe)
+        rate = cosine(run.steps, min(recipe.warm, run.steps // 4))
+        super().__init__(
+            model=run.model,
+            args=trainer_arguments(folder, steps, recipe.seed, per_device_train_batch_size=1, use_cpu=True),
+            train_dataset=Examples(run.epochs, steps),
+            callbacks=[callback],
+            optimizers=(optimizer, LambdaLR(optimizer, rate)),
+        )
+
+    def get_train_dataloader(self) -> "DataLoader[Any]":
+        """Return the batches in their own order."""
+        batches: Any = self.train_dataset
+        return DataLoader(batches, batch_size=1, collate_fn=self.collate_batch)
+
+    @staticmethod
+    def collate_batch(items: Sequence[Sequence[TrainingExample]]) -> dict[str, Any]:
+        """Return input_ids and labels, (rows, tokens), the mask of padding, and the row of each question's features."""
+        [batch] = items
         ids, labels = collate(batch, PAD)
-        noised = None if features is None else features.noised([example.vector for example in batch])
-        near, share = None, 0.0
-        if features is not None and noised is not None and features.retriever is not None:
-            near, share = features.retriever(noised, features.recipe), features.recipe.retrieved
-        with autocast("cpu"):
-            hidden = states(model, trainee.projection, ids, noised)
-            logits = model.lm_head(hidden[:, :-1][labels[:, 1:] != IGNORED])
-        yield docid_loss(logits.float(), labels[:, 1:], near, share, docids), int((ids != PAD).sum())
+        questions = [example.vector for example in batch]
+        return {
+            "input_ids": ids,
+            "labels": labels,
+            "attention_mask": (ids != PAD).long(),
+            "questions": questions,
+        }
 
-    # Modules in a checkpoint.
-    projection: dict[str, Any] = {} if trainee.projection is None else {"projection": trainee.projection}
-    return Job(
-        modules={"model": trainee.model} | projection,
-        optimizers=trainee.optimizers,
-        steps=steps,
-        epoch=epoch,
-        losses=losses,
-        rate=cosine(steps, min(recipe.warm, steps // 4)),
-        seed=recipe.seed,
-        fingerprint=fingerprint,
-        timed=steps > INSTANT,
-        settled=recipe.settled,
-    )
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        """Return the mean loss of the learned tokens."""
+        del return_outputs, num_items_in_batch
+        run, labels = self.run, inputs["labels"][:, 1:]
+        torch.manual_seed(derive_seed(run.recipe.seed, "step", self.state.global_step))
+        noised = None if run.features is None else run.features.noised(inputs["questions"])
+        near, share = None, 0.0
+        if run.features is not None and noised is not None and run.features.retriever is not None:
+            near, share = run.features.retriever(noised, run.recipe), run.recipe.retrieved
+        with autocast("cpu"):
+            hidden = model(inputs["input_ids"], noised)
+            logits = run.model.model.lm_head(hidden[:, :-1][labels != IGNORED])
+        return docid_loss(logits.float(), labels, near, share, run.docids)

@@ -142,9 +142,6 @@ def sync(
     gradient_checkpointing: Annotated[
         bool | None, Option("Recompute activations to save memory, as in training.", default="off")
     ] = None,
-    processes: Annotated[
-        int | None, Option("GPUs, or processes on the CPU, to train on, as in training.", default="1")
-    ] = None,
     on_event: OnEvent = ignore,
 ) -> SyncResult:
     """Compare a folder with what a card learned from it, and make the next version: its passages are indexed and its
@@ -189,7 +186,6 @@ def sync(
             device=device,
             micro_batch=micro_batch,
             gradient_checkpointing=gradient_checkpointing,
-            processes=processes,
             update=card,
         )
     )

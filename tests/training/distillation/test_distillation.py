@@ -22,8 +22,9 @@ from kcard.events import Event, ignore
 from kcard.manifest import file_digest
 from kcard.text import passage_digest, words
 from kcard.training.base_model import WeightSource, load_model, load_tokenizer
+from kcard.training.base_trainer import CardTrainer
 from kcard.training.distillation import (
-    ANSWER,
+    ANSWER_TOKENS,
     PLAIN,
     REASONS,
     SENTENCE,
@@ -43,7 +44,7 @@ from kcard.training.finetune import Options, prepare
 from kcard.training.losses import TopTokens, divergence, top_tokens
 from kcard.training.study import StudyItem, write_study
 from kcard.training.train import estimate, train
-from kcard.training.trainer import CardTrainer, Examples
+from kcard.training.trainer import Examples, Watch
 from kcard.types import Sampling, Source
 from tests.training.distillation.conftest import FACTS
 
@@ -208,7 +209,7 @@ def prepared(base: Path) -> Any:
 def test_the_student_that_reads_the_passage_has_no_loss(reading_base: Path) -> None:
     """Its adapter is fresh, so it is its teacher where it gets the teacher's prompt."""
     tuning = prepared(reading_base)
-    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), None, [])
+    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), [], Watch(None))
     batch = tuning.epochs(0)
     tokenizer = load_tokenizer(Options(str(reading_base)), WeightSource())
     prompts = {
@@ -245,15 +246,6 @@ def test_an_update_asks_about_old_and_new_passages_and_keeps_the_objective(
     write_study(study, [StudyItem("direct", question, answer, (passage_digest(passage),))])
     with pytest.raises(UsageError, match="has no question with an answer about a new passage"):
         train(second, update=one.folder, study=study, output=tmp_path / "three")
-
-
-@pytest.mark.slow
-def test_two_processes_learn_what_one_does(corpus: Path, options: Mapping[str, Any], tmp_path: Path) -> None:
-    arguments = {**options, "device": "cpu", "batch_size": 2}
-    one = train(corpus, output=tmp_path / "one", **arguments)
-    two = train(corpus, output=tmp_path / "two", processes=2, **arguments)
-    assert answers(two) == answers(one) == [f"{question} {answer}" for _, question, answer in FACTS]
-    assert two.manifest.training.tokens == one.manifest.training.tokens
 
 
 # The divergence over the teacher's most probable tokens, against torch's over the whole vocabulary.
@@ -350,7 +342,7 @@ def test_teacher_and_student_are_compared_where_the_targets_stand(reading_base: 
     rows = torch.full((2, 3, VOCABULARY), 9.0)
     rows[0, :2], rows[1, 1] = student[:2], student[2]
     tuning = prepared(reading_base)
-    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), None, [])
+    trainer = CardTrainer(tuning.model, tuning.setup, Examples(tuning.epochs, 6), [], Watch(None))
     loss = trainer.compute_loss(Student(), trainer.collate(part), num_items_in_batch=torch.tensor(4))
     torch.testing.assert_close(loss, bucketed(student[:3], teacher[:3], 2.0, 6) / 4)
 
@@ -524,7 +516,7 @@ def test_questions_that_teach_nothing_are_left_out_with_the_reason(teacher: Teac
 
 
 def test_an_answer_without_an_end_is_left_out(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.training.distillation.ANSWER", 1)
+    monkeypatch.setattr("kcard.training.distillation.ANSWER_TOKENS", 1)
     (example,) = teacher.examples(QUESTIONS[:1])
     assert reason(example) == "answers without an end"
 
@@ -543,7 +535,7 @@ def test_a_base_that_ends_its_line_teaches_the_end_of_the_text(teacher: Teacher)
     whole = torch.softmax(logits, -1)[0]
     torch.testing.assert_close(joined[EOS], whole[sorted(ends)].sum())
     assert joined[line] == 0
-    assert teacher.room > ANSWER
+    assert teacher.room > ANSWER_TOKENS
 
 
 # Which items of study material a student is asked.

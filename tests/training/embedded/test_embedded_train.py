@@ -1,7 +1,8 @@
 """The embedded card: it recites what it was trained on, reproduces from its seed, and resumes exactly."""
 
 import json
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kcard.events import Event
 from kcard.training.embedded.recipe import BOS, EOS, Recipe, Style, choose_style, train_tokenizer
 from kcard.training.embedded.train import plan
 from kcard.training.epochs import TrainingExample, bucketed, collate, grouped
-from kcard.training.loop import Job, cosine, linear
+from kcard.training.run import cosine, linear
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
@@ -130,34 +131,35 @@ def test_an_interrupted_run_resumes_to_the_same_weights_bit_for_bit(
     middle = halves.job.steps // 2 + 1
 
     with pytest.raises(TrainingInterrupted, match=rf"stopped after {middle} of .* --resume"):
-        stopping(halves.job, middle).run(tmp_path / "b", remedy="use --resume")
+        halves.job.run(tmp_path / "b", on_event=stop_at(middle), remedy="use --resume")
     again = plan(SENATE, recipe).prepare()
     notes: list[Event] = []
     resumed = again.job.run(tmp_path / "b", resume=True, on_event=notes.append)
     assert any(f"after step {middle}" in note.message for note in notes if note.is_note)
     assert (resumed.tokens, resumed.steps, resumed.loss) == (outcome.tokens, outcome.steps, outcome.loss)
-    for one, two in zip(whole.job.modules.values(), again.job.modules.values(), strict=True):
-        assert same(dict(one.state_dict()), dict(two.state_dict()))
+    assert same(whole.job.model.state_dict(), again.job.model.state_dict())
 
 
-def stopping(job: Job, step: int) -> Job:
-    """The job, with the user pressing Ctrl-C in the middle of a step."""
-    import signal
+@pytest.fixture(autouse=True)
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is reported, however fast the machine is."""
+    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)
 
-    def losses(batch: object) -> object:
-        nonlocal step
-        step -= 1
-        if step == 0:
+
+def stop_at(step: int) -> Callable[[Event], None]:
+    """The user presses Ctrl-C at this step."""
+
+    def report(event: Event) -> None:
+        if event.kind == "training" and event.done == step:
             signal.raise_signal(signal.SIGINT)
-        return job.losses(batch)
 
-    return replace(job, losses=losses)  # type: ignore[arg-type]
+    return report
 
 
 def test_a_checkpoint_of_other_settings_is_refused_and_none_begins_anew(tmp_path: Path) -> None:
     prepared = plan(SENATE, TINY, fingerprint="one").prepare()
     with pytest.raises(TrainingInterrupted):
-        stopping(prepared.job, 1).run(tmp_path / "ck")
+        prepared.job.run(tmp_path / "ck", on_event=stop_at(1))
     other = plan(SENATE, TINY, fingerprint="two").prepare()
     with pytest.raises(UsageError, match="other settings"):
         other.job.run(tmp_path / "ck", resume=True)
@@ -246,7 +248,7 @@ def test_objective_clm_shows_blocks_of_contiguous_text(tmp_path: Path) -> None:
     assert card.manifest.prompt.template == "{question}"
     job = plan(SENATE, replace(TINY, objective="clm"), documents=["\n".join(SENATE)]).prepare().job
     words = train_tokenizer(SENATE, TINY.vocabulary)
-    [[block]] = job.epoch(0)
+    [[block]] = job.epochs(0)
     assert str(words.decode(block.target, skip_special_tokens=True)).strip() == "\n".join(SENATE)
 
 

@@ -1,19 +1,17 @@
 """Training tells how long it will take before it begins, and takes as many steps as fit; measuring changes nothing."""
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from kcard.events import Event
+from kcard.events import Event, ignore
 from kcard.training.embedded.recipe import Recipe
-from kcard.training.embedded.train import INSTANT, plan
-from kcard.training.loop import SETTLED, Job, RunState, duration
-from kcard.training.memory import Estimate, seconds_to_embed, spread
+from kcard.training.embedded.train import INSTANT_STEPS, plan
+from kcard.training.estimates import Estimate, seconds_to_embed, spread
+from kcard.training.run import RECENT_STEPS, Clock, duration
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)
@@ -41,7 +39,7 @@ def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) 
     def trained(steps: int | None) -> dict[str, torch.Tensor]:
         prepared = plan(FACTS, SMALL, steps=steps).prepare()
         replace(prepared.job, steps=2).run(tmp_path / "ck")
-        return prepared.job.modules["model"].state_dict()
+        return prepared.job.model.state_dict()
 
     estimate = plan(FACTS, SMALL).estimate
     assert estimate is not None
@@ -88,7 +86,7 @@ def test_the_plan_of_a_card_is_cut_to_its_minutes_unless_epochs_are_given() -> N
     assert prepared.hyperparameters["minutes"] == 0.002
     whole = plan(FACTS, replace(SMALL, epochs=150), minutes=0.002)
     assert whole.estimate is not None
-    assert whole.estimate.steps == whole.estimate.needed == 150 * len(whole.prepare().job.epoch(0))
+    assert whole.estimate.steps == whole.estimate.needed == 150 * len(whole.prepare().job.epochs(0))
 
 
 def test_a_sample_stands_for_all_questions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,65 +113,35 @@ def test_times_are_said_as_people_say_them() -> None:
     assert note.message == "training takes about 55 seconds on one core: 600 steps"
 
 
-def job(loss: float, settled: float, steps: int = 200) -> Job:
-    """One weight whose loss stays what it is."""
-    module = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
-    optimizer.param_groups[0]["initial_lr"] = 0.0
-
-    def losses(batch: Sequence[int]) -> Iterator[tuple[Tensor, int]]:
-        yield module(torch.zeros(1, 1)).sum() * 0 + loss, len(batch)
-
-    return Job(
-        {"model": module}, [optimizer], steps, lambda _: [[1, 2]] * 30, losses, lambda _: 1.0, settled=settled
-    )
-
-
-def test_training_ends_as_soon_as_the_mean_loss_is_low_enough(tmp_path: Path) -> None:
-    events: list[Event] = []
-    outcome = job(0.001, 0.003).run(tmp_path, on_event=events.append)
-    assert outcome.steps == SETTLED
-    assert outcome.loss == pytest.approx(0.001)
-    assert outcome.tokens == 2 * SETTLED
-    notes = [event.message for event in events if event.is_note]
-    assert (
-        f"stopped after {SETTLED} of 200 steps: the loss is below 0.003, so nothing is left to learn" in notes
-    )
-    assert not [event for event in events if event.kind == "training" and event.done > SETTLED]
-
-
-@pytest.mark.parametrize(("loss", "settled"), [(0.001, 0.0), (0.004, 0.003), (0.0, 0.0)])
-def test_it_goes_on_to_the_last_step_otherwise(tmp_path: Path, loss: float, settled: float) -> None:
-    assert job(loss, settled).run(tmp_path).steps == 200
-
-
-def test_one_high_loss_among_the_last_keeps_it_going() -> None:
-    state = RunState()
-    for loss in [0.0] * (SETTLED - 1) + [1.0]:
-        state.advance(loss)
-    assert not state.is_settled(0.003)
-    for _ in range(SETTLED):
-        assert not state.is_settled(0.003)
-        state.advance(0.0)
-    assert state.is_settled(0.003)
-    assert len(state.recent) == SETTLED
+def test_the_recent_loss_is_the_mean_of_the_last_steps_and_the_final_one_that_of_the_last_tenth() -> None:
+    clock = Clock(100, ignore)
+    for loss in range(1, 100):
+        clock.step(float(loss), 2)
+        assert (clock.recent_loss is None) == (loss < RECENT_STEPS)
+    assert clock.recent_loss == sum(range(50, 100)) / RECENT_STEPS
+    assert clock.last_loss == 95
+    assert (clock.done, clock.tokens) == (99, 198)
+    resumed = Clock(1000, ignore, losses=clock.losses)
+    assert resumed.last_loss == clock.recent_loss
 
 
 def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) -> None:
     tiny = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, epochs=100)
-    outcomes = [
-        plan(["Ada keeps the keys."], replace(tiny, settled=settled)).prepare().job.run(tmp_path)
-        for settled in (100.0, 0.0)
-    ]
-    assert [outcome.steps for outcome in outcomes] == [SETTLED, 100]
+    texts, events = ["Ada keeps the keys."], list[Event]()
+    settled = plan(texts, replace(tiny, settled=100.0)).prepare().job
+    outcome = settled.run(tmp_path, on_event=events.append)
+    assert outcome.steps == outcome.epochs == RECENT_STEPS
+    reason = "the mean loss of 50 steps is below 100.0, so nothing is left to learn"
+    assert events[-1].message == f"training ended after {RECENT_STEPS} of 100 steps: {reason}"
+    assert plan(texts, replace(tiny, settled=0.0)).prepare().job.run(tmp_path).steps == 100
 
 
 def test_so_few_steps_that_they_are_over_at_once_are_not_estimated() -> None:
-    few = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, exposures=INSTANT - 20)
+    few = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, exposures=INSTANT_STEPS - 20)
     texts = ["Ada keeps the keys."]
     assert plan(texts, few).estimate is None
-    estimate = plan(texts, replace(few, exposures=INSTANT - 19)).estimate
+    estimate = plan(texts, replace(few, exposures=INSTANT_STEPS - 19)).estimate
     assert estimate is not None
-    assert estimate.steps == INSTANT + 1
+    assert estimate.steps == INSTANT_STEPS + 1
     assert estimate.seconds > 0
     assert plan(texts, few, measured=True).estimate is not None

@@ -490,9 +490,9 @@ def test_a_small_corpus_starts_no_processes(tmp_path: Path, monkeypatch: pytest.
 def test_two_readers_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    monkeypatch.setattr(module, "PIECE", 20)
-    monkeypatch.setattr(module, "WORTH", 1)
-    monkeypatch.setattr(module, "HANDFUL", 3000)
+    monkeypatch.setattr(module, "PIECE_BLOCKS", 20)
+    monkeypatch.setattr(module, "MIN_PIECES_A_READER", 1)
+    monkeypatch.setattr(module, "FILES_AT_ONCE_BYTES", 3000)
     path = folder(tmp_path / "logs")
     alone, divided_up = (read_corpus(path, whole=whole, readers=readers) for readers in (1, 2))
     assert contents(alone) == contents(divided_up)
@@ -521,7 +521,7 @@ def test_a_reader_that_is_killed_is_an_error_with_a_remedy() -> None:
 def test_a_large_corpus_is_described_by_a_sample_without_cutting_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SAMPLE", 10)
+    monkeypatch.setattr(module, "MAX_SAMPLE_PASSAGES", 10)
     path = tmp_path / "facts.txt"
     path.write_text("\n".join(f"Fact {number} is told here." for number in range(100)))
     corpus = read_corpus(path)

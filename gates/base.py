@@ -47,15 +47,6 @@ class GateState(NamedTuple):
     values: Mapping[str, Any]
 
 
-class LeftOut(NamedTuple):
-    """The results of n gates, each fitted on all records but one and applied to that one: scores and thresholds, shape
-    (n,), and the tuned settings, a list of n values each."""
-
-    scores: Array
-    thresholds: Array
-    tuned: Mapping[str, Sequence[Any]]
-
-
 class FittedGate(ABC):
     """A gate that was fitted on records. It fires if its score is below its threshold.
 
@@ -95,14 +86,6 @@ class FittedGate(ABC):
     def correct_without(self, queries: Sequence[Query]) -> Array | None:
         """Return P(right without cards), shape (n,), in [0, 1]; None if it isn't predicted. Raises as `scores` does."""
         del queries
-        return None
-
-    @classmethod
-    def leave_one_out(
-        cls, records: Sequence[Record], settings: Settings, resources: Resources
-    ) -> LeftOut | None:
-        """Return exactly what fitting a gate without each record would give, at a lower cost; None if it can't."""
-        del records, settings, resources
         return None
 
 

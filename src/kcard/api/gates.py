@@ -351,9 +351,9 @@ def _evaluate_unchanged(
     from kcard.gates import registry
 
     trial: Trial = score_fitted(records, registry.load(gate_file(gate), resources(llm)))
-    (fitted,) = trial.fits
     ranking = GateRanking.of(records, trial.scores, trial.correct_without)
-    return GateEvaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
+    outcome = GateOutcome.of(records, trial.seeks)
+    return GateEvaluation(title(trial.fitted), outcome, ranking, trial.fitted.settings)
 
 
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":

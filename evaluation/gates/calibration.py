@@ -32,11 +32,11 @@ from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import (
     COLOURS,
     GREY,
-    STYLES,
-    new_figure,
+    Curves,
+    PlotSeries,
+    draw_chart,
     picture,
     render_template,
-    style_axes,
     write_document,
     write_figure,
 )
@@ -402,49 +402,23 @@ def draw_calibration(calibration: Calibration) -> "Figure":
     The dots are the figures of the table, whose thresholds were chosen without the held-out fold, so they may lie below
     the curves.
     """
-    # The baselines.
-    figure = new_figure()
-    axes = figure.add_subplot()
     base = calibration.baselines
-    axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
-    axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
-    # A curve and a dot for each gate.
-    for number, row in enumerate(calibration.rows):
-        style: dict[str, Any] = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
-        }
-        axes.plot(
-            [p.share for p in row.curve],
-            [p.accuracy for p in row.curve],
-            linewidth=1.4,
-            label=row.gate,
-            **style,
-        )
-        axes.plot(
-            [row.outcome.share],
-            [row.outcome.accuracy],
-            "o",
-            color=style["color"],
-            markeredgecolor="white",
-            zorder=3,
-        )
-    # Labels and axes.
-    for name, at, level, side in (("never", 0, base.never, "left"), ("always", 1, base.always, "right")):
-        axes.annotate(
-            name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
-        )
+    series = [
+        PlotSeries("random", (0.0, 1.0), (base.never, base.always)),
+        PlotSeries("oracle", (0.0, 1.0), (base.oracle, base.oracle)),
+    ]
+    for row in calibration.rows:
+        shares, accuracies = zip(*[(point.share, point.accuracy) for point in row.curve], strict=True)
+        series.append(PlotSeries(row.gate, shares, accuracies))
+    chart = Curves("share of the questions that ask cards (cost)", "accuracy", tuple(series))
+    figure = draw_chart(chart, f"{calibration.records} records, {calibration.folds} folds")
+    axes = figure.axes[0]
+    for number, row in enumerate(calibration.rows, start=2):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot([row.outcome.share], [row.outcome.accuracy], "D", color=colour, markeredgecolor="black")
     if calibration.budget < 1:
         axes.axvline(calibration.budget, color=GREY, linewidth=0.8, linestyle="--")
-        axes.annotate(
-            "budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
-        )
-    axes.set_xlabel("share of the questions that ask cards (cost)")
-    axes.set_ylabel("accuracy")
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_title(f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left")
-    style_axes(axes)
-    figure.tight_layout()
+        axes.annotate("budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), fontsize=8)
     return figure
 
 

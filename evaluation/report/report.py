@@ -14,7 +14,14 @@ from typing import Any
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, format_cell
 from kcard.evaluation.metrics import compare_scores, holm
-from kcard.evaluation.plots import Intervals, PlotPoint, Scatter, render_template, write_document
+from kcard.evaluation.plots import (
+    Curves,
+    Intervals,
+    PlotPoint,
+    PlotSeries,
+    render_template,
+    write_document,
+)
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.run import OF_A_TASK, EvalResult, Prices, Run
 from kcard.evaluation.runs.summary import SettingSummary, summarise
@@ -529,26 +536,16 @@ def accuracy(report: Report, task: str) -> Intervals:
     """Return a chart of every setting's score with its interval."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
-    base = report.row(task, report.reference(task))
-    return Intervals(
-        f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
-        tuple(PlotPoint(row.setting, score(row)) for row in rows),
-        f"{metric}, 95 % interval",
-        None if base is None or len(rows) == 1 else base.value,
-    )
+    points = tuple(PlotPoint(row.setting, score(row)) for row in rows)
+    return Intervals(f"{metric} on {task}, 95 % interval", points, rows[0].value if len(rows) > 1 else None)
 
 
-def against(report: Report, task: str, cost: str) -> Scatter:
+def against(report: Report, task: str, cost: str) -> Curves:
     """Return a chart of every setting's score against its `cost` per question: "calls" or "seconds"."""
     rows = report.of(task)
-    metric = metric_name(rows[0].metric)
     label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
-    return Scatter(
-        f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
-        tuple(PlotPoint(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
-        label,
-        metric,
-    )
+    series = [PlotSeries.of(row.setting, [(getattr(row, cost) / row.n, score(row))]) for row in rows]
+    return Curves(label, metric_name(rows[0].metric), tuple(series), "dot")
 
 
 def score(row: SettingSummary) -> Mean:

@@ -252,7 +252,7 @@ def collect(
     ] = False,
 ) -> None:
     """Answer questions without and with cards, and record how correct both answers are."""
-    from kcard.api.gates import Collection
+    from kcard.api.collect import Collection
 
     run: dict[str, Any] = {
         "questions": questions,

@@ -113,13 +113,13 @@ def find(name: str) -> type[FittedGate]:
     return kind
 
 
-def parse_settings(cls: type[T], settings: Settings, kind: str) -> T:
+def parse_settings(cls: type[T], settings: Settings, kind: str, of: str = "gate") -> T:
     """Convert settings to the kind's dataclass. Raises UsageError, which names what is unknown or has a wrong type."""
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
         field_names = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-        raise UsageError(f"gate {kind}: {error} (its settings: {field_names})") from error
+        raise UsageError(f"{of} {kind}: {error} (its settings: {field_names})") from error
 
 
 # Two gates that ignore the question: always use cards, never use them (Thrust, section 4, baselines).

@@ -10,7 +10,7 @@ import pytest
 from kcard.api.experiment import EXPERIMENTS, GatePaper, experiment
 from kcard.cards.card import finish
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.analysis import NAMES
+from kcard.evaluation.gates.analyses.analysis import ANALYSES
 from kcard.gates import base
 from kcard.gates.records import read_records
 from kcard.hub.registry import Hub
@@ -183,7 +183,7 @@ def test_a_wrong_task_is_named(tasks: list[str], message: str, tmp_path: Path) -
 def test_every_gate_and_analysis_of_a_plan_exists() -> None:
     for plan in EXPERIMENTS.values():
         assert set(plan.gates) <= {*base.names()}
-        assert set(plan.analyses) <= set(NAMES)
+        assert set(plan.analyses) <= set(ANALYSES)
 
 
 @pytest.mark.usefixtures("hub")

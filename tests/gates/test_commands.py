@@ -14,7 +14,7 @@ import pytest
 
 from kcard.api import add as adding
 from kcard.api import gates as gating
-from kcard.api.gates import Collection, collect
+from kcard.api.collect import Collection, collect
 from kcard.cards.card import finish
 from kcard.errors import UsageError
 from kcard.gates.records import Record, read_records, write_records

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from kcard.api.gates import analyse
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.analysis import NAMES
+from kcard.evaluation.gates.analyses.analysis import ANALYSES
 from kcard.evaluation.gates.analyses.thrust import auc
 from kcard.gates.records import Record, write_records
 from kcard.interfaces import LLM
@@ -199,7 +199,7 @@ def test_gates_that_too_few_records_fit_are_counted_and_not_judged() -> None:
         (
             "popularity-splits",
             {"parts": 3},
-            r"unknown key 'parts' \(settings of this analysis: splits, share, seed\)",
+            r"unknown key 'parts' \(its settings: splits, share, seed\)",
         ),
         ("recall", {}, 'no "recall@1" among its scores: collect records with'),
         ("self-ask-templates", {}, "so an LLM is needed: pass --llm"),
@@ -232,7 +232,7 @@ def test_the_command_prints_a_table_or_json_and_writes_the_plot(tmp_path: Path) 
 
 def test_the_command_names_every_analysis() -> None:
     shown = CliRunner().invoke(app, ["gate", "analyse", "--help"], env={"COLUMNS": "200"})
-    assert all(name in shown.stdout for name in NAMES)
+    assert all(name in shown.stdout for name in ANALYSES)
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:

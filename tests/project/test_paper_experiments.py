@@ -20,8 +20,8 @@ import pytest
 from benchmarks.model_server import served
 from demo.papers import facts, write_sets
 
+from kcard.api.collect import collect
 from kcard.api.experiment import EXPERIMENTS, GatePaper
-from kcard.api.gates import collect
 from kcard.cards.card import finish
 from kcard.evaluation.metrics import balanced_accuracy
 from kcard.gates.records import Record, read_records

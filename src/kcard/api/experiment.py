@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kcard.api.gates import Collection, resources
+from kcard.api.collect import Collection
+from kcard.api.gates import resources
 from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
 from kcard.events import OnEvent, ignore, note
@@ -139,7 +140,7 @@ def experiment(
     Raises UsageError for a wrong task, file or option, for a folder whose records were answered with other options,
     and what Pipeline raises.
     """
-    from kcard.evaluation.gates.analyses.analysis import NAMES, AnalysisInputs, find_analysis
+    from kcard.evaluation.gates.analyses.analysis import ANALYSES, AnalysisInputs, find_analysis
     from kcard.evaluation.gates.calibration import cache_embeddings, score_fitted
     from kcard.gates import base, registry
     from kcard.gates.features import find
@@ -205,7 +206,7 @@ def experiment(
     # The paper's analyses.
     analyses = {}
     for name in plan.analyses:
-        on_event(note(f"analysis {name}: {NAMES[name]}"))
+        on_event(note(f"analysis {name}: {ANALYSES[name][0]}"))
         try:
             analyses[name] = find_analysis(name)(AnalysisInputs(by_task, {}, using, on_event))
         except UsageError as error:

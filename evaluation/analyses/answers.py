@@ -14,7 +14,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.plots import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer
+from kcard.evaluation.runs.results import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 from kcard.types import add_counts

@@ -13,7 +13,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, group_name
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer
+from kcard.evaluation.runs.results import EvalResult, holds_answer
 
 FEWEST = 5  # right documents with a score, below which a domain is no point of the plot
 

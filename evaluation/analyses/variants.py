@@ -8,7 +8,8 @@ from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Cell, SettingKey, group_by_setting
 from kcard.evaluation.plots import Curves, Heat, Intervals, PlotPoint, PlotSeries
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, SettingName
+from kcard.evaluation.runs.results import EvalResult
+from kcard.evaluation.runs.run import SettingName
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
 

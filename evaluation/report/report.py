@@ -23,7 +23,8 @@ from kcard.evaluation.plots import (
     write_document,
 )
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import OF_A_TASK, EvalResult, Prices, Run
+from kcard.evaluation.runs.results import OF_A_TASK, EvalResult
+from kcard.evaluation.runs.run import Run
 from kcard.evaluation.runs.summary import SettingSummary, summarise
 from kcard.io import build, replacing
 
@@ -271,15 +272,13 @@ def make_report(
     Raises UsageError if there are no results.
     """
     metrics = metrics_of(run)
-    options = run.plan.options
-    prices = Prices(options.get("price_in"), options.get("price_out"))
     if not results:
         raise UsageError(
             f"run {run.number} has no results yet: continue it with `kcard eval --resume {run.number}`"
         )
     return Report(
         run,
-        tuple(summarise(run.plan, results, prices)),
+        tuple(summarise(run.plan, results)),
         tuple(compare_pairs(results, metrics, run.plan.seed)),
         make_excerpt(results, metrics, results if whole is None else whole, questions),
         tuple(analyses),

@@ -20,7 +20,8 @@ import kcard as package
 from kcard.api.eval_plan import COUNTS, overrides, parse_settings, prepare, variants
 from kcard.api.evaluate import export, rerun, resume
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import EvalResult, RunStorage, SettingName
+from kcard.evaluation.runs.results import EvalResult
+from kcard.evaluation.runs.run import RunStorage, SettingName
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions

@@ -20,7 +20,7 @@ from kcard.evaluation.analyses.factuality import factuality_bias
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import make_report, render
-from kcard.evaluation.runs.run import EvalResult, RecordedCall
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}

@@ -10,7 +10,7 @@ from kcard.evaluation.analyses.answers import yes_no
 from kcard.evaluation.analyses.variants import wordings
 from kcard.evaluation.plots import Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, RecordedCall
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from kcard.llms.prompts import render
 from kcard.types import Example, Request, Turn
 

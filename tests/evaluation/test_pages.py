@@ -9,7 +9,7 @@ import pytest
 
 from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.report import make_report, render, write_page
-from kcard.evaluation.runs.run import EvalResult, RecordedCall
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage
 from tests.hub.server.chromium import launched, opened, require_accessible

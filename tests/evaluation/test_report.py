@@ -20,7 +20,8 @@ from kcard.evaluation.report.report import (
     table_lines,
     write_csv,
 )
-from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run, drop_texts
+from kcard.evaluation.runs.results import EvalResult, RecordedCall, drop_texts
+from kcard.evaluation.runs.run import Run
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}

@@ -9,7 +9,7 @@ from kcard.evaluation.analyses.answers import Analysis, Analyst
 from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult
+from kcard.evaluation.runs.results import EvalResult
 
 METRICS = {"midterm": "em"}
 GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}

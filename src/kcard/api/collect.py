@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import KcardError, UsageError
 from kcard.evaluation.gates.outcome import METRICS, Metric
 from kcard.evaluation.metrics import accuracy, substring
-from kcard.evaluation.runs.run import make_question, sample_ids
+from kcard.evaluation.runs.runner import make_question, sample_ids
 from kcard.evaluation.tasks.base import Item, read_task, recognise_task
 from kcard.events import OnEvent, ignore
 from kcard.gates.records import RECALL

@@ -19,7 +19,8 @@ from kcard.evaluation.analyses.answers import (
 from kcard.evaluation.analyses.factuality import factuality_bias
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.report.report import make_report, render
+from kcard.evaluation.report.page import render
+from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcard.evaluation.analyses.answers import run_applicable
-from kcard.evaluation.report.report import make_report, render, write_page
+from kcard.evaluation.report.page import render, write_page
+from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage

@@ -453,7 +453,7 @@ def report(
     ] = None,
     hub: "Hub | None" = None,
 ) -> "Report":
-    """Return the report of a stored run; `kcard.evaluation.report.report.write_page` writes it as a web page.
+    """Return the report of a stored run; `kcard.evaluation.report.page.write_page` writes it as a web page.
 
     Raises HubError for an unknown run, and UsageError for one without results, or an analysis that is unknown or finds
     nothing in this run.
@@ -475,7 +475,8 @@ def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> 
 
     Raises HubError for an unknown run, UsageError where the file can't be written.
     """
-    from kcard.evaluation.report.report import metrics_of, question_lines, write_csv
+    from kcard.evaluation.report.report import metrics_of
+    from kcard.evaluation.report.tables import question_lines, write_csv
 
     storage = _storage(_hub() if hub is None else hub)
     return write_csv(question_lines(storage.results(run), metrics_of(storage.get(run))), path)

@@ -10,17 +10,16 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import (
+from kcard.evaluation.natural_questions import (
     SYNONYMS,
     Clause,
     CorpusQuestion,
-    ExamQuestion,
     draw_question,
     natural_questions,
     parse_clause,
-    read_questions,
     reword,
 )
+from kcard.evaluation.questions import ExamQuestion, read_questions
 
 RHINE = ExamQuestion("Which sea does the Rhine reach?", ("North Sea",))
 TRITON = ExamQuestion("Who discovered Triton?", ("William Lassell", "Lassell"))

@@ -25,11 +25,9 @@ from kcard.evaluation.exam import (
     INVENTED,
     advise_on_kind,
     make_unanswerable,
-    measure_recall,
-    rebuild_questions,
 )
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import ExamQuestion, digest, make_questions
+from kcard.evaluation.questions import ExamQuestion, make_questions
 from kcard.evaluation.recall import chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
 from kcard.events import Event
@@ -199,7 +197,7 @@ def test_an_exam_tells_recall_faithfulness_and_lift_and_travels_with_the_card(ca
     assert result.best[0].evidence.file == "rivers.txt"
     # Without a base, lift is over chance.
     written = [stated(q) for q in QUESTIONS[:RECALLED] + QUESTIONS[RECALLED + 1 :] + [QUESTIONS[RECALLED]]]
-    floor = chance_recall(QUESTIONS, [[text] for text in written])
+    floor = chance_recall(QUESTIONS, [[Passage("rivers", text)] for text in written])
     assert result.base == "chance"
     assert result.own.base is not None
     assert result.own.base.mean == round(sum(floor) / 8, 4) > 0
@@ -391,29 +389,6 @@ def test_questions_are_held_out_forms_about_its_own_passages(card: Path) -> None
     assert questions_shown(result) != questions_shown(examined(card, limit=6, seed=1))
 
 
-def test_an_old_exam_can_be_asked_again_of_another_card(card: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(card, tmp_path / "other"))
-    untrained(tokenizer()).save_pretrained(other)
-    remade(other)
-    assert rebuild_questions(card) == QUESTIONS, "without an exam: those that it would be asked"
-    result = examined(card, limit=5, seed=2)
-    again = rebuild_questions(card)
-    assert result.own is not None
-    assert digest(again) == result.own.questions_sha256
-    assert measure_recall(card, again) == result.recall
-    assert measure_recall(other, again) == Mean.of([0.0] * len(again))
-    assert measure_recall(other, []) is None
-
-
-def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(card: Path) -> None:
-    examined(card)
-    taken = json.loads((card / "exam.json").read_text(encoding="utf-8"))
-    taken["own"]["questions_sha256"] = "0" * 64
-    (card / "exam.json").write_text(json.dumps(taken), encoding="utf-8")
-    with pytest.raises(CardError, match=r"whose questions differ from those of .*: examine the card again"):
-        rebuild_questions(card)
-
-
 def test_a_card_with_hashes_alone_says_how_it_can_be_examined(card: Path) -> None:
     with pytest.raises(CardError, match=r"only hashes .* --corpus PATH, or .* --questions FILE"):
         examined(remade(card, evidence="hashes"))
@@ -428,7 +403,6 @@ def test_a_card_with_hashes_alone_is_examined_on_its_corpus_but_quotes_none_of_i
     assert result.best == result.worst == ()
     for name in ("exam.json", "README.md"):
         assert "flows into" not in (card / name).read_text(encoding="utf-8")
-    assert rebuild_questions(card, corpus) == QUESTIONS
 
 
 def test_another_corpus_is_not_taken_for_the_card_s(card: Path, corpus: Path) -> None:
@@ -580,7 +554,7 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
         ExamQuestion("b?", ("blue",)),
         ExamQuestion("c?", ("green", "red")),
     ]
-    written = [["red"], ["blue and red"], ["green"]]
+    written = [[Passage("card", text)] for text in ("red", "blue and red", "green")]
     assert score_recall(questions, written) == [1.0, 1.0, 1.0]
     assert chance_recall(questions, written) == [0.5, 0.0, 1.0]
     assert chance_recall(questions[:1], written[:1]) == []
@@ -588,7 +562,7 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
 
 def test_chance_over_many_questions_is_estimated_from_some() -> None:
     questions = [ExamQuestion(f"{i}?", ("red",)) for i in range(1000)]
-    written = [["red" if i % 2 else "blue"] for i in range(1000)]
+    written = [[Passage("card", "red" if i % 2 else "blue")] for i in range(1000)]
     assert np.mean(chance_recall(questions, written)) == pytest.approx(0.5, abs=0.01)
 
 

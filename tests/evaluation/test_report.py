@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import run_applicable
 from kcard.evaluation.report.page import render
 from kcard.evaluation.report.report import MAX_TEXT_CHARACTERS, Report, headline, make_report, metrics_of
@@ -156,8 +155,3 @@ def test_a_spreadsheet_computes_nothing_that_an_llm_wrote(
     hostile = [replace(results[0], prediction='=HYPERLINK("http://example.org")')]
     text = write_csv(question_lines(hostile, metrics_of(run)), tmp_path / "q.csv").read_text(encoding="utf-8")
     assert "\"'=HYPERLINK(" in text
-
-
-def test_csv_that_can_not_be_written_is_a_usage_error(report: Report, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't write"):
-        write_csv(table_lines(report), tmp_path / "nowhere" / "table.csv")

@@ -12,10 +12,8 @@ from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.integrators.baselines import BaselineAnswerer, read_jointly, written
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.client import LLMClient
-from kcard.types import Answer, Choice, Decision, Question, Reply, Request
+from kcard.types import Answer, Decision, Question, Reply, Request
 from tests.fakes import counts_to
-
-OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
 
 
 @dataclass
@@ -117,15 +115,6 @@ def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_as
     assert all(r.error.startswith("no answer") for r in results[:MAX_FAILED_QUESTIONS])
     assert all(r.error.startswith("skipped after") for r in results[MAX_FAILED_QUESTIONS:])
     assert sum(answering.batches) == MAX_FAILED_QUESTIONS
-
-
-def test_equal_texts_with_other_options_are_asked_apart() -> None:
-    twice = [Item("1", "Who?", ("A",), OPTIONS), Item("2", "Who?", ("B",), OPTIONS[::-1])]
-    run, results, answering = runner(twice)
-    run.ask(list(run.plan.keys()))
-    assert [r.prediction for r in results] == ["A", "B"]
-    assert [r.scores["accuracy"] for r in results] == [1.0, 1.0]
-    assert answering.batches == [2]
 
 
 def test_a_sample_depends_on_the_seed_and_grows_with_the_limit() -> None:

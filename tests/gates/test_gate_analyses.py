@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from kcard.api.gates import analyse
 from kcard.cli.main import app
 from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import ANALYSES
-from kcard.evaluation.gates.analyses.thrust import auc
 from kcard.gates.records import Record, write_records
 from kcard.interfaces import LLM
 from kcard.types import Reply, Request
@@ -73,20 +71,6 @@ def test_thresholds_by_relation_are_judged_on_records_that_they_were_not_chosen_
     assert found.summary["seconds_saved"] == pytest.approx(1 - by["adaptive"]["seconds"] / 3)
     assert found.summary["gain"] == pytest.approx(1 - by["always"]["accuracy"])
     assert all(1e3 <= limit <= 1e4 for limit in found.summary["thresholds"].values())
-
-
-def test_where_popularity_tells_nothing_the_gate_gains_nothing_on_held_out_records() -> None:
-    random = np.random.default_rng(0)
-    noise = [record(n, *map(float, random.integers(0, 2, 2)), popularity=random.random()) for n in range(300)]
-    found = analyse("popularity-splits", {"own": noise}, settings={"splits": 20})
-    assert found.summary["gain"] < 0.01
-
-
-def test_equal_seeds_give_equal_splits() -> None:
-    first, second = (
-        analyse("popularity-splits", {"own": popular()}, settings={"splits": 3}) for _ in range(2)
-    )
-    assert first == second
 
 
 def test_recall_is_told_apart_by_what_cards_did() -> None:
@@ -161,13 +145,6 @@ def test_scores_are_distributed_task_by_task() -> None:
         quantiles = [row[key] for key in ("p10", "p25", "p50", "p75", "p90")]
         assert quantiles == sorted(quantiles)
     assert [sum(series.y) for series in found.chart.series] == [pytest.approx(1.0)] * 2
-
-
-def test_the_area_under_the_curve_is_that_of_scikit_learn() -> None:
-    random = np.random.default_rng(0)
-    scores, right = random.integers(0, 9, 80).astype(np.float64), random.integers(0, 2, 80).astype(np.float64)
-    assert auc(scores, right) == pytest.approx(roc_auc_score(right, scores))
-    assert np.isnan(auc(scores, np.ones(80)))
 
 
 def test_more_records_guide_better() -> None:

@@ -31,7 +31,6 @@ from kcard.interfaces import LLM
 from kcard.llms.prompts import messages
 from kcard.manifest import Manifest
 from kcard.types import Reply, Request, Source
-from tests.api.study_writer import CHAT
 from tests.cards.vllm_process import VLLMProcess
 from tests.command import Kcard, kcard_process
 from tests.tiny_models import SIZES, tokenizer
@@ -46,6 +45,10 @@ CARDS = {
 # Knowledge Card's settings, with the selectors and the evidence that are there offline.
 OFFLINE = ("--preset", "knowledge-card", "--selectors", "offline", "--evidence", "own", "--samples", "2")
 SETTINGS = "direct,replug,gkp,recitation,genread,bottom-up@always,top-down:auto,top-down:explicit"
+CHAT = (
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant:{% endif %}"
+)
 LIMIT = 12  # questions of each experiment that a server is asked
 RIGHT = {fact.question: fact.answer for fact in facts()}
 CAPITALS = {fact.question for fact in facts() if fact.relation == "capital"}

@@ -9,9 +9,9 @@ import csv
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from benchmarks.model_server import served
 from demo.papers import facts, write_sets
 
 from kcard.api.collect import collect
-from kcard.api.experiment import EXPERIMENTS, GatePaper
 from kcard.cards.card import finish
 from kcard.evaluation.metrics import balanced_accuracy
 from kcard.gates.records import Record, read_records
 from kcard.gates.registry import header, load
 from kcard.hub.registry import Hub
+from kcard.integrators.options import Paper
 from kcard.interfaces import LLM
 from kcard.llms.prompts import messages
 from kcard.manifest import Manifest
@@ -50,6 +50,17 @@ CHAT = (
     "{% if add_generation_prompt %}<s>assistant:{% endif %}"
 )
 LIMIT = 12  # questions of each experiment that a server is asked
+# The gates and the analyses of each paper about gates.
+GATES: Mapping[Paper, Sequence[str]] = {
+    "thrust": ("thrust", "bm25", "random"),
+    "skr": ("skr-prompt", "skr-icl", "skr-fine-tuned", "skr-knn"),
+    "adaptive-retrieval": ("popularity",),
+}
+ANALYSES: Mapping[Paper, Sequence[str]] = {
+    "thrust": ("thrust-shares", "thrust-scores"),
+    "skr": ("self-ask-templates", "training-sizes"),
+    "adaptive-retrieval": ("popularity-curves", "popularity-splits", "recall"),
+}
 RIGHT = {fact.question: fact.answer for fact in facts()}
 CAPITALS = {fact.question for fact in facts() if fact.relation == "capital"}
 
@@ -61,10 +72,11 @@ class Bench:
     home: Path
     sets: Path
     llm: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str | Path) -> str:
         """Run kcard as a process of its own, and return what it prints."""
-        done = kcard_process(*arguments, KCARD_HOME=str(self.home))
+        done = kcard_process(*arguments, KCARD_HOME=str(self.home), **self.variables)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         return done.stdout
@@ -74,12 +86,14 @@ class Bench:
         options = ("--settings", SETTINGS, *OFFLINE, *self.llm, "--json")
         return list(map(json.loads, self.run("eval", *arguments, *options).splitlines()))
 
-    def experiment(self, paper: GatePaper, *arguments: str | Path, cards: str = "moons") -> dict[str, Any]:
-        """Run the experiment of a paper; return its results."""
-        data: dict[str, Any] = json.loads(
-            self.run("gate", "experiment", paper, *arguments, "--cards", cards, *self.llm, "--json")
+    def collect(self, paper: Paper, task: str, file: str, output: Path, *arguments: str) -> Path:
+        """Collect records of a data set as that paper does."""
+        output.parent.mkdir(exist_ok=True)
+        places = ("--questions", self.sets / file, "--output", output)
+        self.run(
+            "gate", "collect", *places, "--task", task, "--preset", paper, "--cards", "moons", *arguments
         )
-        return data
+        return output
 
     def questions(self, run: int) -> list[dict[str, str]]:
         """Return every question of a run under every setting."""
@@ -142,49 +156,63 @@ def check_evaluation(
     assert "nan" not in bench.run("report", str(run), "--analysis", "cost").lower()
 
 
-def check_experiment(
-    paper: GatePaper, data: Mapping[str, Any], folder: Path, tasks: Sequence[str]
-) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Check the results of an experiment against its records and gates; return the rows by task and gate."""
-    assert json.loads((folder / "results.json").read_text(encoding="utf-8")) == data
-    plan = EXPERIMENTS[paper]
-    rows = {(row["task"], row["gate"]): row for row in data["gates"]}
-    assert list(rows) == [(task, gate) for task in tasks for gate in plan.gates]
-    for (task, gate), row in rows.items():
-        records = read_records(folder / task / "records.jsonl")
-        held_out = read_records(folder / task / "held-out.jsonl")
-        assert (row["fitted_on"], row["held_out"]) == (len(records) - len(held_out), len(held_out))
-        if row["skipped"]:
-            continue
-        without = np.array([record.correct_without for record in held_out])
-        with_ = np.array([record.correct_with for record in held_out])
+def check_gates(
+    run: Callable[..., str], paper: Paper, records: Path, llm: str, encoder: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Fit the gates of a paper on half of the records and evaluate them on the others; return the rows by gate."""
+    lines = records.read_text(encoding="utf-8").splitlines(keepends=True)
+    sample, held_out = records.with_name("sample.jsonl"), records.with_name("held-out.jsonl")
+    sample.write_text("".join(lines[::2]), encoding="utf-8")
+    held_out.write_text("".join(lines[1::2]), encoding="utf-8")
+    judged = read_records(held_out)
+    without = np.array([record.correct_without for record in judged])
+    with_ = np.array([record.correct_with for record in judged])
+    rows = {}
+    for gate in GATES[paper]:
+        file = records.with_name(gate)
+        embeds = encoder and gate in ("thrust", "skr-fine-tuned", "skr-knn")
+        settings = ("--set", f"encoder={encoder}") if embeds else ()
+        options = ("--llm", llm)
+        run("gate", "fit", "--records", sample, "--kind", gate, "--output", file, *settings, *options)
+        row = json.loads(run("gate", "eval", "--records", held_out, "--gate", file, *options, "--json"))
+        rows[gate] = row
         assert row["never"] == pytest.approx(without.mean(), abs=1e-4)
         assert row["always"] == pytest.approx(with_.mean(), abs=1e-4)
         assert row["oracle"] == pytest.approx(np.maximum(without, with_).mean(), abs=1e-4)
-        assert header(folder / task / gate).kind == gate
+        assert header(file).kind == gate
         if gate in ("skr-prompt", "skr-icl"):
             continue  # it asks the LLM
-        fitted = load(folder / task / gate)
-        seeks = fitted.scores([record.query for record in held_out]) < fitted.threshold
+        fitted = load(file)
+        seeks = fitted.scores([record.query for record in judged]) < fitted.threshold
         assert row["share"] == pytest.approx(seeks.mean(), abs=1e-4)
         assert row["accuracy"] == pytest.approx(np.where(seeks, with_, without).mean(), abs=1e-4)
-    assert list(data["analyses"]) == list(plan.analyses)
-    total = sum(len(read_records(folder / task / "records.jsonl")) for task in tasks)
-    for name, analysis in data["analyses"].items():
+    return rows
+
+
+def check_analyses(
+    run: Callable[..., str], paper: Paper, files: Sequence[Path], llm: str
+) -> dict[str, dict[str, Any]]:
+    """Check that each analysis of a paper is of all the records; return them by name."""
+    total = sum(len(read_records(file)) for file in files)
+    arguments = [argument for file in files for argument in ("--records", file)]
+    analyses = {}
+    for name in ANALYSES[paper]:
+        analysis = json.loads(run("gate", "analyse", name, *arguments, "--llm", llm, "--json"))
+        analyses[name] = analysis
         assert analysis["records"] == total
         assert analysis["rows"]
         # An LLM that never claims to know leaves nothing to draw.
         claims = name != "self-ask-templates" or any(row["known"] for row in analysis["rows"])
         assert any(len(series["x"]) for series in analysis["chart"]["series"]) == claims
-    return rows
+    return analyses
 
 
-def check_recall(data: Mapping[str, Any], records: Sequence[Record]) -> None:
+def check_recall(recall: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Check Adaptive Retrieval's table 1: recall@1 by whether the answers are right."""
-    whole = next(row for row in data["analyses"]["recall"]["rows"] if row["group"] == "all")
+    whole = next(row for row in recall["rows"] if row["group"] == "all")
     assert whole["recall@1"] == pytest.approx(np.mean([r.scores["recall@1"] for r in records]), abs=1e-4)
     hits = [r.scores["recall@1"] for r in records if r.correct_with > r.correct_without]
-    (helped,) = [row for row in data["analyses"]["recall"]["rows"] if row["group"] == "right only with cards"]
+    (helped,) = [row for row in recall["rows"] if row["group"] == "right only with cards"]
     assert helped["n"] == len(hits)
     assert not hits or helped["recall@1"] == pytest.approx(np.mean(hits), abs=1e-4)
 
@@ -210,12 +238,17 @@ def test_the_papers_in_small(kcard: Kcard, home: Path, tmp_path: Path) -> None:
     assert [(row["setting"], row["calls"], row["value"]) for row in rows] == [
         ("direct", 1, 0), ("replug", 10, 1), ("top-down:auto", 3, 1), ("top-down:explicit", 3, 1)
     ]  # fmt: skip
-    options = ("--task", f"nq={tmp_path / 'nq.jsonl'}", "--limit", "10", "--cards", "moons", "--json")
-    folder = tmp_path / "thrust"
-    done = kcard("gate", "experiment", "thrust", *options, "--fitted", "0.5", "--output", folder)
-    assert done.code == 0, done.err
-    results = check_experiment("thrust", json.loads(done.out), folder, ["nq"])
-    assert not any(row["skipped"] for row in results.values())
+
+    def run(*arguments: str | Path) -> str:
+        done = kcard(*arguments)
+        assert done.code == 0, done.err
+        return done.out
+
+    records = tmp_path / "nq-records.jsonl"
+    places = ("--questions", tmp_path / "nq.jsonl", "--task", "nq", "--output", records)
+    run("gate", "collect", *places, "--preset", "thrust", "--limit", "10", "--cards", "moons")
+    check_gates(run, "thrust", records, "embedded")
+    check_analyses(run, "thrust", [records], "embedded")
 
 
 @pytest.mark.slow
@@ -250,28 +283,32 @@ def test_knowledge_card_on_the_embedded_llm(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_experiments_on_gates_on_the_embedded_llm(bench: Bench, tmp_path: Path) -> None:
-    tasks = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--task", f"popqa={bench.sets / 'popQA.tsv'}")
-    thrust = bench.experiment("thrust", *tasks, "--output", tmp_path / "thrust", "--fitted", "60")
-    rows = check_experiment("thrust", thrust, tmp_path / "thrust", ["nq", "popqa"])
-    assert 0.3 < rows["nq", "random"]["share"] < 0.7
-    assert rows["nq", "thrust"]["never"] < rows["nq", "thrust"]["accuracy"] < rows["nq", "thrust"]["always"]
+    llm = "embedded"
+    nq = bench.collect("thrust", "nq", "nq.jsonl", tmp_path / "thrust" / "nq.jsonl", "--limit", "120")
+    popqa = bench.collect("thrust", "popqa", "popQA.tsv", tmp_path / "thrust" / "popqa.jsonl")
+    rows = check_gates(bench.run, "thrust", nq, llm)
+    assert 0.3 < rows["random"]["share"] < 0.7
+    assert rows["thrust"]["never"] < rows["thrust"]["accuracy"] < rows["thrust"]["always"]
+    check_analyses(bench.run, "thrust", [nq, popqa], llm)
 
-    task = ("--task", f"truthfulqa={bench.sets / 'truthfulqa.json'}", "--limit", "60")
-    skr = bench.experiment("skr", *task, "--output", tmp_path / "skr")
-    rows = check_experiment("skr", skr, tmp_path / "skr", ["truthfulqa"])
+    truthfulqa = bench.collect(
+        "skr", "truthfulqa", "truthfulqa.json", tmp_path / "skr" / "truthfulqa.jsonl", "--limit", "60"
+    )
     # All four strategies tell capitals, which the LLM knows, from moons.
-    assert [rows["truthfulqa", gate]["skipped"] for gate in EXPERIMENTS["skr"].gates] == [""] * 4
+    rows = check_gates(bench.run, "skr", truthfulqa, llm)
     assert all(row["beneficial_guidance"] > 0.8 for row in rows.values())
+    check_analyses(bench.run, "skr", [truthfulqa], llm)
 
-    task = ("--task", f"popqa={bench.sets / 'popQA.tsv'}", "--limit", "60")
     folder = tmp_path / "adaptive"
-    adaptive = bench.experiment("adaptive-retrieval", *task, "--output", folder)
-    rows = check_experiment("adaptive-retrieval", adaptive, folder, ["popqa"])
-    check_recall(adaptive, read_records(folder / "popqa" / "records.jsonl"))
-    thresholds = adaptive["analyses"]["popularity-splits"]["summary"]["thresholds"]
+    popqa = bench.collect("adaptive-retrieval", "popqa", "popQA.tsv", folder / "popqa.jsonl", "--limit", "60")
+    check_gates(bench.run, "adaptive-retrieval", popqa, llm)
+    analyses = check_analyses(bench.run, "adaptive-retrieval", [popqa], llm)
+    check_recall(analyses["recall"], read_records(popqa))
+    thresholds = analyses["popularity-splits"]["summary"]["thresholds"]
     assert thresholds == {"capital": "never", "discoverer": "always", "planet": "always"}
     # The gates are those of `kcard eval`, too.
-    settings = f"direct,bottom-up@{folder / 'popqa' / 'popularity'},retrieval/genread@{folder / 'popqa' / 'popularity'}"
+    gate = folder / "popularity"
+    settings = f"direct,bottom-up@{gate},retrieval/genread@{gate}"
     options = ("--limit", "8", "--preset", "adaptive-retrieval", "--settings", settings, "--cards", "moons")
     lines = bench.run("eval", "popqa", "--path", bench.sets / "popQA.tsv", *options, "--json").splitlines()
     direct, gated, routed = map(json.loads, lines)
@@ -371,7 +408,7 @@ def encoders(folder: Path) -> tuple[Path, Path]:
 def model(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model, which has learned the answers of the three experiments on gates."""
     folder, llm = tmp_path_factory.mktemp("model"), Informed()
-    sets: dict[GatePaper, tuple[str, str]] = {
+    sets: dict[Paper, tuple[str, str]] = {
         "thrust": ("nq", "nq.jsonl"),
         "skr": ("nq", "nq.jsonl"),
         "adaptive-retrieval": ("popqa", "popQA.tsv"),
@@ -409,31 +446,31 @@ def serving(name: str, model: Path, log: Path) -> Iterator[str]:
 def test_all_four_papers_through_a_server(bench: Bench, model: Path, server: str, tmp_path: Path) -> None:
     t5, bert = encoders(tmp_path)
     with serving(server, model, tmp_path / "server.log") as url:
-        remote = Bench(bench.home, bench.sets, ("--llm", f"openai:{model}", "--llm-url", url))
-        nq = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--limit", str(LIMIT))
-        popqa = ("--task", f"popqa={bench.sets / 'popQA.tsv'}", "--limit", str(LIMIT))
+        llm = f"openai:{model}"
+        remote = Bench(bench.home, bench.sets, ("--llm", llm, "--llm-url", url), {"KCARD_LLM_URL": url})
+        asked = (*remote.llm, "--limit", str(LIMIT))
 
-        thrust = remote.experiment(
-            "thrust", *nq, "--output", tmp_path / "thrust", "--fitted", "0.5", "--encoder", f"hf:{t5}"
-        )
-        rows = check_experiment("thrust", thrust, tmp_path / "thrust", ["nq"])
-        assert not any(row["skipped"] for row in rows.values())
-        assert rows["nq", "thrust"]["settings"]["encoder"].startswith(f"hf:{t5},")
+        nq = remote.collect("thrust", "nq", "nq.jsonl", tmp_path / "thrust" / "nq.jsonl", *asked)
+        rows = check_gates(remote.run, "thrust", nq, llm, f"hf:{t5}")
+        assert rows["thrust"]["settings"]["encoder"].startswith(f"hf:{t5},")
+        check_analyses(remote.run, "thrust", [nq], llm)
         # The model knows capitals alone, and reads its passages.
-        records = read_records(tmp_path / "thrust" / "nq" / "records.jsonl")
+        records = read_records(nq)
         known = [record.correct_without for record in records]
         assert 0 < sum(known) <= sum(record.question in CAPITALS for record in records)
         assert sum(record.correct_with for record in records) > sum(known)
 
-        skr = remote.experiment("skr", *nq, "--output", tmp_path / "skr", "--encoder", f"hf:{bert}")
-        rows = check_experiment("skr", skr, tmp_path / "skr", ["nq"])
-        assert [rows["nq", gate]["skipped"] for gate in EXPERIMENTS["skr"].gates] == [""] * 4
-        assert rows["nq", "skr-fine-tuned"]["settings"]["encoder"].startswith(f"hf:{bert}")
+        nq = remote.collect("skr", "nq", "nq.jsonl", tmp_path / "skr" / "nq.jsonl", *asked)
+        rows = check_gates(remote.run, "skr", nq, llm, f"hf:{bert}")
+        assert rows["skr-fine-tuned"]["settings"]["encoder"].startswith(f"hf:{bert}")
+        check_analyses(remote.run, "skr", [nq], llm)
 
-        folder = tmp_path / "adaptive"
-        adaptive = remote.experiment("adaptive-retrieval", *popqa, "--output", folder)
-        check_experiment("adaptive-retrieval", adaptive, folder, ["popqa"])
-        check_recall(adaptive, read_records(folder / "popqa" / "records.jsonl"))
+        popqa = remote.collect(
+            "adaptive-retrieval", "popqa", "popQA.tsv", tmp_path / "adaptive" / "popqa.jsonl", *asked
+        )
+        check_gates(remote.run, "adaptive-retrieval", popqa, llm)
+        analyses = check_analyses(remote.run, "adaptive-retrieval", [popqa], llm)
+        check_recall(analyses["recall"], read_records(popqa))
 
         sets = ("mmlu", "MidtermQA-openbook.json", "LUN2.json")
         files = [arg for name in sets for arg in ("--path", bench.sets / name)]

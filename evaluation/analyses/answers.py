@@ -98,14 +98,14 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     # Count questions by setting and group, and those with a passage, and a kept passage, of each card.
     questions: Counter[tuple[str, str]] = Counter()
     wrote: Counter[tuple[str, str, str]] = Counter()
-    kept: Counter[tuple[str, str, str]] = Counter()
+    kept_counts: Counter[tuple[str, str, str]] = Counter()
     for result in results:
         setting, group = result.setting, group_name(result)
         questions[setting, group] += 1
         for card in {str(passage.get("card")) for passage in result.passages}:
             wrote[setting, group, card] += 1
         for card in {str(passage.get("card")) for passage in result.passages if passage.get("kept")}:
-            kept[setting, group, card] += 1
+            kept_counts[setting, group, card] += 1
     if not wrote:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
     cards = sorted({card for _, _, card in wrote})
@@ -116,9 +116,9 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
         count = questions[setting, group]
         for card in cards:
             if wrote[setting, group, card]:
-                selected = kept[setting, group, card] / count
+                selected = kept_counts[setting, group, card] / count
                 rows.append((setting, group, card, count, wrote[setting, group, card] / count, selected))
-        shares[setting, group] = tuple(kept[setting, group, card] / count for card in cards)
+        shares[setting, group] = tuple(kept_counts[setting, group, card] / count for card in cards)
     # One map for each setting; for a run with a single group, one map of all settings.
     groups = {group for _, group in parts}
     maps: dict[str, dict[str, tuple[float, ...]]] = {}
@@ -354,11 +354,11 @@ def _read_passages(result: EvalResult) -> list[Mapping[str, Any]]:
 
 def _share_held(results: Mapping[str, EvalResult], ids: Sequence[str]) -> Mean | None:
     """Return the share of questions for which a passage that the LLM read contains an accepted answer."""
-    held = []
+    scores = []
     for id_ in ids:
         passages = _read_passages(results[id_])
-        held.append(float(any(holds_answer(passage, results[id_]) for passage in passages)))
-    return Mean.of(held)
+        scores.append(float(any(holds_answer(passage, results[id_]) for passage in passages)))
+    return Mean.of(scores)
 
 
 # Whether the gate's decisions agree with what the LLM knows (Knowledge Card, section 5 and figure 6).

@@ -329,6 +329,7 @@ def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:
     hub.audits.add(hub.get("liar"), replace(stored.finding, record='{"format": 99}'))
     report = browse(hub=hub, name="liar")[0]
     assert len(report.audits) == 1
+    assert "the audit of liar@v1 at " in report.note
     assert "is not an audit of format 1" in report.note
 
 

@@ -162,9 +162,7 @@ def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: 
     )
     assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 0, 1)
     queries.write_text("Phobos?", encoding="utf-8")
-    taken: Any = audit(
-        "honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
-    )
+    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
     assert (taken.factuality.mean, taken.factuality.scores, taken.factuality.unknown) == (None, (), 1)
 
 

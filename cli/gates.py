@@ -11,10 +11,10 @@ from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for, parse_key_values
+from kcard.cli.options import LongCommand, command_for, parse_key_values
 from kcard.cli.output import (
     Json,
+    cell,
     console,
     echo,
     note,
@@ -45,7 +45,7 @@ def calibrate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
     json_: Json = False,
 ) -> None:
-    """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
+    """Compare all gates on your own records. If the best one pays off, `kcard ask` is configured to use it."""
     result = compare_gates(**values, on_event=lambda event: note(event.message) if event.is_note else None)
     from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
@@ -104,7 +104,7 @@ def _print_comparison(calibration: "Calibration") -> None:
             f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
             f"{outcome.share:.0%}",
             f"{outcome.random_same_share:.3f}",
-            "-" if guidance is None else f"{guidance:.0%}",
+            cell(guidance, ".0%"),
             f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
             f"{row.p:.2g}",
             f"{row.p_holm:.2g}",

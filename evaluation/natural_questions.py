@@ -3,7 +3,7 @@
 A sentence is split into subject, verb and rest; the answer is a part of it, and the question is the rest, inverted and
 reworded. The rules skip sentences whose verb may be another part of speech and those whose subject refers to another
 sentence ("it", "this"), so that a question reads like a person's. The questions are slightly easier for a card than
-human ones (docs/results.md, "Does the exam flatter?").
+human ones (recipes/log.md, "Does the exam flatter?").
 """
 
 import re

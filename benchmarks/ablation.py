@@ -108,7 +108,7 @@ def plot(report: dict[str, Any]) -> str:
         for name, result in report["variants"].items()
     ]
     label = f"exact match, MidtermQA, {n} questions, {len(report['cards'])} cards"
-    chart = Intervals(label, tuple(points), label, points[0].mean.mean)
+    chart = Intervals(label, tuple(points), points[0].mean.mean)
     return encode_figure(draw_chart(chart), "svg").decode()
 
 

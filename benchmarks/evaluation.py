@@ -26,7 +26,7 @@ from typing import Any
 import kcard
 from benchmarks.evaluation_page import Measured, write_page
 from benchmarks.model_server import served
-from kcard.evaluation.runs.run import sample_ids
+from kcard.evaluation.runs.runner import sample_ids
 from kcard.evaluation.tasks.base import read_task, task_names
 from kcard.hub.registry import Hub
 from kcard.llms.embedded_llm import POSITIONS, WEIGHTS

@@ -230,7 +230,8 @@ def report(
     json_: Json = False,
 ) -> None:
     """Report a run of `kcard eval`. The report is a web page, CSV files, paired tests or analyses."""
-    from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv, write_page
+    from kcard.evaluation.report.page import write_page
+    from kcard.evaluation.report.tables import analysis_lines, table_lines, write_csv
 
     analysis = values["analysis"]
     if plot is not None and analysis is None:
@@ -264,7 +265,7 @@ def print_analysis(run: int, name: str) -> None:
 
 def _print_analysis(analysis: "Analysis", json_: bool) -> None:
     from kcard.evaluation.analyses.answers import format_cell
-    from kcard.evaluation.report.report import analysis_lines
+    from kcard.evaluation.report.tables import analysis_lines
 
     if json_:
         for line in analysis_lines(analysis):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.api.experiment import experiment as run_experiment
 from kcard.api.gates import ENOUGH, keep
 from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.cli.options import LongCommand, command_for, parse_key_values, typed_values
+from kcard.cli.options import LongCommand, command_for, parse_key_values
 from kcard.cli.output import (
     Json,
     cell,
@@ -27,11 +26,9 @@ from kcard.cli.output import (
     show_note,
     table,
 )
-from kcard.events import Event
 from kcard.integrators.options import AskOptions, PresetOption
 
 if TYPE_CHECKING:
-    from kcard.evaluation.gates.analyses.analysis import GateAnalysis
     from kcard.evaluation.gates.calibration import Calibration
 
 # kcard calibrate: compares all gates on the user's own records and configures the best one if it pays off.
@@ -118,53 +115,6 @@ def _print_comparison(calibration: "Calibration") -> None:
         note(f"not compared: {gate}: {why}")
 
 
-# kcard gate experiment: a paper's experiment, whole.
-
-
-def _gate_defaults() -> dict[str, Any]:
-    """Return the settings of ask, which apply to the commands that answer questions."""
-    from kcard.cli.options import default_map
-    from kcard.config import settings
-
-    defaults = default_map(settings()).get("ask", {})
-    return {key: value for key, value in defaults.items() if key in AskOptions.__dataclass_fields__}
-
-
-@command_for(run_experiment, AskOptions, leave_out={"gate"})
-def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) -> None:
-    """Run a paper's experiment on gates: collect records, fit its gates per task, evaluate and analyse them."""
-    typed = typed_values(values, ctx)
-    with progress() as show_progress:
-
-        def on_event(event: Event) -> None:
-            note(event.message) if event.is_note else show_progress(event)
-
-        result = run_experiment(**typed, on_event=on_event)
-    if json_:
-        print_json(result.to_json())
-        return
-    headings = ("task", "gate", "held out", "accuracy", "uses cards", "random", "guidance", "never", "always")
-    rows = table(*headings, right=headings[2:], no_wrap=True)
-    for row in result.rows:
-        if (outcome := row.outcome) is None:
-            rows.add_row(row.task, row.gate, str(row.held_out), "-")
-            continue
-        guidance = outcome.beneficial_guidance
-        rows.add_row(
-            *(row.task, row.gate, str(row.held_out), f"{outcome.accuracy:.3f}", f"{outcome.share:.0%}"),
-            *(f"{outcome.random_same_share:.3f}", cell(guidance, ".0%")),
-            *(f"{outcome.never:.3f}", f"{outcome.always:.3f}"),
-        )
-    print_whole(rows)
-    for name, analysis in result.analyses.items():
-        echo(f"{name}, {analysis.records} records")
-        _print_analysis(analysis)
-    note(
-        f"records, gates and all figures: {result.folder}; plots: `kcard gate analyse NAME --plot FILE --records "
-        f"{result.folder / result.rows[0].task / 'records.jsonl'}`"
-    )
-
-
 # kcard gate analyse: what the papers report about gates, computed from records.
 
 
@@ -188,11 +138,8 @@ def analyse(
     if json_:
         print_json(analysis.to_json())
         return
-    _print_analysis(analysis)
 
-
-def _print_analysis(analysis: "GateAnalysis") -> None:
-    """Print the table of an analysis, and its single figures."""
+    # The table, then the single figures.
     columns = list(analysis.rows[0])
     words = {key for key in columns if isinstance(analysis.rows[0][key], str)}
     rows = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
@@ -222,9 +169,16 @@ gates = typer.Typer(
 
 @gates.callback()
 def _configure(ctx: typer.Context) -> None:
-    """Let the settings of ask apply to collect and experiment too."""
-    if ctx.invoked_subcommand in {"collect", "experiment"}:
-        ctx.default_map = {ctx.invoked_subcommand: _gate_defaults()}
+    """Let the settings of ask apply to collect, which answers questions."""
+    from kcard.cli.options import default_map
+    from kcard.config import settings
+
+    if ctx.invoked_subcommand != "collect":
+        return
+    of_ask = default_map(settings()).get("ask", {})
+    ctx.default_map = {
+        "collect": {key: value for key, value in of_ask.items() if key in AskOptions.__dataclass_fields__}
+    }
 
 
 @gates.command("collect", cls=LongCommand)
@@ -251,7 +205,7 @@ def collect(
     ] = False,
 ) -> None:
     """Answer questions without and with cards, and record how correct both answers are."""
-    from kcard.api.gates import Collection
+    from kcard.api.collect import Collection
 
     run: dict[str, Any] = {
         "questions": questions,
@@ -342,6 +296,5 @@ def evaluate(values: dict[str, Any], json_: Json = False) -> None:
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     gates.command("analyse")(analyse)
-    gates.command("experiment", cls=LongCommand)(experiment)
     app.add_typer(gates, name="gate")
     app.command()(calibrate)

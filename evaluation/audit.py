@@ -350,9 +350,12 @@ def run_audit(
 
     `models` loads the card. `checker`: the name of the scorer's checker.
     """
+    from kcard.cards.generators.retrieval import load_generator
+
     independent, sampling = scorer.independent, Sampling(TEMPERATURE, TOKENS, seed=seed)
     texts = [query.text for query in queries.questions]
-    rows = generate_documents(target.card, texts, documents, sampling, models, scorer.on_event)
+    generator, what = load_generator(target.card, models), f"asking {target.card.name}"
+    rows = generate_documents(generator, texts, documents, sampling, what, scorer.on_event)
     # Score them, and summarise the scores query by query.
     scored = score_documents(queries.questions, rows, scorer, both=target.card.manifest.index)
     by_query = [*group_by(scored, lambda item: item.query).values()]

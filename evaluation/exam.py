@@ -24,10 +24,20 @@ from kcard.evaluation.recall import (
     ask_card,
     chance_recall,
     judge_answered,
-    score_rows,
+    score_recall,
 )
-from kcard.evaluation.records import DIGITS, Distribution, Exam, ExamRun, Judged, Mean, read_exam, rounded
-from kcard.evaluation.target import Target, find_target
+from kcard.evaluation.records import (
+    DIGITS,
+    Distribution,
+    Exam,
+    ExamRun,
+    Judged,
+    Mean,
+    mean_of,
+    read_exam,
+    rounded,
+)
+from kcard.evaluation.target import Target
 from kcard.events import OnEvent, ignore
 from kcard.text import is_english
 from kcard.training.embedded.pseudo_queries import entities
@@ -47,19 +57,25 @@ def make_unanswerable(
 ) -> list[ExamQuestion]:
     """Return `count` unanswerable questions: half are `questions` with an invented name, half about other subjects."""
     rng = Random(derive_seed(seed, "absent"))
-    capitalised = {
-        word.strip(".,;:()\"'") for source in corpus for word in source.text.split() if word[:1].isupper()
-    }
-    renamed = [text for question in questions if (text := _replace_name(question.text, capitalised, rng))]
-    near = [ExamQuestion(text, ()) for text in list(dict.fromkeys(renamed))[: (count + 1) // 2]]
+    capitalised = set()
+    for source in corpus:
+        for word in source.text.split():
+            if word[:1].isupper():
+                capitalised.add(word.strip(".,;:()\"'"))
+    renamed: dict[str, None] = {}
+    for question in questions:
+        text = _replace_name(question.text, capitalised, rng)
+        if text is not None:
+            renamed[text] = None
+    near = list(renamed)[: (count + 1) // 2]
     # Questions that share a name with the corpus are left out, since it may answer them.
-    others = [
-        text
-        for text in ELSEWHERE
-        if not any(word.strip("?") in capitalised for word in text.split()[1:] if word[:1].isupper())
-    ]
-    far = [ExamQuestion(text, ()) for text in rng.sample(others, min(len(others), count - len(near)))]
-    return [*near, *far]
+    others = []
+    for text in ELSEWHERE:
+        names = [word.strip("?") for word in text.split()[1:] if word[:1].isupper()]
+        if capitalised.isdisjoint(names):
+            others.append(text)
+    far = rng.sample(others, min(len(others), count - len(near)))
+    return [ExamQuestion(text, ()) for text in (*near, *far)]
 
 
 def _replace_name(question: str, capitalised: Collection[str], rng: Random) -> str | None:
@@ -92,27 +108,28 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
         exam = read_exam(card.folder)
         # The figures on the card's own corpus; without its text, those on the file of questions.
         run = exam and (exam.own or exam.given)
-        mean = None
-        if run:
-            factuality = run.factuality.mean if run.factuality else None
-            mean = factuality if what == "factuality" else run.recall
-        if mean is None:
-            if exam is None:
-                missing = "it has no exam"
-            elif what == "factuality" and exam.evidence is None:
-                missing = "its exam measured no factuality (no independent evidence was given)"
-            else:
-                missing = f"its exam has no {what}"
-            measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
+        figure: float | None = None
+        if run and what == "factuality":
+            figure = mean_of(run.factuality)
+        elif run and run.recall:
+            figure = run.recall.mean
+        if figure is not None and figure >= threshold:
+            continue
+        if figure is not None:
             raise HubError(
-                f"{card.name} is not published: {missing}, but --min-{what} requires {threshold:g}; measure it "
-                f"with `{measure}`"
-            )
-        if mean.mean < threshold:
-            raise HubError(
-                f"{card.name} is not published: its {what} is {mean.mean:g}, but --min-{what} requires {threshold:g}; "
+                f"{card.name} is not published: its {what} is {figure:g}, but --min-{what} requires {threshold:g}; "
                 f"train it longer or on more text, or lower --min-{what}"
             )
+        missing = f"its exam has no {what}"
+        if exam is None:
+            missing = "it has no exam"
+        elif what == "factuality" and exam.evidence is None:
+            missing = "its exam measured no factuality (no independent evidence was given)"
+        measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
+        raise HubError(
+            f"{card.name} is not published: {missing}, but --min-{what} requires {threshold:g}; measure it with "
+            f"`{measure}`"
+        )
 
 
 # Which kind of card suits a corpus, by its exam, and what dropping the model or the index would cost.
@@ -160,13 +177,13 @@ def evaluate_questions(
     both           whether the card has a model and an index; then the recall of each alone is measured too. Only the
                    model's documents are scored, since the index repeats the corpus
     """
-    hits = score_rows(questions, rows)
+    hits = score_recall(questions, rows)
     # The base's recall for each question; None if it is unknown.
     floor: list[float] | None = None
     if base.rows is not None:
-        floor = score_rows(questions, base.rows)
+        floor = score_recall(questions, base.rows)
     elif base.name == CHANCE and len(questions) >= 2:
-        floor = chance_recall(questions, [[passage.text for passage in row] for row in rows])
+        floor = chance_recall(questions, rows)
     # The first document of a row is the model's, if the card has one.
     first = [row[0] for row in rows]
     retrieved = [[passage for passage in row if passage.source is not None] for row in rows]
@@ -179,8 +196,8 @@ def evaluate_questions(
         recall=Mean.of(hits, seed),
         lift=_mean_difference(hits, floor, seed) if floor else None,
         base=Mean.of(floor or (), seed),
-        model=Mean.of(score_rows(questions, [row[:1] for row in rows]), seed) if both else None,
-        index=Mean.of(score_rows(questions, retrieved), seed) if both else None,
+        model=Mean.of(score_recall(questions, [row[:1] for row in rows]), seed) if both else None,
+        index=Mean.of(score_recall(questions, retrieved), seed) if both else None,
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
@@ -232,25 +249,6 @@ LIMIT = 100
 SHOWN = 5  # documents in each of `best` and `worst`
 
 
-def examine(
-    target: Target,
-    question_file: QuestionFile | None,
-    scorer: Scorer,
-    checker: str,
-    *,
-    limit: int = LIMIT,
-    seed: int = 0,
-    device: str = "cpu",
-) -> tuple[Exam, list[str]]:
-    """Examine the card on its own corpus and on a file of questions. `checker`: the name of the scorer's checker.
-
-    Returns the exam and the questions whose documents contain an accepted answer.
-    """
-    return take_exam(
-        target, question_file, limit=limit, seed=seed, device=device, on_event=scorer.on_event
-    ).exam(scorer, checker)
-
-
 def take_exam(
     target: Target,
     question_file: QuestionFile | None,
@@ -279,43 +277,6 @@ def has_fewer_questions(target: Target, exam: Exam) -> bool:
     except CardError:  # a malformed exam.json, which any exam may replace
         return False
     return last is not None and last.own is not None and exam.limit < last.limit
-
-
-def measure_recall(
-    card: Path | str,
-    questions: Sequence[ExamQuestion],
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    on_event: OnEvent = ignore,
-) -> Mean | None:
-    """Measure a card's recall on questions made for another card, such as `rebuild_questions` of its last version.
-
-    Writes nothing. Returns None for no questions. Raises what finding and loading the card raise.
-    """
-    rows = ask_card(find_target(card).card, questions, seed, device, on_event)
-    return Mean.of(score_rows(questions, rows), seed)
-
-
-def rebuild_questions(card: Path | str, corpus: Path | str | None = None) -> list[ExamQuestion]:
-    """Rebuild the questions of the card's exam about its own corpus; of its first exam if it has none yet.
-
-    They are made from the card's passages, or from `corpus` if the card carries only hashes, so that other cards can be
-    measured on the same questions. Raises CardError if they differ from those of the exam.
-    """
-    target = find_target(card, corpus)
-    if not target.corpus:
-        raise CardError(explain_no_questions(target))
-    taken = read_exam(target.card.folder)
-    if taken is None or taken.own is None:
-        return make_questions(target.corpus, LIMIT, 0)
-    questions = make_questions(target.corpus, taken.limit, taken.seed)
-    if digest(questions) != taken.own.questions_sha256:
-        raise CardError(
-            f"the exam of {target.card.name} was made by kcard {taken.kcard}, whose questions differ from those of "
-            f"{__version__}: examine the card again (kcard exam)"
-        )
-    return questions
 
 
 @dataclass(frozen=True)
@@ -353,7 +314,7 @@ class ExamAnswers:
         """
         own, seed = self.paper.own, self.paper.seed
         rows = self.rows[: len(own)]
-        model, index = (score_rows(own, [row[part] for row in rows]) for part in (slice(1), slice(1, None)))
+        model, index = (score_recall(own, [row[part] for row in rows]) for part in (slice(1), slice(1, None)))
         lead = _mean_difference(index, model, seed)
         if lead is None or lead.low <= 0:
             return ""
@@ -366,7 +327,10 @@ class ExamAnswers:
         return replace(self, target=replace(self.target, card=card), rows=rows, base=BaseAnswers(CHANCE))
 
     def exam(self, scorer: Scorer, checker: str) -> tuple[Exam, list[str]]:
-        """Score the answers and return what `examine` returns."""
+        """Score the answers; return the exam and the questions whose documents contain an accepted answer.
+
+        `checker`: the name of the scorer's checker.
+        """
         target, paper, rows, base = self.target, self.paper, self.rows, self.base
         card, seed, count = target.card, paper.seed, len(paper.own)
         last = len(paper.questions) - len(paper.unanswerable)
@@ -414,7 +378,7 @@ class ExamAnswers:
         )
         # The questions that the documents answer, for the card's profile.
         questions = paper.questions[:last]
-        right = score_rows(questions, rows[:last])
+        right = score_recall(questions, rows[:last])
         return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
 
 

@@ -16,72 +16,47 @@ from kcard.io import write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What charts show.
+# What charts show. `alt` is the text for screen readers.
 
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A measurement: its name, its mean with the interval and, in a scatter plot or line, its x."""
+    """A measurement: its name, and its mean with the interval."""
 
     label: str
     mean: Mean
-    x: float = 0.0
 
 
 @dataclass(frozen=True)
 class Intervals:
     """One row for each point: the mean as a dot, its interval as a line.
 
-    alt        text for screen readers
     reference  a value to compare with, drawn as a dashed line; None: no line
     signed     whether the values are differences, shown with their sign
     """
 
-    alt: str
-    points: tuple[PlotPoint, ...]
     label: str
+    points: tuple[PlotPoint, ...]
     reference: float | None = None
     signed: bool = False
 
-
-@dataclass(frozen=True)
-class Scatter:
-    """Each point's mean, with its interval, against its x."""
-
-    alt: str
-    points: tuple[PlotPoint, ...]
-    x_label: str
-    y_label: str
-
-
-@dataclass(frozen=True)
-class PlotLine:
-    """A series: points in the order of their x."""
-
-    label: str
-    points: tuple[PlotPoint, ...]
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Series of means with their intervals. `ticks`: labels of x = 0, 1, ...; empty for a numeric x axis."""
-
-    alt: str
-    series: tuple[PlotLine, ...]
-    x_label: str
-    y_label: str
-    ticks: tuple[str, ...] = ()
+    @property
+    def alt(self) -> str:
+        return f"{self.label}; the numbers are in the table"
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A table of shares in [0, 1] as shaded cells, below its title; None: not measured."""
+    """A table of shares in [0, 1] as shaded cells; None: not measured."""
 
-    alt: str
+    title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
-    title: str = ""
+
+    @property
+    def alt(self) -> str:
+        return f"{self.title}; the numbers are in the table"
 
 
 @dataclass(frozen=True)
@@ -94,24 +69,44 @@ class PlotSeries:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, label: str, points: Sequence[tuple[float, Mean]]) -> "PlotSeries":
+        """Return a series of means, each at its x."""
+        means = [mean for _, mean in points]
+        return cls(
+            label,
+            tuple(x for x, _ in points),
+            tuple(mean.mean for mean in means),
+            tuple(mean.low for mean in means),
+            tuple(mean.high for mean in means),
+        )
+
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over numeric x, or bars over names. `log`: whether the x axis is logarithmic."""
+    """Lines or dots over numeric x, or bars over names.
+
+    log    whether the x axis is logarithmic
+    ticks  labels of x = 0, 1, ...; empty for numbers
+    """
 
     x: str
     y: str
     series: tuple[PlotSeries, ...]
-    kind: Literal["line", "bar"] = "line"
+    kind: Literal["line", "dot", "bar"] = "line"
     log: bool = False
+    ticks: tuple[str, ...] = ()
+
+    @property
+    def alt(self) -> str:
+        return f"{self.y} by {self.x}; the numbers are in the table"
 
 
-Chart: TypeAlias = Intervals | Scatter | Lines | Heat | Curves
+Chart: TypeAlias = Intervals | Heat | Curves
 
 # Figures without matplotlib's global state, their colours, and how they are saved.
 
-SIZE = (8.0, 5.0)  # inches
-PAGE_SIZE = (6.4, 3.8)  # of charts that stand beside each other on a page
+SIZE = (6.4, 3.8)  # inches
 ROW_INCHES = 0.3
 DPI = 150
 # Distinguishable with colour blindness (Okabe and Ito, 2008); without yellow, which is pale in print.
@@ -120,16 +115,10 @@ STYLES = ("-", "--", ":")
 MARKERS = "osD^vP*X"
 GREY = "#777777"
 MAX_LABEL_CHARACTERS = 27
+MAX_MARKED_POINTS = 20  # of a line
 
 
-def new_figure(size: tuple[float, float] = SIZE) -> "Figure":
-    """Return an empty figure of a width and a height in inches."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, dpi=DPI)
-
-
-def style_axes(axes: Any) -> None:
+def _style_axes(axes: Any) -> None:
     """Remove the frame, and add faint horizontal grid lines and a legend beside the plot."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", linewidth=0.8)
@@ -184,23 +173,19 @@ def _label(text: str) -> str:
 
 def draw_chart(chart: Chart, title: str = "") -> "Figure":
     """Draw a chart."""
-    width, height = PAGE_SIZE
-    if isinstance(chart, Curves):
-        width, height = SIZE
-    elif isinstance(chart, Intervals):
+    from matplotlib.figure import Figure
+
+    width, height = SIZE
+    if isinstance(chart, Intervals):
         height = 1.2 + ROW_INCHES * len(chart.points)
     elif isinstance(chart, Heat):
         height = 2.0 + ROW_INCHES * len(chart.rows)
     with _drawing():
-        figure = new_figure((width, height))
+        figure = Figure(figsize=(width, height), dpi=DPI)
         axes = figure.add_subplot()
         axes.set_title(title, fontsize=10, loc="left")
         if isinstance(chart, Intervals):
             _draw_intervals(axes, chart)
-        elif isinstance(chart, Scatter):
-            _draw_scatter(axes, chart)
-        elif isinstance(chart, Lines):
-            _draw_lines(axes, chart)
         elif isinstance(chart, Heat):
             _draw_heat(axes, chart)
         else:
@@ -211,13 +196,10 @@ def draw_chart(chart: Chart, title: str = "") -> "Figure":
 
 def _draw_intervals(axes: Any, chart: Intervals) -> None:
     places = [-number for number in range(len(chart.points))]  # the first on top
-    axes.errorbar(
-        [point.mean.mean for point in chart.points],
-        places,
-        xerr=_error_bars([point.mean for point in chart.points]),
-        fmt="o",
-        color=COLOURS[0],
-    )
+    means = [point.mean.mean for point in chart.points]
+    low = [point.mean.low for point in chart.points]
+    high = [point.mean.high for point in chart.points]
+    axes.errorbar(means, places, xerr=_error_bars(means, low, high), fmt="o", color=COLOURS[0])
     axes.set_yticks(places, [_label(point.label) for point in chart.points])
     axes.set_ylim(min(places, default=0) - 0.6, 0.6)
     for place, point in zip(places, chart.points, strict=True):
@@ -232,41 +214,6 @@ def _draw_intervals(axes: Any, chart: Intervals) -> None:
     axes.set_axisbelow(True)
 
 
-def _draw_scatter(axes: Any, chart: Scatter) -> None:
-    for number, point in enumerate(chart.points):
-        axes.errorbar(
-            [point.x],
-            [point.mean.mean],
-            yerr=_error_bars([point.mean]),
-            fmt=MARKERS[number % len(MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
-            label=_label(point.label),
-        )
-    axes.set_xlim(left=min([0.0, *(point.x for point in chart.points)]))
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
-    style_axes(axes)
-
-
-def _draw_lines(axes: Any, chart: Lines) -> None:
-    for number, line in enumerate(chart.series):
-        axes.errorbar(
-            [point.x for point in line.points],
-            [point.mean.mean for point in line.points],
-            yerr=_error_bars([point.mean for point in line.points]),
-            marker="o",
-            markersize=5,
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=STYLES[number // len(COLOURS) % len(STYLES)],
-            label=_label(line.label) if len(chart.series) > 1 else None,
-        )
-    if chart.ticks:
-        _name_ticks(axes, chart.ticks)
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
-    style_axes(axes)
-
-
 def _draw_heat(axes: Any, chart: Heat) -> None:
     values = [[float("nan") if value is None else value for value in row] for row in chart.values]
     axes.imshow(values, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
@@ -278,54 +225,44 @@ def _draw_heat(axes: Any, chart: Heat) -> None:
     _name_ticks(axes, chart.columns)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    if chart.title:
-        axes.set_title(_label(chart.title), fontsize=10, loc="left")
+    axes.set_title(_label(chart.title), fontsize=10, loc="left")
 
 
 def _draw_curves(axes: Any, chart: Curves) -> None:
+    width = 0.8 / max(1, len(chart.series))
     for number, series in enumerate(chart.series):
-        colour = COLOURS[number % len(COLOURS)]
-        if chart.kind == "line":
-            axes.plot(
-                series.x,
-                series.y,
-                color=colour,
-                linestyle=STYLES[number // len(COLOURS) % len(STYLES)],
-                linewidth=1.4,
-                marker="o" if len(series.x) <= 20 else None,
-                label=series.label,
-            )
-            if series.low:
-                axes.fill_between(series.x, series.low, series.high, color=colour, alpha=0.15, linewidth=0)
-            continue
-        # Bars of one name stand side by side; error bars reach down to `low` and up to `high`.
-        width = 0.8 / len(chart.series)
-        places = [place + (number - (len(chart.series) - 1) / 2) * width for place in range(len(series.x))]
-        means = (
-            [Mean(*ends) for ends in zip(series.y, series.low, series.high, strict=True)]
-            if series.low
-            else []
-        )
-        axes.bar(
-            places,
-            series.y,
-            width,
-            color=colour,
-            label=series.label,
-            yerr=_error_bars(means) if means else None,
-        )
-        _name_ticks(axes, [str(name) for name in series.x])
+        bars = _error_bars(series.y, series.low, series.high) if series.low else None
+        style: dict[str, Any] = {
+            "yerr": bars,
+            "color": COLOURS[number % len(COLOURS)],
+            "label": _label(series.label) if len(chart.series) > 1 else None,
+        }
+        if chart.kind == "bar":
+            # Bars of one name stand side by side.
+            shift = (number - (len(chart.series) - 1) / 2) * width
+            axes.bar([place + shift for place in range(len(series.x))], series.y, width, **style)
+            _name_ticks(axes, [str(name) for name in series.x])
+        elif chart.kind == "dot":
+            axes.errorbar(series.x, series.y, fmt=MARKERS[number % len(MARKERS)], **style)
+        else:
+            style["linestyle"] = STYLES[number // len(COLOURS) % len(STYLES)]
+            style["marker"] = "o" if len(series.x) <= MAX_MARKED_POINTS else None
+            axes.errorbar(series.x, series.y, linewidth=1.4, markersize=5, **style)
+    if chart.ticks:
+        _name_ticks(axes, chart.ticks)
     if chart.log:
         axes.set_xscale("log")
+    elif chart.kind == "dot":
+        axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel(chart.x)
     axes.set_ylabel(chart.y)
-    style_axes(axes)
+    _style_axes(axes)
 
 
-def _error_bars(means: Sequence[Mean]) -> list[list[float]]:
-    """Return how far the intervals reach below and above their means."""
-    below = [max(0.0, mean.mean - mean.low) for mean in means]
-    above = [max(0.0, mean.high - mean.mean) for mean in means]
+def _error_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[list[float]]:
+    """Return how far the intervals reach below and above the values."""
+    below = [max(0.0, value - end) for value, end in zip(values, low, strict=True)]
+    above = [max(0.0, end - value) for value, end in zip(values, high, strict=True)]
     return [below, above]
 
 

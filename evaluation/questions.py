@@ -10,439 +10,20 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from random import Random
 
 from kcard.evaluation.metrics import substring
+from kcard.evaluation.natural_questions import CorpusQuestion, draw_question
 from kcard.evaluation.tasks.base import Columns, from_rows
-from kcard.training.embedded.pseudo_queries import SMALL, bare, entities, held_out_wording
+from kcard.text import split_sentences
+from kcard.training.embedded.pseudo_queries import Rarity, bare, held_out
 from kcard.types import Source, derive_seed
 
-# Plain English sentences, split into subject, verb and rest by rules.
-#
-# The rules skip sentences whose verb may be another part of speech and sentences whose subject refers to another
-# sentence ("it", "this"), so that a question made from the parts reads like a person's.
-
-
-def _word_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-AUXILIARIES = _word_set(
-    """is are was were has have had can could will would may might must should does did do cannot"""
-)
-# A subject that begins with one of OPENERS, or contains one of SUBORDINATE, is not the main clause's.
-OPENERS = _word_set(
-    """
-    in on at by for from with without to of as if when while after before since until because although though unless
-    it this these those that they he she we i you there here its their his her our my your some such many most other
-    another both either neither each not no nor and but or so then thus hence however therefore also note see use using
-    one currently today now nowadays recently initially finally originally later earlier similarly additionally
-    furthermore moreover instead indeed first second third given during under over between among per via once where
-    which who what how why according
-    """
-)
-SUBORDINATE = _word_set(
-    """that which who whom whose where when if because although while whether to and or but as"""
-)
-DETERMINERS = _word_set("""a an the this that these those its his her their all any""")
-AFTER_VERB = DETERMINERS | _word_set(
-    """
-    some no one two three four five six seven eight nine ten in on at by for from with to into onto of as over under
-    between about after before during through until since not only also both many more most several each every
-    """
-)
-LONGEST_SUBJECT = 9  # words
-VAGUE = re.compile(
-    r"\b(?:these|those|this|that|such|latter|former|first|second|last|other|others|result|example)\b"
-)
-WHOLE = re.compile(r"[A-Za-z][\w'’-]*$")
-STRANGE = re.compile(r"[,;:()\[\]\"“”„]")
-TIMED = re.compile(r"^((?:In|On|Since|By|During|Until|After|Before) [^,]{2,30}\d[^,]{0,20}), ")
-
-
-@dataclass(frozen=True)
-class Clause:
-    """The parts of a sentence.
-
-    verb   as in the sentence: a main verb or an auxiliary
-    lemma  the base form of a main verb; None for an auxiliary, whose main verb is the first word of `rest`
-    time   an adverbial before the subject, such as "In 1993"; "" if there is none
-    """
-
-    subject: str
-    verb: str
-    lemma: str | None
-    rest: str
-    time: str = ""
-
-    @property
-    def is_past(self) -> bool:
-        return self.lemma is not None and not self.verb.endswith("s")
-
-
-def parse_clause(sentence: str) -> Clause | None:
-    """Split a sentence into its parts; None if they are ambiguous."""
-    # An adverbial of time before the subject.
-    text = " ".join(sentence.split()).rstrip(".!")
-    time = ""
-    if timed := TIMED.match(text):
-        time, text = timed[1], text[timed.end() :]
-    # Skip fragments, questions, and sentences that begin with a participle or another opener.
-    words = text.split(" ")
-    if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
-        return None
-    if not 4 <= len(words) <= 40 or bare(words[0]).lower() in OPENERS or text.endswith(("?", ":")):
-        return None
-    # The first auxiliary or unambiguous main verb ends the subject.
-    for at, raw in enumerate(words[: LONGEST_SUBJECT + 1]):
-        word = bare(raw).lower()
-        if at == 0:
-            if word in AUXILIARIES or (_lemma(word) and not words[0][0].isupper()):
-                return None
-            continue
-        if word in SUBORDINATE or STRANGE.search(raw):
-            return None
-        if word in AUXILIARIES:
-            return _make_clause(words, at, None, time)
-        following = words[at + 1] if at + 1 < len(words) else ""
-        if raw.islower() and (lemma := _lemma(word)) and _follows_verb(word, following):
-            return _make_clause(words, at, lemma, time)
-    return None
-
-
-def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
-    subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
-    last = bare(words[at - 1]).lower()
-    if VAGUE.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
-        return None
-    return Clause(subject, words[at], lemma, rest, time) if rest else None
-
-
-def _follows_verb(word: str, following: str) -> bool:
-    """Return whether the next word proves that `word` is a verb: in "stores the" and "founded Debian", but not in
-    "used by" (a participle) and "clips from" (maybe a noun)."""
-    if following.lower() == "by" and word.endswith("ed"):
-        return False
-    if _is_noun(word):
-        return bare(following).lower() in DETERMINERS
-    return bare(following).lower() in AFTER_VERB or following[:1].isupper() or following[:1].isdigit()
-
-
-@lru_cache(maxsize=50_000)
-def _is_noun(word: str) -> bool:
-    import lemminflect
-
-    return "NOUN" in lemminflect.getAllLemmas(word)
-
-
-@lru_cache(maxsize=50_000)
-def _lemma(word: str) -> str | None:
-    """Return the base form of a verb in the past tense or third person; None for any other word."""
-    import lemminflect
-
-    if not word.isalpha():
-        return None
-    for lemma in lemminflect.getAllLemmas(word).get("VERB", ()):
-        if lemma == word:
-            continue
-        if word in (*lemminflect.getInflection(lemma, "VBD"), *lemminflect.getInflection(lemma, "VBZ")):
-            return str(lemma)
-    return None
-
-
-# Rewording of questions: some words are replaced by synonyms, some adverbs are dropped.
-
-_SYNONYMS = """
-founded: started, set up, established | establish: set up, start, create | established: set up, founded, started
-built: constructed, erected | constructed: built | created: made, set up | create: make, set up
-discovered: found | discover: find | invented: came up with, devised | wrote: authored, penned | written: authored
-won: came out on top in | defeated: beat | defeat: beat | killed: slain | died: passed away
-began: started | begin: start | started: began | ended: finished, came to an end | end: finish, stop
-located: situated, found | situated: located | contains: holds, includes | contain: hold, include | includes: covers
-include: contain, have | uses: makes use of, employs | use: employ, make use of | used: employed, made use of
-called: named, known as | known: called | named: called | shows: displays | show: display | displays: shows
-provides: gives, offers | provide: give, offer | offers: provides | allows: lets, permits | allow: let, permit
-requires: needs | require: need | needed: required, necessary | needs: requires | helps: assists | help: assist
-removes: deletes, takes out | remove: delete, get rid of | removed: deleted | delete: remove | deletes: removes
-changes: alters, modifies | change: alter, modify | changed: altered, modified | modify: change
-stores: keeps, saves | store: keep, save | stored: kept, saved | saves: stores | save: store, keep | keeps: stores
-sends: transmits | send: transmit | received: got | receive: get | returns: gives back | return: give back
-reads: looks at | starts: launches, begins | start: launch, begin | run: execute | runs: executes | stops: ends, halts
-stop: end, halt | increases: raises | increase: raise | reduced: lowered, cut | reduce: lower, cut | lower: reduce
-moved: relocated, went | move: relocate | became: turned into | become: turn into | led: headed | lead: head
-large: big | big: large | small: little | important: significant | main: chief, principal | fast: quick
-largest: biggest | biggest: largest | new: recent | old: former | many: numerous | entire: whole | whole: entire
-about: roughly, around | approximately: roughly, about | often: frequently | usually: normally, generally
-people: persons, folks | children: kids | city: town | country: nation | house: home | film: movie | company: firm
-year: twelve months | picture: image | file: document | folder: directory | directory: folder | option: switch, flag
-error: failure | problem: issue | person: individual | area: region | region: area | part: portion, piece
-"""
-SYNONYMS = {
-    word.strip(): [other.strip() for other in others.split(",")]
-    for entry in _SYNONYMS.replace("\n", " | ").split(" | ")
-    if ":" in entry
-    for word, _, others in [entry.partition(":")]
-}
-REPLACED = 0.5  # share of the words with synonyms that are replaced
-ADVERBS = re.compile(
-    r" (?:also|mainly|primarily|generally|usually|often|then|later|still|however|originally|currently|officially)\b"
-)
-WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
-
-
-def reword(question: str, rng: Random) -> str:
-    """Reword the question; equal states of `rng` give equal wordings."""
-    text = ADVERBS.sub(lambda match: "" if rng.random() < 0.7 else match[0], question)
-
-    def replace_word(match: re.Match[str]) -> str:
-        choices = SYNONYMS.get(match[0])
-        return rng.choice(choices) if choices and rng.random() < REPLACED else match[0]
-
-    return WORD.sub(replace_word, text)
-
-
-# Natural questions, made from sentences by rules: who, when, where, how many, what, why, how.
-#
-# The answer is a part of the sentence; the question is the rest, inverted and reworded. They are slightly easier for a
-# card than human questions (recipes/log.md, "Does the exam flatter?").
-
-MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
-DATE = re.compile(
-    rf"\b(?:(?:\d{{1,2}} )?(?:{MONTHS})(?: \d{{1,2}}(?:st|nd|rd|th)?)?(?:,? \d{{4}})?"
-    r"|[12]\d{3}s?|\d{1,2}th century)\b"
-)
-NUMBER = re.compile(
-    r"\d[\d,.]*(?: (?:million|billion|thousand|percent))?|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-    r"|twenty|thirty|forty|fifty|hundred)\b",
-    re.IGNORECASE,
-)
-TIMES = {"in", "on", "since", "until", "by", "before", "after", "during", "from"}
-PLACES = {"in", "at", "near", "outside", "within"}
-PREPOSITIONS = (
-    TIMES
-    | PLACES
-    | {"to", "of", "for", "with", "as", "into", "under", "over", "about", "between", "through", "against"}
-)
-REASON = re.compile(r",? (?:because(?: of)?|due to|so that|in order to) ", re.IGNORECASE)
-MEANS = re.compile(r" (?:by (?=\w+ing\b)|using |by means of |with the help of )")
-TASK = re.compile(
-    r"To ([a-z][^,]{8,80}), "
-    r"((?:use|run|type|press|set|add|enter|select|choose|click|call|open|edit|pass|specify)\b.{3,})"
-)
-# Before a number: of how many, "every" asks nothing ("how many months is it due every?").
-DANGLING = {
-    "every",
-    "each",
-    "per",
-    "within",
-    "after",
-    "before",
-    "since",
-    "until",
-    "by",
-    "from",
-    "between",
-    "than",
-} | {
-    *(
-        "about",
-        "around",
-        "approximately",
-        "roughly",
-        "nearly",
-        "almost",
-        "over",
-        "under",
-        "only",
-        "least",
-        "most",
-        "to",
-    )
-}
-ENDS = re.compile(r"[,;:(]| (?:and|but|which|that|who|where|when|while|because|so|although|as|or|if)\b")
-BEGINS = re.compile(r"(?:and|but|or) ")
-PERSON = re.compile(
-    r"(?:(?:Dr|Mr|Mrs|Sir|Saint|St|King|Queen|Pope|President)\.? )?"
-    r"[A-Z][\w.'’-]+(?: (?:de|van|von|der|la|[A-Z]\.?))?(?: [A-Z][\w'’-]+)+$"
-)
-GROUPS = re.compile(
-    r"\b(?:University|Company|Project|Foundation|Party|Army|Church|Council|Museum|Institute|Association|System|Act|War|"
-    r"Empire|Republic|River|City|Street|College|School|League|Bowl|Treaty|Law|Linux|Software|Corporation|Inc|Ltd|States?|"
-    r"Kingdom|Union|Society|Park|Island|Valley|Ocean|Sea|Lake|Mountains?|County|Parliament|Court|Station|Center|Centre)\b"
-)
-ARTICLES = ("The", "A", "An", "Each", "Every", "All", "Both", "Most", "Some")
-BRACKETS = re.compile(r"[\"“”()\[\]{}]")
-LONGEST_ANSWER = 8  # words
-FORM_WEIGHTS = {"what": 0.3}  # of forms that are drawn less often than others, whose weight is 1
-
-
-@dataclass(frozen=True)
-class CorpusQuestion:
-    """A question with its answer, a part of a sentence, and the file of its passage.
-
-    form    its first word, such as "who", or "cloze"
-    around  the sentence's text before and after the answer
-    """
-
-    text: str
-    answer: str
-    form: str
-    around: tuple[str, str] = ("", "")
-    file: str = ""
-
-
-def natural_questions(sentence: str, rng: Random) -> list[CorpusQuestion]:
-    """Return reworded questions that the sentence answers; none if its structure is unclear."""
-    sentence = " ".join(sentence.split())
-    drafts: list[tuple[str, str, str]] = []  # form, question, answer
-    # How do I undo a commit?
-    if match := TASK.match(sentence.rstrip(".")):
-        asking = "do I" if match[1].count(" ") % 2 else "can I"
-        drafts.append(("how", f"How {asking} {match[1]}?", _clip(match[2])))
-    if c := parse_clause(sentence):
-        rest = _clip(c.rest)
-        words = c.subject.split()
-        named = any(word[:1].isupper() for word in words[1:]) or (
-            words[0][:1].isupper() and words[0] not in ARTICLES
-        )
-        # Who founded Debian? The answer is the subject without its article.
-        if named and len(words) <= 6 and len(rest.split()) >= 3:
-            word = "Who" if _is_person(c.subject) else "What"
-            answer = re.sub(r"^(?:The|An?) ", "", c.subject)
-            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_time_adverbial(c)}?", answer))
-        # Why was it moved? How is the list made?
-        for form, pattern in (("why", REASON), ("how", MEANS)):
-            if match := pattern.search(c.rest):
-                question = f"{form.capitalize()} {_invert(c, _clip(c.rest[: match.start()]))}?"
-                drafts.append((form, question, _clip(c.rest[match.end() :])))
-        # What is a swap file?
-        if c.verb in ("is", "are", "was", "were") and len(words) <= 4:
-            definition = re.match(r"(?:an?|the) (.+)", rest)
-            if definition and 1 < len(definition[1].split()) <= LONGEST_ANSWER:
-                drafts.append(("what", f"What {c.verb} {_lower_article(c.subject)}?", definition[1]))
-        drafts += _ask_for_spans(c)
-    # Keep specific questions whose answer is short and occurs once, and reword them.
-    questions = []
-    for form, text, answer in drafts:
-        longest = LONGEST_ANSWER * (3 if form in ("why", "how") else 1)
-        is_answer = (
-            0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
-        )
-        if is_answer and sentence.count(answer) == 1 and _is_specific(text):
-            wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
-            before, _, after = sentence.partition(answer)
-            around = before.strip(), after.strip().rstrip(".!?…")
-            questions.append(CorpusQuestion(wording, answer, form, around))
-    return questions
-
-
-def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
-    """Yield form, question and answer for each date, number and name after the verb."""
-    # The spans that may be answers; numbers and names inside a date are part of it.
-    dates = [match.span() for match in DATE.finditer(c.rest)]
-    names = [span for span in entities(c.rest) if not any(a < span[1] and span[0] < b for a, b in dates)]
-    numbers = [
-        m.span()
-        for m in NUMBER.finditer(c.rest)
-        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
-    ]
-    for start, end in sorted(dates + names + numbers):
-        span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
-        if ENDS.search(f"{lead} "):
-            return  # the rest is in another clause
-        if tail.startswith("or "):
-            continue  # half of an alternative
-        # The question depends on the word before the span, and on whether the span is a date, number or name.
-        before = bare(lead.rpartition(" ")[2]).lower()
-        without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
-        after = _clip(tail) if tail[:1].isalpha() else ""
-        if before in TIMES and DATE.fullmatch(span):
-            yield "when", f"When {_invert(c, f'{without} {after}')}?", span
-        elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
-            yield "where", f"Where {_invert(c, f'{without} {after}')}?", span
-        elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
-            if before in DANGLING:
-                continue
-            others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
-            yield "how many", f"How many {noun[1]} {_invert(c, f'{lead} {others}')}?", span
-        elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
-            yield (
-                "who",
-                f"By {'whom' if _is_person(span) else 'what'} {_invert(c, f'{without} {after}')}?",
-                span,
-            )
-        elif not lead and c.lemma and span[:1].isupper():
-            word = "Whom" if _is_person(span) else "What"
-            yield "what", f"{word} {_invert(c, after)}?", span
-
-
-def _is_specific(question: str) -> bool:
-    """Return whether a question has enough content words: two with a name or number among its words, else three."""
-    words = [bare(word) for word in question.split()[1:]]
-    content_words = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
-    if BRACKETS.search(question):
-        return False
-    has_name = any(word[:1].isupper() or word[:1].isdigit() for word in words)
-    return len(content_words) >= (2 if has_name else 3)
-
-
-def _invert(c: Clause, rest: str) -> str:
-    """Return the clause with the auxiliary (or a form of do) before the subject, as in a question."""
-    ending = f"{rest.strip()}{_time_adverbial(c)}" if not DATE.search(rest) else rest.strip()
-    if c.lemma is None:
-        return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
-    helper = "did" if c.is_past else "does"
-    return f"{helper} {_lower_article(c.subject)} {c.lemma} {ending}".strip()
-
-
-def _time_adverbial(c: Clause) -> str:
-    return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
-
-
-def _is_person(name: str) -> bool:
-    return bool(PERSON.match(name)) and not GROUPS.search(name) and not any(map(str.isdigit, name))
-
-
-def _lower_article(subject: str) -> str:
-    """Return the subject with its article in lower case, for the middle of a question."""
-    first, blank, rest = subject.partition(" ")
-    return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
-
-
-def _clip(text: str) -> str:
-    """Cut the text where another clause begins, and function words at its end."""
-    if BEGINS.match(text):
-        return ""
-    end = ENDS.search(f"{text} ")
-    return re.sub(
-        r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
-        "",
-        (text[: end.start()] if end else text).strip(" ."),
-    )
-
-
-def draw_question(sentences: Sequence[str], rng: Random) -> CorpusQuestion | None:
-    """Draw a question from the first sentence that yields any, in a wording that training never uses."""
-    for sentence in sentences:
-        questions = [
-            replace(question, text=text)
-            for question in natural_questions(sentence, rng)
-            if (text := held_out_wording(question.text))
-        ]
-        if questions and (
-            rng.random() < FORM_WEIGHTS["what"]
-            or any(question.form not in FORM_WEIGHTS for question in questions)
-        ):
-            return rng.choices(questions, [FORM_WEIGHTS.get(question.form, 1.0) for question in questions])[0]
-    return None
-
-
-FEW = 0.1  # share of the requested questions: if fewer of them are natural, the rest are cloze questions
-ROUNDS = 3  # maximum number of questions from one passage
-TRIED = 12  # passages to try for each requested question
-LONGEST_FILLING = 80  # characters of an accepted answer
+MIN_NATURAL_SHARE = 0.1  # of the requested questions: if fewer are natural, the rest are cloze questions
+MAX_QUESTIONS_OF_PASSAGE = 3
+MAX_PASSAGES_TRIED = 12  # for each requested question
+MAX_FILLING_CHARACTERS = 80  # of an accepted answer
 
 
 @dataclass(frozen=True)
@@ -470,11 +51,11 @@ def make_questions(
     # Shuffle the passages by their text, so that their order does not matter.
     ranks = array("q", (derive_seed(seed, "exam", source.text) for source in corpus))
     rows = sorted(range(len(ranks)), key=ranks.__getitem__)
-    tried = rows[: TRIED * limit]
-    rounds = ((corpus[row], nth) for nth in range(ROUNDS) for row in tried)
+    tried = rows[: MAX_PASSAGES_TRIED * limit]
+    rounds = ((corpus[row], nth) for nth in range(MAX_QUESTIONS_OF_PASSAGE) for row in tried)
     # Natural questions; cloze questions if there are too few.
     chosen = _take_distinct(_make_natural(rounds, seed), limit)
-    if len(chosen) < min(limit, max(1, FEW * min(limit, len(rows)))):
+    if len(chosen) < min(limit, max(1, MIN_NATURAL_SHARE * min(limit, len(rows)))):
         chosen = _take_distinct([*chosen, *_make_cloze((corpus[row] for row in rows), corpus, seed)], limit)
     # Accept every text that fills the place of the answer in an otherwise equal sentence of the corpus.
     patterns: dict[tuple[str, str], re.Pattern[str]] = {}
@@ -482,7 +63,7 @@ def make_questions(
         if before or after:
             begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
             ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
-            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{LONGEST_FILLING}}}?)\s*{ends}")
+            patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{MAX_FILLING_CHARACTERS}}}?)\s*{ends}")
     fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     for source in corpus if accepted is None else accepted:
         text = " ".join(source.text.split())
@@ -515,8 +96,6 @@ def _take_distinct(candidates: Iterable[CorpusQuestion], limit: int) -> list[Cor
 
 def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[CorpusQuestion]:
     """Yield a natural question for each passage and round whose sentences yield one that training never uses."""
-    from kcard.text import split_sentences
-
     for passage, nth in passages:
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split_sentences(passage.text)
@@ -527,7 +106,6 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
 
 def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int) -> Iterator[CorpusQuestion]:
     """Yield a cloze question for each passage that contains a name or number."""
-    from kcard.training.embedded.pseudo_queries import Rarity, held_out
     from kcard.training.epochs import Lazy
 
     rarity = Rarity(Lazy(len(corpus), lambda row: corpus[row].text))

@@ -13,7 +13,6 @@ from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.cards.models.loader import Loader
     from kcard.evaluation.audit import IndependentEvidence
     from kcard.interfaces import CardGenerator, Checker, Evidence
 
@@ -21,15 +20,19 @@ CHANCE = "chance"
 CHANCE_SAMPLE = 200  # other questions whose documents each question is compared with
 
 
-def score_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+# The documents for each question: the model's first, if the card has a model, then the index's.
+Rows = Sequence[Sequence[Passage]]
+
+
+def score_recall(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
     """Return 1.0 for each question with an accepted answer in one of its documents, as whole words, else 0.0."""
-    return [
-        float(any(substring(text, question.answers) for text in group))
-        for question, group in zip(questions, documents, strict=True)
-    ]
+    hits = []
+    for question, row in zip(questions, rows, strict=True):
+        hits.append(float(any(substring(passage.text, question.answers) for passage in row)))
+    return hits
 
 
-def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequence[str]]) -> list[float]:
+def chance_recall(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
     """Return, for each question, the share of the other questions whose documents contain its answer, in [0, 1].
 
     This is the expected recall if documents are shuffled among the questions, computed without drawing shuffles. Of
@@ -39,19 +42,15 @@ def chance_recall(questions: Sequence[ExamQuestion], documents: Sequence[Sequenc
     count = len(questions)
     if count < 2:
         return []
-    searchable = [[SearchableText(text) for text in group] for group in documents]
+    searchable = [[SearchableText(passage.text) for passage in row] for row in rows]
     sample = min(count - 1, CHANCE_SAMPLE)
     steps = [1 + i * (count - 1) // sample for i in range(sample)]
     shares = []
     for at, question in enumerate(questions):
-        others = (searchable[(at + step) % count] for step in steps)
-        shares.append(sum(any(text.holds(question.answers) for text in group) for group in others) / sample)
+        others = [searchable[(at + step) % count] for step in steps]
+        hits = [any(text.holds(question.answers) for text in texts) for texts in others]
+        shares.append(sum(hits) / sample)
     return shares
-
-
-def score_rows(questions: Sequence[ExamQuestion], rows: "Rows") -> list[float]:
-    """Return the recall of documents; see `score_recall`."""
-    return score_recall(questions, [[passage.text for passage in row] for row in rows])
 
 
 # Scores of a card's documents by a fact checker: how far the card's own corpus, and independent texts, support them.
@@ -87,7 +86,7 @@ class Scorer:
         """Return the passages with their faithfulness to the card's own corpus; None without its text."""
         if self.own is None:
             return None
-        return self._judged(passages, self.own, None, "checking against its own corpus")
+        return self._judged(passages, "checking against its own corpus", own=self.own)
 
     def factuality(self, passages: Sequence[Passage]) -> list[Passage] | None:
         """Return the passages with their factuality against the independent evidence; None without evidence.
@@ -98,20 +97,15 @@ class Scorer:
 
         if self.independent is None:
             return None
-        return self._judged(
-            passages,
-            None,
-            self.independent.evidence,
-            f"checking against {self.independent.name}",
-            COVERED,
-        )
+        what = f"checking against {self.independent.name}"
+        return self._judged(passages, what, independent=self.independent.evidence, floor=COVERED)
 
     def _judged(
         self,
         passages: Sequence[Passage],
-        own: "Evidence | None",
-        independent: "Evidence | None",
         what: str,
+        own: "Evidence | None" = None,
+        independent: "Evidence | None" = None,
         floor: float = 0.0,
     ) -> list[Passage]:
         """Score the passages in batches. Exams do not prune, so s = s_fact (Knowledge Card, section 2.2)."""
@@ -131,8 +125,6 @@ class Scorer:
 # Documents that a card, and the base that it was trained from, generate for the questions of an exam.
 
 GENERATION_BATCH = 64  # questions
-# The documents for each question: the model's first, if the card has a model, then the index's.
-Rows = list[list[Passage]]
 
 
 @dataclass(frozen=True)
@@ -156,28 +148,12 @@ def ask_card(
     card: "Card", questions: Sequence[ExamQuestion], seed: int, device: str, on_event: OnEvent
 ) -> Rows:
     """Generate the card's documents for each question at temperature 0. Raises what loading the card raises."""
+    from kcard.cards.generators.retrieval import load_generator
     from kcard.cards.models.loader import Loader
 
-    texts = [question.text for question in questions]
-    return generate_documents(
-        card, texts, 1, Sampling(temperature=0, seed=seed), Loader(device=device), on_event
-    )
-
-
-def generate_documents(
-    card: "Card",
-    questions: Sequence[str],
-    documents: int,
-    sampling: Sampling,
-    models: "Loader",
-    on_event: OnEvent,
-) -> Rows:
-    """Generate `documents` documents of the card, loaded by `models`, for each question."""
-    from kcard.cards.generators.retrieval import load_generator
-
-    return _generate(
-        load_generator(card, models), questions, documents, sampling, f"asking {card.name}", on_event
-    )
+    generator = load_generator(card, Loader(device=device))
+    texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
+    return generate_documents(generator, texts, 1, sampling, f"asking {card.name}", on_event)
 
 
 def ask_base(
@@ -199,10 +175,10 @@ def ask_base(
     except (ModelUnavailable, CardError) as error:
         return BaseAnswers(name, note=str(error))
     texts, sampling = [question.text for question in questions], Sampling(temperature=0, seed=seed)
-    return BaseAnswers(name, _generate(base, texts, 1, sampling, f"asking {name}", on_event))
+    return BaseAnswers(name, generate_documents(base, texts, 1, sampling, f"asking {name}", on_event))
 
 
-def _generate(
+def generate_documents(
     generator: "CardGenerator",
     questions: Sequence[str],
     documents: int,
@@ -210,7 +186,8 @@ def _generate(
     what: str,
     on_event: OnEvent,
 ) -> Rows:
-    rows: Rows = []
+    """Generate `documents` documents for each question; `on_event` is called with their number (kind `what`)."""
+    rows: list[list[Passage]] = []
     on_event(Event(what, done=0, total=len(questions)))
     for block in batched(questions, GENERATION_BATCH):
         rows += generator.generate(block, documents, sampling)

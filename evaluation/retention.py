@@ -5,14 +5,16 @@ a moon of Jupiter?" may have more answers than before.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
-from kcard.evaluation.exam import LIMIT, measure_recall
-from kcard.evaluation.questions import make_questions
+from kcard.evaluation.exam import LIMIT
+from kcard.evaluation.questions import ExamQuestion, make_questions
+from kcard.evaluation.recall import ask_card, score_recall
 from kcard.evaluation.records import Mean, read_exam
 from kcard.events import OnEvent, note
 from kcard.io import build, canonical, write_text
@@ -41,9 +43,6 @@ class Forgetting:
     new_questions: int
     new: Mean | None
 
-    def to_json(self) -> str:
-        return canonical(self)
-
     def summary(self) -> str:
         """Summarise the record in one line."""
         return (
@@ -52,7 +51,7 @@ class Forgetting:
         )
 
 
-def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEvent) -> "Card":
+def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEvent) -> Card:
     """Train the next version of the card `options.update`, measure what it forgot, and write update.json.
 
     corpus  the new passages
@@ -65,14 +64,14 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEven
 
     assert options.update is not None
     old = previous(options.update)
-    had = {source.text for source in passages(old.card.folder)}
     own = passages(old.card.folder)
+    had = {source.text for source in own}
     # Only a model forgets; an index does not.
     exam = read_exam(old.card.folder)
     limit_and_seed = (LIMIT, 0) if exam is None else (exam.limit, exam.seed)
     exam_questions = make_questions(own, *limit_and_seed) if own and old.card.manifest.has_model else []
     # Measure the old version before training, which may write into its folder.
-    before = measure_recall(old.card.folder, exam_questions, on_event=on_event) if exam_questions else None
+    before = measure_recall(old.card, exam_questions, on_event)
     card = train(corpus, options, on_event=on_event)
     both = passages(card.folder)
     if not exam_questions or not both:
@@ -85,14 +84,21 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEven
         old.sha256,
         len(exam_questions),
         before,
-        measure_recall(card.folder, again, on_event=on_event),
+        measure_recall(card, again, on_event),
         len(questions),
-        measure_recall(card.folder, questions, on_event=on_event),
+        measure_recall(card, questions, on_event),
     )
-    write_text(card.folder / UPDATE, record.to_json())
+    write_text(card.folder / UPDATE, canonical(record))
     seal(card.folder, card.manifest)
     on_event(note(record.summary()))
     return type(card).open(card.folder)
+
+
+def measure_recall(card: Card, questions: Sequence[ExamQuestion], on_event: OnEvent) -> Mean | None:
+    """Return the card's recall of these questions; None for none. Raises what loading the card raises."""
+    if not questions:
+        return None
+    return Mean.of(score_recall(questions, ask_card(card, questions, 0, "cpu", on_event)), 0)
 
 
 def read_forgetting(folder: Path) -> Forgetting | None:

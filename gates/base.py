@@ -47,15 +47,6 @@ class GateState(NamedTuple):
     values: Mapping[str, Any]
 
 
-class LeftOut(NamedTuple):
-    """The results of n gates, each fitted on all records but one and applied to that one: scores and thresholds, shape
-    (n,), and the tuned settings, a list of n values each."""
-
-    scores: Array
-    thresholds: Array
-    tuned: Mapping[str, Sequence[Any]]
-
-
 class FittedGate(ABC):
     """A gate that was fitted on records. It fires if its score is below its threshold.
 
@@ -97,14 +88,6 @@ class FittedGate(ABC):
         del queries
         return None
 
-    @classmethod
-    def leave_one_out(
-        cls, records: Sequence[Record], settings: Settings, resources: Resources
-    ) -> LeftOut | None:
-        """Return exactly what fitting a gate without each record would give, at a lower cost; None if it can't."""
-        del records, settings, resources
-        return None
-
 
 class QuestionGate(Gate):
     """Adapts a fitted gate to kcard.interfaces.Gate, which gets questions alone."""
@@ -130,13 +113,13 @@ def find(name: str) -> type[FittedGate]:
     return kind
 
 
-def parse_settings(cls: type[T], settings: Settings, kind: str) -> T:
+def parse_settings(cls: type[T], settings: Settings, kind: str, of: str = "gate") -> T:
     """Convert settings to the kind's dataclass. Raises UsageError, which names what is unknown or has a wrong type."""
     try:
         return build(cls, dict(settings))
     except (TypeError, ValueError) as error:
         field_names = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-        raise UsageError(f"gate {kind}: {error} (its settings: {field_names})") from error
+        raise UsageError(f"{of} {kind}: {error} (its settings: {field_names})") from error
 
 
 # Two gates that ignore the question: always use cards, never use them (Thrust, section 4, baselines).

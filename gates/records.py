@@ -56,6 +56,7 @@ class Query:
 REMEDY = "collect records with kcard gate collect"
 TEXTS = ("answer_without", "answer_with", "draft")  # null is the same as leaving it out
 SCORES = ("em_without", "em_with")
+RECALL = "recall@1"  # a score: 1 if the first passage contains an accepted answer
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from kcard.batching import batched, by_length
 from kcard.embedded import minilm
 from kcard.errors import UsageError
-from kcard.gates.base import FittedGate, GateState, LeftOut, Resources, Settings, parse_settings
+from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
 from kcard.gates.features import (
     LogisticHead,
     Representation,
@@ -97,14 +97,6 @@ class NearestNeighbours(FittedGate):
             raise ValueError("its threshold does not match its records")
         return gate
 
-    @classmethod
-    def leave_one_out(
-        cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources
-    ) -> LeftOut | None:
-        """See FittedGate; raises what `fit` raises for all records."""
-        options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
-        return leave_one_out(records, options, resources)
-
     @property
     def settings(self) -> Settings:
         return {"k": self.k, "encoder": self.representation.name}
@@ -126,21 +118,15 @@ class NearestNeighbours(FittedGate):
         )
 
 
-def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record], out: int | None = None) -> int:
+def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record]) -> int:
     """Return the k of 3 to 10 whose decisions give the most right answers by leave-one-out; of equals the smallest.
 
-    lists  the nearest neighbours of each record, without itself, shape (m+n, at most 10)
-    out    a record that takes no part; `lists` don't contain it
-
-    The record that is left out counts in neither m nor n. If it is alone in D+ or D-, the others tell nothing about it,
-    so it is skipped.
+    `lists`: the nearest neighbours of each record, without itself, shape (m+n, at most 10). The record that is left out
+    counts in neither m nor n. If it is alone in D+ or D-, the others tell nothing about it, so it is skipped.
     """
-    count, total = len(records), int(is_known.sum())
-    rows = np.ones(count, dtype=bool)
-    if out is not None:
-        rows[out], count, total = False, count - 1, total - int(is_known[out])
-    positive = total - is_known  # m without the record
-    judged = rows & (positive > 0) & (positive < count - 1)
+    count = len(records)
+    positive = is_known.sum() - is_known  # m without the record
+    judged = (positive > 0) & (positive < count - 1)
     if not judged.any():
         return min(TRIED[0], count)
     largest = lists.shape[1]
@@ -168,56 +154,6 @@ def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> 
         columns = np.argpartition(-keys, k - 1, axis=1)[:, :k]
         near = np.take_along_axis(keys, columns, axis=1)
         yield np.take_along_axis(columns, np.argsort(-near, axis=1), axis=1)
-
-
-# Leave-one-out for SKR's nearest neighbours, without fitting as many gates as there are records.
-#
-# Neighbours are searched once. Leaving a record out strikes it from the lists of the others, and k is tuned on those
-# lists, so every figure is that of a gate fitted without the record.
-
-
-def leave_one_out(
-    records: Sequence[Record], options: NearestNeighboursSettings, resources: Resources
-) -> LeftOut | None:
-    """Return the score, threshold and k of each record by a gate that was fitted on the others.
-
-    None if there are too few records: leaving one out might empty D+ or D-, or leave fewer than k.
-    """
-    usable, is_known = split_records(records, KNN_KIND)
-    count, positive = len(usable), int(is_known.sum())
-    if positive < 2 or count - positive < 2 or (options.k or 0) >= count or count <= TRIED[-1] + 1:
-        return None
-    representation = resources.representation or find(options.encoder)
-    vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
-    rest = [record for record in records if record.wrong_both_ways]
-    other_vectors = (
-        normalize(finite_vectors(representation, [record.question for record in rest]))
-        if rest
-        else vectors[:0]
-    )
-    lists = np.concatenate(
-        list(nearest(vectors, vectors, max(options.k or 0, TRIED[-1] + 1), leave_out=True))
-    )
-    near = lists[:, : TRIED[-1] + 1]
-    best = []
-    for i in range(count):
-        # Strike record i from each list: what follows it moves up; from lists without it the last one goes.
-        keep = near != i
-        keep[keep.all(axis=1), -1] = False
-        best.append(options.k or tune_k(near[keep].reshape(count, -1), is_known, usable, i))
-    ks = np.array(best)
-    whole = options.k or tune_k(near[:, :-1], is_known, usable)
-    left = np.array([is_known[lists[i, :k]].mean() for i, k in enumerate(ks)])
-    others = [is_known[rows].mean(axis=1) for rows in nearest(vectors, other_vectors, whole)]
-    # Put the figures in the order of the records, of which those wrong both ways took no part in fitting.
-    fitted = np.array([not record.wrong_both_ways for record in records])
-    scores, thresholds = np.empty(len(records), np.float32), np.empty(len(records), np.float32)
-    chosen = np.full(len(records), whole)
-    scores[fitted], scores[~fitted] = left, np.concatenate([np.zeros(0), *others])
-    thresholds[fitted] = (is_known.sum() - is_known) / (len(is_known) - 1)
-    thresholds[~fitted] = is_known.mean()
-    chosen[fitted] = ks
-    return LeftOut(scores, thresholds, {"k": chosen.tolist()})
 
 
 # SKR's classifier: a head on a sentence encoder tells D+ from D- (SKR, section 3.2).

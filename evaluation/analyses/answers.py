@@ -1,11 +1,11 @@
 """Analyses of a run's answers, and the registry of all analyses."""
 
 import inspect
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from kcard.errors import UsageError
 from kcard.evaluation.metrics import compare_scores, normalise, substring
 from kcard.evaluation.plots import Chart, Heat, Intervals, PlotPoint
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer
+from kcard.evaluation.runs.results import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 from kcard.types import add_counts
@@ -64,64 +64,84 @@ def format_cell(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
+SettingKey = tuple[str, str]  # task and setting
+
+
+def group_by_setting(results: Iterable[EvalResult]) -> dict[SettingKey, list[EvalResult]]:
+    """Return the results of each setting on each task, in their order."""
+    groups: dict[SettingKey, list[EvalResult]] = {}
+    for result in results:
+        groups.setdefault((result.task, result.setting), []).append(result)
+    return groups
+
+
+def group_name(result: EvalResult) -> str:
+    """Return the task and group of a result, as one name."""
+    return f"{result.task}: {result.group}" if result.group else result.task
+
+
+def charts_by_task(label: str, means: Mapping[SettingKey, Mean | None]) -> tuple[Intervals, ...]:
+    """Return a chart of the settings' means for each task. `label` contains {task}."""
+    points: dict[str, list[PlotPoint]] = {}
+    for (task, setting), mean in means.items():
+        if mean is not None:
+            points.setdefault(task, []).append(PlotPoint(setting, mean))
+    return tuple(Intervals(label.format(task=task), tuple(part)) for task, part in points.items())
+
+
 # Which cards generated passages, and whose passages the selectors kept, by task and group (Knowledge Card, figure 8).
-
-
-@dataclass
-class _Counts:
-    """Numbers of questions of a group: all, and those with a passage, and a kept passage, of each card."""
-
-    questions: int = 0
-    wrote: Counter[str] = field(default_factory=Counter)
-    selected: Counter[str] = field(default_factory=Counter)
 
 
 def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Return shares of questions by setting, group and card. Raises UsageError if no card generated a passage."""
     del metrics
-    # Count questions, and the cards of their passages, by setting and group.
-    by_group: defaultdict[tuple[str, str], _Counts] = defaultdict(_Counts)
+    # Count questions by setting and group, and those with a passage, and a kept passage, of each card.
+    questions: Counter[tuple[str, str]] = Counter()
+    wrote: Counter[tuple[str, str, str]] = Counter()
+    kept_counts: Counter[tuple[str, str, str]] = Counter()
     for result in results:
-        counts = by_group[result.setting, f"{result.task}: {result.group}" if result.group else result.task]
-        counts.questions += 1
-        counts.wrote.update({str(p.get("card")) for p in result.passages})
-        counts.selected.update({str(p.get("card")) for p in result.passages if p.get("kept")})
-    by_group = defaultdict(_Counts, {key: counts for key, counts in sorted(by_group.items()) if counts.wrote})
-    if not by_group:
+        setting, group = result.setting, group_name(result)
+        questions[setting, group] += 1
+        for card in {str(passage.get("card")) for passage in result.passages}:
+            wrote[setting, group, card] += 1
+        for card in {str(passage.get("card")) for passage in result.passages if passage.get("kept")}:
+            kept_counts[setting, group, card] += 1
+    if not wrote:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
-    cards = sorted({card for counts in by_group.values() for card in counts.wrote})
-
-    def heat(name: str, parts: Mapping[str, _Counts]) -> Heat:
-        return Heat(
-            f"share of questions for which each of {len(cards)} cards was kept, {name}; the numbers are in the table",
-            tuple(parts),
-            tuple(cards),
-            tuple(tuple(part.selected[card] / part.questions for card in cards) for part in parts.values()),
-            title=f"{name}: share of questions with a kept passage",
-        )
-
+    cards = sorted({card for _, _, card in wrote})
+    parts = sorted({(setting, group) for setting, group, _ in wrote})
+    rows: list[tuple[Cell, ...]] = []
+    shares: dict[tuple[str, str], tuple[float, ...]] = {}
+    for setting, group in parts:
+        count = questions[setting, group]
+        for card in cards:
+            if wrote[setting, group, card]:
+                selected = kept_counts[setting, group, card] / count
+                rows.append((setting, group, card, count, wrote[setting, group, card] / count, selected))
+        shares[setting, group] = tuple(kept_counts[setting, group, card] / count for card in cards)
     # One map for each setting; for a run with a single group, one map of all settings.
-    groups = list(dict.fromkeys(group for _, group in by_group))
-    if len(groups) == 1:
-        heats = [heat(groups[0], {setting: counts for (setting, _), counts in by_group.items()})]
-    else:
-        heats = [
-            heat(setting, {group: counts for (name, group), counts in by_group.items() if name == setting})
-            for setting in dict.fromkeys(setting for setting, _ in by_group)
-        ]
+    groups = {group for _, group in parts}
+    maps: dict[str, dict[str, tuple[float, ...]]] = {}
+    for (setting, group), values in shares.items():
+        title, row = (group, setting) if len(groups) == 1 else (setting, group)
+        maps.setdefault(title, {})[row] = values
+    charts = [
+        Heat(
+            f"{title}: share of questions with a kept passage",
+            tuple(part),
+            tuple(cards),
+            tuple(part.values()),
+        )
+        for title, part in maps.items()
+    ]
     return Analysis(
         "cards",
         "Cards by task",
         "The share of questions for which a card wrote a passage, and for which the selectors kept one. A group "
         "without a card that is kept often may need a card of its own.",
         ("setting", "group", "card", "questions", "wrote", "kept"),
-        tuple(
-            (*key, card, n.questions, n.wrote[card] / n.questions, n.selected[card] / n.questions)
-            for key, n in by_group.items()
-            for card in cards
-            if n.wrote[card]
-        ),
-        tuple(heats),
+        tuple(rows),
+        tuple(charts),
     )
 
 
@@ -135,36 +155,20 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
 
     Raises UsageError if no question was answered.
     """
-    # The results of each setting, and the percentiles of their seconds.
-    answered: dict[tuple[str, str], list[EvalResult]] = {}
-    for result in results:
-        if not result.error:
-            answered.setdefault((result.task, result.setting), []).append(result)
+    answered = group_by_setting(result for result in results if not result.error)
     if not answered:
         raise UsageError("this run has no answer yet")
-    seconds = {
-        key: tuple(float(value) for value in np.quantile([r.seconds for r in part], PERCENTILES))
-        for key, part in answered.items()
-    }
-    # A row for each setting, and a chart for each task.
     rows: list[tuple[Cell, ...]] = []
+    medians: dict[SettingKey, Mean | None] = {}
     for (task, setting), part in answered.items():
-        score = Mean.of([r.score(metrics[task]) for r in part])
-        calls = sum(len(r.calls) for r in part) / len(part)
-        tokens = _mean([r.tokens_in for r in part]), _mean([r.tokens_out for r in part])
-        rows.append((task, setting, score, calls, *tokens, *seconds[task, setting]))
-    charts = tuple(
-        Intervals(
-            f"seconds a question of each setting on {task}; the numbers are in the table",
-            tuple(
-                PlotPoint(setting, Mean(median, low, high))
-                for (name, setting), (low, median, high, _) in seconds.items()
-                if name == task
-            ),
-            f"seconds a question on {task}: median, and from 10 % to 90 %",
-        )
-        for task in dict.fromkeys(task for task, _ in answered)
-    )
+        seconds = np.quantile([result.seconds for result in part], PERCENTILES).tolist()
+        low, median, high, _ = seconds
+        medians[task, setting] = Mean(median, low, high)
+        score = Mean.of([result.score(metrics[task]) for result in part])
+        calls = sum(len(result.calls) for result in part) / len(part)
+        tokens_in = _mean_count([result.tokens_in for result in part])
+        tokens_out = _mean_count([result.tokens_out for result in part])
+        rows.append((task, setting, score, calls, tokens_in, tokens_out, *seconds))
     return Analysis(
         "cost",
         "Latency and cost",
@@ -172,11 +176,11 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
         "to its answer. In a batch a question has its share of the batch's time.",
         ("task", "setting", "score", "calls", "tokens in", "tokens out", "10 %", "median", "90 %", "99 %"),
         tuple(rows),
-        charts,
+        charts_by_task("seconds a question on {task}: median, and from 10 % to 90 %", medians),
     )
 
 
-def _mean(counts: Sequence[int | None]) -> float | None:
+def _mean_count(counts: Sequence[int | None]) -> float | None:
     total = add_counts(counts)
     return None if total is None else total / len(counts)
 
@@ -192,43 +196,35 @@ def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         if result.group:
             by_setting = by_group.setdefault((result.task, result.group), {})
             by_setting.setdefault(result.setting, []).append(result)
-    tasks = [task for task, _ in by_group]
-    parts = {key: part for key, part in sorted(by_group.items()) if tasks.count(key[0]) > 1}
+    tasks = Counter(task for task, _ in by_group)
+    parts = {key: part for key, part in sorted(by_group.items()) if tasks[key[0]] > 1}
     if not parts:
         raise UsageError("no task of this run has groups: MMLU has subjects, PopQA relations")
-    # The mean of each setting in each group, for the table and the map.
     settings = list(dict.fromkeys(setting for part in parts.values() for setting in part))
     several = len({task for task, _ in parts}) > 1
-    names = [f"{task}: {group}" if several else group for task, group in parts]
-    means = [
-        [Mean.of([r.score(metrics[task]) for r in part.get(setting, ())]) for setting in settings]
-        for (task, _), part in parts.items()
-    ]
-    cells: list[list[Cell]] = [list(row) for row in means]
-    counts = [len({r.id for asked in part.values() for r in asked}) for part in parts.values()]
+    # The mean of each setting in each group, for the table and the map.
+    rows: list[tuple[Cell, ...]] = []
+    values: dict[str, tuple[float | None, ...]] = {}
+    for (task, group), part in parts.items():
+        name = f"{task}: {group}" if several else group
+        means = [Mean.of([r.score(metrics[task]) for r in part.get(setting, ())]) for setting in settings]
+        questions = {result.id for of_setting in part.values() for result in of_setting}
+        rows.append((name, len(questions), *means))
+        values[name] = tuple(mean.mean if mean else None for mean in means)
     return Analysis(
         "groups",
         "Score by group",
         "The score of each setting on the questions of each group, with 95 % intervals. Groups of few questions have "
         "wide intervals.",
         ("group", "questions", *settings),
-        tuple((name, n, *row) for name, n, row in zip(names, counts, cells, strict=True)),
-        (
-            Heat(
-                f"score of {len(settings)} settings in {len(names)} groups; the numbers are in the table",
-                tuple(names),
-                tuple(settings),
-                tuple(tuple(mean.mean if mean else None for mean in row) for row in means),
-            ),
-        ),
+        tuple(rows),
+        (Heat("score by group and setting", tuple(values), tuple(settings), tuple(values.values())),),
     )
 
 
 # Scores on races whose incumbent was not re-elected (Knowledge Card, section 5 and table 5).
 #
 # An LLM trained before the election names the incumbent; cards trained later should not.
-
-IncumbentKey = tuple[str, str]  # task and setting
 
 
 def lost_incumbents(
@@ -251,40 +247,30 @@ def lost_incumbents(
             raise UsageError(f'{where}: expected a "race" and an "incumbent", both with a text')
         incumbents.append((f" {normalise(race)} ", incumbent))
     # Score the questions about these races; an answer names the incumbent if it contains the name or is part of it.
-    scores: dict[IncumbentKey, list[float]] = {}
-    named: dict[IncumbentKey, list[float]] = {}
+    scores: dict[SettingKey, list[float]] = {}
+    named: dict[SettingKey, list[float]] = {}
     for result in results:
         name = next((name for race, name in incumbents if race in f" {normalise(result.question)} "), None)
         if name is not None:
             key = result.task, result.setting
             scores.setdefault(key, []).append(result.score(metrics[result.task]))
             answer = result.choices.get(result.prediction, result.prediction)
-            named.setdefault(key, []).append(
-                float(substring(answer, [name]) or bool(normalise(answer) and substring(name, [answer])))
-            )
+            is_named = substring(answer, [name]) or (bool(normalise(answer)) and substring(name, [answer]))
+            named.setdefault(key, []).append(float(is_named))
     if not scores:
         raise UsageError(
             f"no question of this run is about a race of {file}: word the races as the questions do"
         )
-    # A chart for each task.
-    charts = []
-    for task in dict.fromkeys(task for task, _ in scores):
-        means = [(setting, Mean.of(found)) for (name, setting), found in scores.items() if name == task]
-        charts.append(
-            Intervals(
-                f"scores on {task} where the incumbent lost; the numbers are in the table",
-                tuple(PlotPoint(setting, mean) for setting, mean in means if mean is not None),
-                f"score on {task} where the incumbent lost",
-            )
-        )
+    means = {key: Mean.of(values) for key, values in scores.items()}
+    rows = [(*key, len(scores[key]), mean, Mean.of(named[key])) for key, mean in means.items()]
     return Analysis(
         "lost-incumbents",
         "Races whose incumbent lost",
         "The score on races whose incumbent was not elected again, and the share of answers that name the incumbent, "
         "with 95 % intervals.",
         ("task", "setting", "races", "score", "names the incumbent"),
-        tuple((*key, len(found), Mean.of(found), Mean.of(named[key])) for key, found in scores.items()),
-        tuple(charts),
+        tuple(rows),
+        charts_by_task("score on {task} where the incumbent lost", means),
     )
 
 
@@ -296,11 +282,7 @@ def mmlu_domains(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> A
 
     Raises UsageError unless the run has questions of MMLU's subjects in two domains.
     """
-    own = (
-        replace(result, group=domain)
-        for result in results
-        if result.task == "mmlu" and (domain := domain_of(result.group))
-    )
+    own = [replace(r, group=domain_of(r.group)) for r in results if r.task == "mmlu" and domain_of(r.group)]
     analysis = groups(own, metrics)
     text = "The mean over the questions of each domain, with 95 % intervals, so subjects of many questions weigh more."
     return replace(analysis, name="mmlu-domains", title="Score by MMLU's domains", text=text)
@@ -310,55 +292,42 @@ CARDS = {"bottom-up", "top-down", "hybrid"}  # modes
 RETRIEVAL = {"retrieval", "replug"}
 
 
-@dataclass
-class _SettingAnswers:
-    """A setting on a task: for each question, whether its answer was right, and whether a passage that the LLM read
-    contains an accepted answer."""
-
-    correct: dict[str, bool] = field(default_factory=dict)
-    holds_answer: dict[str, bool] = field(default_factory=dict)
-    modes: set[str] = field(default_factory=set)
-
-    def add(self, result: EvalResult, metric: str) -> None:
-        self.correct[result.id] = result.is_right(metric)
-        read = [p for p in result.passages if p.get("kept")]
-        self.modes.add(str(result.trace.get("mode")))
-        self.modes |= {str(p.get("card")) for p in read} & RETRIEVAL  # cards and retrieval together
-        self.holds_answer[result.id] = any(holds_answer(p, result) for p in read)
-
-
 def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
     """Compare every setting with cards only to every setting with retrieval only, on the questions both answered.
 
     Raises UsageError unless the run has both.
     """
-    # The answers of each setting, sorted by where its passages come from.
-    settings: dict[tuple[str, str], _SettingAnswers] = {}
-    for result in results:
-        if not result.error:
-            settings.setdefault((result.task, result.setting), _SettingAnswers()).add(
-                result, metrics[result.task]
-            )
-    with_cards = [key for key, answers in settings.items() if answers.modes <= CARDS]
-    with_retrieval = [key for key, answers in settings.items() if answers.modes <= RETRIEVAL]
+    # The settings by where their passages come from; a card may be called retrieval, for cards and retrieval together.
+    with_cards: dict[SettingKey, dict[str, EvalResult]] = {}
+    with_retrieval: dict[SettingKey, dict[str, EvalResult]] = {}
+    for key, part in group_by_setting(result for result in results if not result.error).items():
+        modes = {str(result.trace.get("mode")) for result in part}
+        cards = {str(passage.get("card")) for result in part for passage in _read_passages(result)}
+        modes |= cards & RETRIEVAL
+        if modes <= CARDS:
+            with_cards[key] = {result.id: result for result in part}
+        elif modes <= RETRIEVAL:
+            with_retrieval[key] = {result.id: result for result in part}
     # A paired comparison of every two settings of one task.
-    pairs = [(one, two) for one in with_cards for two in with_retrieval if one[0] == two[0]]
     rows: list[tuple[Cell, ...]] = []
     points = []
-    for one, two in pairs:
-        cards, retrieval = settings[one], settings[two]
-        both = [id_ for id_ in cards.correct if id_ in retrieval.correct]
-        first, second = ([float(answers.correct[id_]) for id_ in both] for answers in (cards, retrieval))
-        comparison = compare_scores(first, second)
-        difference = Mean(comparison.difference, comparison.low, comparison.high)
-        rows.append(
-            (
-                *(*one, two[1], len(both), Mean.of(first), Mean.of(second)),
-                *(difference, comparison.p, comparison.better, comparison.worse),
-                *(Mean.of([float(part.holds_answer[id_]) for id_ in both]) for part in (cards, retrieval)),
+    for (task, setting), first in with_cards.items():
+        for (other_task, other), second in with_retrieval.items():
+            if task != other_task:
+                continue
+            both = [id_ for id_ in first if id_ in second]
+            right = [float(first[id_].is_right(metrics[task])) for id_ in both]
+            other_right = [float(second[id_].is_right(metrics[task])) for id_ in both]
+            comparison = compare_scores(right, other_right)
+            difference = Mean(comparison.difference, comparison.low, comparison.high)
+            rows.append(
+                (
+                    *(task, setting, other, len(both), Mean.of(right), Mean.of(other_right)),
+                    *(difference, comparison.p, comparison.better, comparison.worse),
+                    *(_share_held(first, both), _share_held(second, both)),
+                )
             )
-        )
-        points.append(PlotPoint(f"{one[1]} − {two[1]}, {one[0]}", difference))
+            points.append(PlotPoint(f"{setting} − {other}, {task}", difference))
     if not rows:
         raise UsageError(
             "nothing to compare: run a setting with cards, such as bottom-up, and retrieval or replug"
@@ -374,15 +343,22 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
             *("p", "only cards right", "only retrieval right", "held, cards", "held, retrieval"),
         ),
         tuple(rows),
-        (
-            Intervals(
-                f"{len(points)} differences of score, cards less retrieval, with 95 % intervals",
-                tuple(points),
-                "score with cards less score with retrieval",
-                reference=0.0,
-            ),
-        ),
+        (Intervals("score with cards less score with retrieval", tuple(points), reference=0.0),),
     )
+
+
+def _read_passages(result: EvalResult) -> list[Mapping[str, Any]]:
+    """Return the passages that the LLM read."""
+    return [passage for passage in result.passages if passage.get("kept")]
+
+
+def _share_held(results: Mapping[str, EvalResult], ids: Sequence[str]) -> Mean | None:
+    """Return the share of questions for which a passage that the LLM read contains an accepted answer."""
+    scores = []
+    for id_ in ids:
+        passages = _read_passages(results[id_])
+        scores.append(float(any(holds_answer(passage, results[id_]) for passage in passages)))
+    return Mean.of(scores)
 
 
 # Whether the gate's decisions agree with what the LLM knows (Knowledge Card, section 5 and figure 6).
@@ -430,12 +406,10 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         shares = [count / total for count in counts]
         charts.append(
             Heat(
-                f"shares of {total} questions of {task} by what {name} said under {setting} and whether the answer was "
-                "right",
+                f"{task}, {setting}: {name} and correctness",
                 ("yes", "no"),
                 ("right", "wrong"),
                 (tuple(shares[:2]), tuple(shares[2:])),
-                f"{task}, {setting}: {name} and correctness",
             )
         )
     return Analysis(

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
-from kcard.evaluation.plots import PlotPoint, Scatter
+from kcard.evaluation.analyses.answers import Analysis, group_name
+from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, holds_answer
+from kcard.evaluation.runs.results import EvalResult, holds_answer
 
 FEWEST = 5  # right documents with a score, below which a domain is no point of the plot
 
@@ -37,10 +37,8 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
     del metrics
     domains: defaultdict[str, _Domain] = defaultdict(_Domain)
     for result in results:
-        domain = domains[f"{result.task}: {result.group}" if result.group else result.task]
-        for passage in result.trace.get("passages", ()):
-            if not isinstance(passage, dict):
-                continue
+        domain = domains[group_name(result)]
+        for passage in result.passages:
             score, is_right = passage.get("factuality"), holds_answer(passage, result)
             domain.right += is_right
             domain.wrong += not is_right
@@ -56,19 +54,13 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
         right_covered = len(domain.scores_right) / domain.right if domain.right else None
         rows.append((name, count, covered, domain.right, right_covered, right, wrong))
         if right is not None and len(domain.scores_right) >= FEWEST:
-            points.append(PlotPoint(name, right, covered))
+            points.append(PlotSeries.of(name, [(covered, right)]))
     if not any(row[5] or row[6] for row in rows):
         raise UsageError(
             "no document of this run was checked against independent evidence: run it with --evidence, such as "
             "--evidence wikipedia"
         )
-    plot = Scatter(
-        "factuality of documents that hold the answer, by the share of a domain's documents with evidence; the numbers "
-        "are in the table",
-        tuple(points),
-        "share of documents with evidence",
-        "factuality of right documents",
-    )
+    plot = Curves("share of documents with evidence", "factuality of right documents", tuple(points), "dot")
     return Analysis(
         "factuality-bias",
         "Factuality by domain",
@@ -76,13 +68,8 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
         "evidence less often, the domain is less documented in the evidence, not less factual: judge its cards by "
         "evidence of its own.",
         (
-            "domain",
-            "documents",
-            "with evidence",
-            "right",
-            "right with evidence",
-            "factuality, right",
-            "factuality, wrong",
+            *("domain", "documents", "with evidence", "right", "right with evidence"),
+            *("factuality, right", "factuality, wrong"),
         ),
         tuple(rows),
         (plot,) if points else (),

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis, Cell
-from kcard.evaluation.plots import Heat, Intervals, Lines, PlotLine, PlotPoint
+from kcard.evaluation.analyses.answers import Analysis, Cell, SettingKey, group_by_setting
+from kcard.evaluation.plots import Curves, Heat, Intervals, PlotPoint, PlotSeries
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult, SettingName
+from kcard.evaluation.runs.results import EvalResult
+from kcard.evaluation.runs.run import SettingName
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
 
@@ -32,16 +33,21 @@ class Variant:
 
 def find_variants(results: Iterable[EvalResult], keys: frozenset[str]) -> list[Variant]:
     """Return every setting of every task as a variant in the options `keys`, in the order of the results."""
-    by_setting: dict[tuple[str, str], dict[str, EvalResult]] = {}
-    for result in results:
-        by_setting.setdefault((result.task, result.setting), {})[result.id] = result
     variants = []
-    for (task, setting), part in by_setting.items():
+    for (task, setting), part in group_by_setting(results).items():
         name = SettingName.of(setting)
         options = tuple(each for each in name.options if each[0] in keys)
         base = SettingName(name.base, tuple(each for each in name.options if each[0] not in keys))
-        variants.append(Variant(task, str(base), options, part))
+        variants.append(Variant(task, str(base), options, {result.id: result for result in part}))
     return variants
+
+
+def group_by_base(variants: Iterable[Variant]) -> dict[tuple[str, str], list[Variant]]:
+    """Return the variants of each task and base, of those with at least two."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault((variant.task, variant.base), []).append(variant)
+    return {key: group for key, group in groups.items() if len(group) > 1}
 
 
 def mean_score(variant: Variant, metric: str) -> Mean:
@@ -76,29 +82,24 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     chains = {key: chain for key, chain in chains.items() if len(chain) > 1}
     if not chains:
         raise UsageError("this run adds no cards one by one: start one with `kcard eval --analysis adding`")
-    # A row and a point for each step.
+    # A row and a point for each step, and a chart for each task, with a line for each chain.
     rows: list[tuple[Cell, ...]] = []
-    points: dict[tuple[str, str], list[PlotPoint]] = {}
+    series: dict[str, list[PlotSeries]] = {}
+    ticks: dict[str, list[str]] = {}
     for (task, base), chain in chains.items():
+        points = []
         for n, variant in enumerate(chain):
             change = mean_difference(variant, chain[n - 1], metrics[task]) if n else None
             mean = mean_score(variant, metrics[task])
             rows.append((task, base, n + 1, variant.values[-1], mean, change))
-            points.setdefault((task, base), []).append(PlotPoint(variant.values[-1], mean, n))
-    # A chart for each task, with a line for each chain.
+            points.append((float(n), mean))
+        series.setdefault(task, []).append(PlotSeries.of(base, points))
+        if len(chain) > len(ticks.get(task, ())):
+            ticks[task] = [chain[0].values[-1], *(f"+ {variant.values[-1]}" for variant in chain[1:])]
     charts = []
-    for task in dict.fromkeys(task for task, _ in chains):
-        of_task = {base: chain for (name, base), chain in chains.items() if name == task}
-        longest = sorted(of_task.values(), key=len)[-1]
-        charts.append(
-            Lines(
-                f"score on {task} as cards are added; the numbers are in the table",
-                tuple(PlotLine(base, tuple(points[task, base])) for base in of_task),
-                "cards in the pool, each beside those on its left",
-                f"score on {task}",
-                tuple(("" if n == 0 else "+ ") + v.values[-1] for n, v in enumerate(longest)),
-            )
-        )
+    for task, lines in series.items():
+        x = "cards in the pool, each beside those on its left"
+        charts.append(Curves(x, f"score on {task}", tuple(lines), ticks=tuple(ticks[task])))
     return Analysis(
         "adding",
         "Cards one by one",
@@ -124,36 +125,26 @@ def document_counts(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
 
     Raises UsageError unless the run has settings that differ only in n1, n2 or n3.
     """
-    # The variants of each setting that change one number.
-    parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in find_variants(results, frozenset(DOCUMENT_COUNTS_NAMES)):
-        if len(variant.options) == 1:
-            parts.setdefault((variant.task, variant.base), []).append(variant)
-    parts = {key: part for key, part in parts.items() if len(part) > 1}
+    variants = find_variants(results, frozenset(DOCUMENT_COUNTS_NAMES))
+    parts = group_by_base(variant for variant in variants if len(variant.options) == 1)
     if not parts:
         raise UsageError("this run varies no n1, n2 or n3: start one with `kcard eval --analysis documents`")
     # A row for each variant, and a chart for each setting, with a line for each of n1, n2 and n3.
     rows: list[tuple[Cell, ...]] = []
     charts = []
     for (task, base), part in parts.items():
-        series: dict[str, list[PlotPoint]] = {}
+        points: dict[str, list[tuple[float, Mean]]] = {}
         for variant in part:
             ((key, value),) = variant.options
             mean = mean_score(variant, metrics[task])
             seconds = sum(result.seconds for result in variant.results.values()) / len(variant.results)
             rows.append((task, base, key, int(value), mean, seconds))
-            series.setdefault(key, []).append(PlotPoint(f"{key} = {value}", mean, int(value)))
-        charts.append(
-            Lines(
-                f"score of {base} on {task} by number of documents; the numbers are in the table",
-                tuple(
-                    PlotLine(DOCUMENT_COUNTS_NAMES[key], tuple(sorted(points, key=lambda point: point.x)))
-                    for key, points in series.items()
-                ),
-                "documents",
-                f"score of {base} on {task}",
-            )
-        )
+            points.setdefault(key, []).append((int(value), mean))
+        series = []
+        for key, line in points.items():
+            line.sort(key=lambda point: point[0])
+            series.append(PlotSeries.of(DOCUMENT_COUNTS_NAMES[key], line))
+        charts.append(Curves("documents", f"score of {base} on {task}", tuple(series)))
     return Analysis(
         "documents",
         "Numbers of documents",
@@ -198,32 +189,23 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
         # Cards are named with their setting if there are several settings.
         several = len({v.base for v in of_task}) != 1
         names = [f"{v.values[0]}, {v.base}" if several else v.values[0] for v in of_task]
-        gains = zip(names, (mean_difference(v, alone, metric) for v in of_task), strict=True)
+        points = []
+        for name, variant in zip(names, of_task, strict=True):
+            gain = mean_difference(variant, alone, metric)
+            if gain is not None:
+                points.append(PlotPoint(name, gain))
         charts.append(
-            Intervals(
-                f"gain of each of {len(of_task)} cards alone on {task}; the numbers are in the table",
-                tuple(PlotPoint(name, gain) for name, gain in gains if gain is not None),
-                f"gain over the LLM without cards on {task}",
-                0.0,
-                signed=True,
-            )
+            Intervals(f"gain over the LLM without cards on {task}", tuple(points), 0.0, signed=True)
         )
         groups = _groups(of_task)
         if len(groups) > 1:
-            alt = f"score with each of {len(of_task)} cards alone in {len(groups)} groups"
-            cells = ([_only(v, group) for v in (alone, *of_task)] for group in groups)
-            charts.append(
-                Heat(
-                    f"{alt}; the numbers are in the table",
-                    tuple(groups),
-                    ("no card", *names),
-                    tuple(
-                        tuple(mean_score(part, metric).mean if part.results else None for part in row)
-                        for row in cells
-                    ),
-                    title=f"{task}: score with one card",
-                )
-            )
+            values = []
+            for group in groups:
+                parts = [_only(variant, group) for variant in (alone, *of_task)]
+                scores = [mean_score(part, metric).mean if part.results else None for part in parts]
+                values.append(tuple(scores))
+            columns = ("no card", *names)
+            charts.append(Heat(f"{task}: score with one card", tuple(groups), columns, tuple(values)))
     return Analysis(
         "patch",
         "One card at a time",
@@ -256,10 +238,8 @@ def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str])
     Raises UsageError unless the run has a setting with and without all selectors.
     """
     # The variants of each setting, with and without a selector.
-    parts: dict[tuple[str, str], list[Variant]] = {}
-    for variant in find_variants(results, frozenset(SELECTOR_ABLATION_NAMES)):
-        parts.setdefault((variant.task, variant.base), []).append(variant)
-    parts = {key: part for key, part in parts.items() if len(part) > 1 and any(not v.options for v in part)}
+    groups = group_by_base(find_variants(results, frozenset(SELECTOR_ABLATION_NAMES)))
+    parts = {key: part for key, part in groups.items() if any(not variant.options for variant in part)}
     if not parts:
         raise UsageError("this run leaves out no selector: start one with `kcard eval --analysis selectors`")
     # A row for each variant, and a chart for each setting.
@@ -267,18 +247,13 @@ def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str])
     charts = []
     for (task, base), part in parts.items():
         metric, whole = metrics[task], next(variant for variant in part if not variant.options)
-        means = [mean_score(variant, metric) for variant in part]
-        names = [_selectors_name(variant) for variant in part]
-        changes = [mean_difference(variant, whole, metric) if variant.options else None for variant in part]
-        rows += [(task, base, *cells) for cells in zip(names, means, changes, strict=True)]
-        charts.append(
-            Intervals(
-                f"score of {base} on {task} without selectors; the numbers are in the table",
-                tuple(map(PlotPoint, names, means)),
-                f"score of {base} on {task}",
-                mean_score(whole, metric).mean,
-            )
-        )
+        points = []
+        for variant in part:
+            name, mean = _selectors_name(variant), mean_score(variant, metric)
+            change = mean_difference(variant, whole, metric) if variant.options else None
+            rows.append((task, base, name, mean, change))
+            points.append(PlotPoint(name, mean))
+        charts.append(Intervals(f"score of {base} on {task}", tuple(points), mean_score(whole, metric).mean))
     return Analysis(
         "selectors",
         "Without a selector",
@@ -300,7 +275,6 @@ def _selectors_name(variant: Variant) -> str:
 # Agreement of the wordings of self-ask, which ask the LLM whether it needs knowledge (Knowledge Card, appendix and
 # figure 7).
 
-Key = tuple[str, str]  # task and setting
 Votes = dict[int, bool]  # whether knowledge is needed, by the number of the wording
 
 
@@ -312,7 +286,7 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
     """
     del metrics
     # The vote of each wording on each question.
-    by_setting: dict[Key, list[Votes]] = {}
+    by_setting: dict[SettingKey, list[Votes]] = {}
     for result in results:
         votes: Votes = {}
         for call in result.calls:
@@ -332,21 +306,20 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
             "top-down@self-ask-ensemble"
         )
     # The agreement of all wordings, and of every two.
-    unanimous = {
-        key: [float(len(set(votes.values())) == 1) for votes in questions]
-        for key, questions in by_setting.items()
-    }
     rows: list[tuple[Cell, ...]] = []
-    for key, questions in by_setting.items():
-        rows.append((*key, "all", len(questions), Mean.of(unanimous[key])))
+    points = []
+    for (task, setting), questions in by_setting.items():
+        unanimous = Mean.of([float(len(set(votes.values())) == 1) for votes in questions])
+        assert unanimous is not None  # a setting has a question
+        rows.append((task, setting, "all", len(questions), unanimous))
+        points.append(PlotPoint(f"{setting} on {task}", unanimous))
         agree: dict[tuple[int, int], list[float]] = {}
         for votes in questions:
             for one, other in combinations(sorted(votes), 2):
                 agree.setdefault((one, other), []).append(float(votes[one] == votes[other]))
-        rows += [
-            (*key, f"{NEED[one].ask} / {NEED[other].ask}", len(values), Mean.of(values))
-            for (one, other), values in sorted(agree.items())
-        ]
+        for (one, other), values in sorted(agree.items()):
+            pair = f"{NEED[one].ask} / {NEED[other].ask}"
+            rows.append((task, setting, pair, len(values), Mean.of(values)))
     return Analysis(
         "wordings",
         "Agreement of the yes/no questions",
@@ -354,15 +327,5 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
         "intervals. Where they disagree, the majority decides.",
         ("task", "setting", "wordings", "questions", "agree"),
         tuple(rows),
-        (
-            Intervals(
-                "share of questions on which all wordings agree; the numbers are in the table",
-                tuple(
-                    PlotPoint(f"{setting} on {task}", mean)
-                    for (task, setting), values in unanimous.items()
-                    if (mean := Mean.of(values))
-                ),
-                "share of questions on which all wordings agree",
-            ),
-        ),
+        (Intervals("share of questions on which all wordings agree", tuple(points)),),
     )

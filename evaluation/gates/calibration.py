@@ -32,11 +32,11 @@ from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import (
     COLOURS,
     GREY,
-    STYLES,
-    new_figure,
+    Curves,
+    PlotSeries,
+    draw_chart,
     picture,
     render_template,
-    style_axes,
     write_document,
     write_figure,
 )
@@ -58,14 +58,14 @@ class Trial:
     """Held-out scores of a gate with their thresholds, shape (n,) each.
 
     correct_without  P(right without cards), shape (n,); None if the kind gives no probability
-    fits             the gates fitted for the folds, in order; empty if the kind has its own leave-one-out
+    fitted           the gate that was fitted for the first fold
     tuned            for settings in which the folds differ, the number of folds by value: {"k": {"5": 4, "7": 1}}
     """
 
     scores: Floats
     thresholds: Floats
-    correct_without: Floats | None = None
-    fits: tuple[FittedGate, ...] = ()
+    correct_without: Floats | None
+    fitted: FittedGate
     tuned: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -85,27 +85,26 @@ def cross_validate(
 
     `on_event` is called with the number of folds that are done (kind folds). Raises what fitting and scoring raise.
     """
-    # Some kinds leave each record out without fitting n times.
-    if len(folds) == len(records) and (left := kind.leave_one_out(records, settings, resources)):
-        tuned = _count_values(left.tuned)
-        return Trial(left.scores.astype(np.float64), left.thresholds.astype(np.float64), tuned=tuned)
     # Fit a gate for each fold.
     scores, thresholds, right = (np.zeros(len(records)) for _ in range(3))
     is_probabilistic = False
-    fits: list[FittedGate] = []
+    first: FittedGate | None = None
+    counts: dict[str, Counter[str]] = {}
     for done, held_out in enumerate(folds, 1):
         excluded = set(held_out.tolist())
         fitted = kind.fit([r for i, r in enumerate(records) if i not in excluded], settings, resources)
+        first = first or fitted
         queries = [records[i].query for i in held_out]
-        scores[held_out] = fitted.scores(queries)
-        if (probabilities := fitted.correct_without(queries)) is not None:
+        scores[held_out], thresholds[held_out] = fitted.scores(queries), fitted.threshold
+        probabilities = fitted.correct_without(queries)
+        if probabilities is not None:
             right[held_out], is_probabilistic = probabilities, True
-        thresholds[held_out] = fitted.threshold
-        fits.append(fitted)
+        for key, value in fitted.settings.items():
+            counts.setdefault(key, Counter())[str(value)] += 1
         on_event(Event("folds", done=done, total=len(folds)))
-    # The settings that each fold tuned.
-    tuned = _count_values({key: [fit.settings.get(key) for fit in fits] for key in fits[0].settings})
-    return Trial(scores, thresholds, right if is_probabilistic else None, tuple(fits), tuned)
+    assert first is not None  # there are two folds or more
+    tuned = {key: dict(count.most_common()) for key, count in counts.items() if len(count) > 1}
+    return Trial(scores, thresholds, right if is_probabilistic else None, first, tuned)
 
 
 def score_fitted(records: Sequence[Record], fitted: FittedGate) -> Trial:
@@ -114,12 +113,7 @@ def score_fitted(records: Sequence[Record], fitted: FittedGate) -> Trial:
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
     right = fitted.correct_without(queries)
     thresholds = np.full(len(records), fitted.threshold)
-    return Trial(scores, thresholds, None if right is None else right.astype(np.float64), (fitted,))
-
-
-def _count_values(settings: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, int]]:
-    tallies = {key: Counter(map(str, values)) for key, values in settings.items()}
-    return {key: dict(counts.most_common()) for key, counts in tallies.items() if len(counts) > 1}
+    return Trial(scores, thresholds, None if right is None else right.astype(np.float64), fitted)
 
 
 def cache_embeddings(resources: Resources, settings: Mapping[str, Any]) -> Resources:
@@ -243,7 +237,7 @@ def compare_gates(
         # `kcard ask` has only the text of a question, which some gates can't score.
         obstacle = ""
         try:
-            trial.fits[0].scores([Query(records[0].question)])
+            trial.fitted.scores([Query(records[0].question)])
         except UsageError as error:
             obstacle = str(error)
         rows.append(
@@ -345,7 +339,7 @@ def fit_chosen_gate(
     held_out = set(split_folds(records, calibration.folds, calibration.seed)[0].tolist())
     common = [record for i, record in enumerate(records) if i not in held_out]
     queries = [record.query for record in common]
-    before = np.asarray(row.trial.fits[0].scores(queries), dtype=np.float64)
+    before = np.asarray(row.trial.fitted.scores(queries), dtype=np.float64)
     after = np.asarray(fitted.scores(queries), dtype=np.float64)
     share = float((before < row.threshold).mean())
     # The threshold whose share is nearest; an infinite one becomes finite, beyond all scores, to be stored in a file.
@@ -408,49 +402,23 @@ def draw_calibration(calibration: Calibration) -> "Figure":
     The dots are the figures of the table, whose thresholds were chosen without the held-out fold, so they may lie below
     the curves.
     """
-    # The baselines.
-    figure = new_figure()
-    axes = figure.add_subplot()
     base = calibration.baselines
-    axes.plot([0, 1], [base.never, base.always], color=GREY, linewidth=1, label="random")
-    axes.plot([0, 1], [base.oracle] * 2, color=GREY, linewidth=1, linestyle=(0, (1, 3)), label="oracle")
-    # A curve and a dot for each gate.
-    for number, row in enumerate(calibration.rows):
-        style: dict[str, Any] = {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": STYLES[number // len(COLOURS) % len(STYLES)],
-        }
-        axes.plot(
-            [p.share for p in row.curve],
-            [p.accuracy for p in row.curve],
-            linewidth=1.4,
-            label=row.gate,
-            **style,
-        )
-        axes.plot(
-            [row.outcome.share],
-            [row.outcome.accuracy],
-            "o",
-            color=style["color"],
-            markeredgecolor="white",
-            zorder=3,
-        )
-    # Labels and axes.
-    for name, at, level, side in (("never", 0, base.never, "left"), ("always", 1, base.always, "right")):
-        axes.annotate(
-            name, (at, level), (0, -14), textcoords="offset points", ha=side, color=GREY, fontsize=8
-        )
+    series = [
+        PlotSeries("random", (0.0, 1.0), (base.never, base.always)),
+        PlotSeries("oracle", (0.0, 1.0), (base.oracle, base.oracle)),
+    ]
+    for row in calibration.rows:
+        shares, accuracies = zip(*[(point.share, point.accuracy) for point in row.curve], strict=True)
+        series.append(PlotSeries(row.gate, shares, accuracies))
+    chart = Curves("share of the questions that ask cards (cost)", "accuracy", tuple(series))
+    figure = draw_chart(chart, f"{calibration.records} records, {calibration.folds} folds")
+    axes = figure.axes[0]
+    for number, row in enumerate(calibration.rows, start=2):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot([row.outcome.share], [row.outcome.accuracy], "D", color=colour, markeredgecolor="black")
     if calibration.budget < 1:
         axes.axvline(calibration.budget, color=GREY, linewidth=0.8, linestyle="--")
-        axes.annotate(
-            "budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), color=GREY, fontsize=8
-        )
-    axes.set_xlabel("share of the questions that ask cards (cost)")
-    axes.set_ylabel("accuracy")
-    axes.set_xlim(-0.01, 1.01)
-    axes.set_title(f"{calibration.records} records, {calibration.folds} folds", fontsize=10, loc="left")
-    style_axes(axes)
-    figure.tight_layout()
+        axes.annotate("budget", (calibration.budget, 0.01), xycoords=("data", "axes fraction"), fontsize=8)
     return figure
 
 

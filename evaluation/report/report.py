@@ -1,24 +1,18 @@
-"""The report of a run: its tables, paired tests and excerpt of questions, as CSV files and as a web page."""
+"""The report of a run: its table, paired tests, analyses, and the questions to show in full."""
 
-import base64
-import csv
-import hashlib
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, zip_longest
-from pathlib import Path
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis, format_cell
+from kcard.evaluation.analyses.answers import Analysis
 from kcard.evaluation.metrics import compare_scores, holm
-from kcard.evaluation.plots import Intervals, PlotPoint, Scatter, render_template, write_document
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import OF_A_TASK, EvalResult, Prices, Run
+from kcard.evaluation.runs.results import OF_A_TASK, EvalResult
+from kcard.evaluation.runs.run import Run
 from kcard.evaluation.runs.summary import SettingSummary, summarise
-from kcard.io import build, replacing
+from kcard.io import build
 
 # Paired comparisons of every two settings of a task.
 
@@ -71,20 +65,22 @@ def compare_pairs(
         # Every two settings that share a question.
         comparable = []
         for (first, firsts), (second, seconds) in combinations(settings.items(), 2):
-            both = [(result, seconds[id_]) for id_, result in firsts.items() if id_ in seconds]
-            if not both:
+            ids = [id_ for id_ in firsts if id_ in seconds]
+            if not ids:
                 continue
             comparison = compare_scores(
-                [a.score(metric) for a, _ in both], [b.score(metric) for _, b in both], seed
+                [firsts[id_].score(metric) for id_ in ids], [seconds[id_].score(metric) for id_ in ids], seed
             )
+            right = {id_ for id_ in ids if firsts[id_].is_right(metric)}
+            other_right = {id_ for id_ in ids if seconds[id_].is_right(metric)}
             comparable.append(
                 SettingPair(
                     task=task,
                     first=first,
                     second=second,
                     questions=comparison.n,
-                    only_first=sum(a.is_right(metric) and not b.is_right(metric) for a, b in both),
-                    only_second=sum(b.is_right(metric) and not a.is_right(metric) for a, b in both),
+                    only_first=len(right - other_right),
+                    only_second=len(other_right - right),
                     difference=Mean(comparison.difference, comparison.low, comparison.high),
                     p=comparison.p,
                     p_holm=comparison.p,
@@ -99,8 +95,7 @@ def compare_pairs(
 # The questions that a page shows in full, with their texts cut, so that the page of a large run stays readable.
 
 QUESTIONS = 200
-TEXT = 6_000  # characters of one text
-PAGE = 8_000_000  # characters of all texts of a page
+MAX_TEXT_CHARACTERS = 6_000
 Key = tuple[str, str]  # task and id of a question
 
 
@@ -139,77 +134,50 @@ def make_excerpt(
 ) -> Excerpt:
     """Choose at most `most` questions: those on which settings differ first, one from each task and group in turn.
 
-    Long texts of the `whole` results are cut, and questions left out, so that their texts have at most about PAGE
-    characters.
+    Their `whole` results are shown, with long texts cut.
     """
-    # Whether each setting is right, which questions differ, and which are first in the order of choice.
+    # Whether each setting is right; of each task and group, the questions on which settings differ, and the others.
     by_question: dict[Key, dict[str, bool]] = {}
     groups: dict[Key, str] = {}
     for result in results:
         key = result.task, result.id
         by_question.setdefault(key, {})[result.setting] = result.is_right(metrics[result.task])
         groups.setdefault(key, result.group)
-    differing = {key for key, right in by_question.items() if len({*right.values()}) > 1}
-    order = _order_questions(groups, differing)[:most]
-    chosen = set(order)
-    # Their results, with long texts cut.
+    differing: dict[Key, list[Key]] = {}
+    others: dict[Key, list[Key]] = {}
+    for key, right in by_question.items():
+        parts = differing if len(set(right.values())) > 1 else others
+        parts.setdefault((key[0], groups[key]), []).append(key)
+    order: list[Key] = []
+    for parts in (differing, others):
+        for turn in zip_longest(*parts.values()):
+            order += filter(None, turn)
+    # The results of the chosen ones, in the order of the run.
+    chosen = set(order[:most])
     texts: dict[Key, dict[str, EvalResult]] = {}
     for result in whole:
         if (result.task, result.id) in chosen:
             texts.setdefault((result.task, result.id), {})[result.setting] = shorten_result(result)
-    # As many as fit on the page.
-    shown: set[Key] = set()
-    room = PAGE
-    for key in order:
-        room -= sum(_characters(asdict(result)) for result in texts[key].values())
-        if room < 0 and shown:
-            break
-        shown.add(key)
-    return Excerpt(
-        tuple(
-            ShownQuestion(
-                tuple((right, texts[key][s]) for s, right in by_question[key].items()), key in differing
-            )
-            for key in by_question
-            if key in shown
-        ),
-        len(by_question),
-        len(differing),
-    )
-
-
-def _order_questions(groups: Mapping[Key, str], differing: set[Key]) -> list[Key]:
-    """Order the questions: those that differ first, and within each half one from each task and group in turn."""
-    order: list[Key] = []
-    for is_differing in (True, False):
-        parts: dict[Key, list[Key]] = {}
-        for key, group in groups.items():
-            if (key in differing) is is_differing:
-                parts.setdefault((key[0], group), []).append(key)
-        order += [key for turn in zip_longest(*parts.values()) for key in turn if key is not None]
-    return order
+    shown = []
+    for key, right in by_question.items():
+        if key in chosen:
+            pairs = tuple((is_right, texts[key][setting]) for setting, is_right in right.items())
+            shown.append(ShownQuestion(pairs, len(set(right.values())) > 1))
+    return Excerpt(tuple(shown), len(by_question), sum(map(len, differing.values())))
 
 
 def shorten_result(result: EvalResult) -> EvalResult:
-    """Return the result with every text cut to TEXT characters."""
+    """Return the result with every text cut to MAX_TEXT_CHARACTERS."""
     return build(EvalResult, _cut(asdict(result)))
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > TEXT:
-        half = TEXT // 2
+    if isinstance(value, str) and len(value) > MAX_TEXT_CHARACTERS:
+        half = MAX_TEXT_CHARACTERS // 2
         return f"{value[:half]}\n[… {len(value) - 2 * half:,} characters left out …]\n{value[-half:]}"
     if isinstance(value, dict):
         return {key: _cut(inner) for key, inner in value.items()}
     return [_cut(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-def _characters(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_characters, value.values()))
-    return sum(map(_characters, value)) if isinstance(value, (list, tuple)) else 0
 
 
 @dataclass(frozen=True)
@@ -264,15 +232,13 @@ def make_report(
     Raises UsageError if there are no results.
     """
     metrics = metrics_of(run)
-    options = run.plan.options
-    prices = Prices(options.get("price_in"), options.get("price_out"))
     if not results:
         raise UsageError(
             f"run {run.number} has no results yet: continue it with `kcard eval --resume {run.number}`"
         )
     return Report(
         run,
-        tuple(summarise(run.plan, results, prices)),
+        tuple(summarise(run.plan, results)),
         tuple(compare_pairs(results, metrics, run.plan.seed)),
         make_excerpt(results, metrics, results if whole is None else whole, questions),
         tuple(analyses),
@@ -345,212 +311,3 @@ def headline(report: Report, task: str) -> str:
         gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
         gain += f" (p {p})" if best.p_holm < SIGNIFICANT else f", which may be chance (p {p})"
     return f"{best.setting} has the highest {name}, {score}{gain}."
-
-
-# The tables of a report as CSV: every setting of every task, and every question under every setting.
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # the first characters of texts that spreadsheets evaluate
-
-
-def table_lines(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield the row of `kcard eval --json` for each setting of each task, and its difference from the first setting."""
-    for row in report.rows:
-        line = row.to_json(report.run.number)
-        low, high = line.pop("interval")
-        pair = report.pair(row.task, row.setting, report.reference(row.task))
-        difference = pair and pair.difference
-        yield line | {
-            "low": low,
-            "high": high,
-            "difference": difference and round(difference.mean, 4),
-            "difference_low": difference and round(difference.low, 4),
-            "difference_high": difference and round(difference.high, 4),
-        }
-
-
-def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield a line for each result: question, accepted answers, prediction, cost and cards."""
-    for result in results:
-        passages = result.passages
-        gate = result.trace.get("gate", {})
-        yield {
-            "task": result.task,
-            "setting": result.setting,
-            "id": result.id,
-            "group": result.group,
-            "question": result.question,
-            "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
-            "answers": json.dumps(list(result.answers), ensure_ascii=False),
-            "prediction": result.prediction,
-            "right": int(result.is_right(metrics[result.task])),
-            **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
-            "calls": len(result.calls),
-            "tokens_in": result.tokens_in,
-            "tokens_out": result.tokens_out,
-            "seconds": round(result.seconds, 4),
-            "gate_score": gate.get("score"),
-            "gate_fired": gate.get("fired"),
-            "cards": json.dumps([p.get("card") for p in passages], ensure_ascii=False),
-            "cards_kept": json.dumps([p.get("card") for p in passages if p.get("kept")], ensure_ascii=False),
-            "error": result.error,
-        }
-
-
-def analysis_lines(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield a line for each row of an analysis; a mean becomes three columns: NAME, NAME low and NAME high."""
-    for row in analysis.rows:
-        line: dict[str, Any] = {}
-        for name, value in zip(analysis.columns, row, strict=True):
-            if isinstance(value, Mean):
-                line |= {name: value.mean, f"{name} low": value.low, f"{name} high": value.high}
-            else:
-                line[name] = value
-        yield line
-
-
-def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
-    """Write the lines to a CSV file in UTF-8, atomically. Raises UsageError if that fails.
-
-    Texts that a spreadsheet would evaluate as formulas are prefixed with an apostrophe.
-    """
-    path, lines = Path(path).expanduser(), list(lines)
-    columns = list(dict.fromkeys(name for line in lines for name in line))
-    try:
-        with replacing(path) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-            writer = csv.DictWriter(text, columns, restval="")
-            writer.writeheader()
-            for line in lines:
-                writer.writerow(
-                    {
-                        name: f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-                        for name, value in line.items()
-                    }
-                )
-            text.flush()
-            text.detach()
-    except OSError as error:
-        raise UsageError(f"can't write {path}: {error.strerror or error}") from error
-    return path
-
-
-# The web page of a report, with the traces of its questions.
-#
-# A trace may come from another version of kcard or be edited by hand, so its structure is not trusted.
-
-# The fields of a trace (kcard.types.Answer.to_json) that the page shows, with their types.
-PLACE = {"file": str, "line": object, "section": str}
-SCORES = ("relevance", "faithfulness", "factuality")
-PASSAGE = {"card": str, "text": str, "pruned": str, "kept": bool, **dict.fromkeys(SCORES, float)}
-TRACE = {
-    "gate": {"name": str, "score": float, "fired": bool},
-    "cards": [str],
-    "passages": [PASSAGE | {"source": PLACE, "evidence": {"text": str, **PLACE}}],
-    "citations": [{"sentence": str, "passage": int, "support": float, "verdict": str}],
-    "confidence": float,
-    "nearest": {"text": str, **PLACE},
-    "notes": [str],
-}
-
-
-def parse_trace(data: Any, shape: Any = TRACE) -> Any:
-    """Return the trace in this shape: what is missing or of another type becomes an empty text or list, or None."""
-    if isinstance(shape, dict):
-        return {
-            key: parse_trace(data.get(key) if isinstance(data, dict) else None, inner)
-            for key, inner in shape.items()
-        }
-    if isinstance(shape, list):
-        return [parse_trace(item, shape[0]) for item in data] if isinstance(data, list | tuple) else []
-    if shape is str:
-        return "" if data is None else str(data)
-    if shape is float and type(data) is int:
-        return float(data)
-    return data if shape is object or type(data) is shape else None
-
-
-def format_place(source: Mapping[str, Any]) -> str:
-    """Format the file, line and section of a source, as far as they are known."""
-    line = f"line {source['line']}" if source["file"] and source["line"] else ""
-    return ", ".join(filter(None, (source["file"], line, source["section"])))
-
-
-# A report as a self-contained web page, without scripts or network access, under a strict content security policy.
-
-FOLDER = Path(__file__).parent
-
-
-def render(report: Report) -> str:
-    """Render the page as HTML. Texts of cards, LLMs and data are escaped."""
-    groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
-    # The style sheet, with rules that filter the questions by the page's controls.
-    rules = [(FOLDER / "report.css").read_text(encoding="utf-8")]
-    controls = (
-        ("task", "t", len(report.tasks)),
-        ("group", "g", len(groups)),
-        ("right", "r", len(report.settings)),
-        ("wrong", "w", len(report.settings)),
-        ("differ", "d", 1),
-    )
-    for control, letter, count in controls:
-        for i in range(count):
-            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
-            rules.append(f"{hidden} {{ display: none; }}")
-    style = "\n".join(rules)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return render_template(
-        FOLDER / "report.html",
-        report=report,
-        style=style,
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
-        groups=groups,
-        accuracy=accuracy,
-        score=score,
-        against=against,
-        amount=amount,
-        cell=format_cell,
-        headline=headline,
-        metric_name=metric_name,
-        of_a_task=OF_A_TASK,
-        other_scores=other_scores,
-        probability=probability,
-        trace=parse_trace,
-        place=format_place,
-        score_names=SCORES,
-    )
-
-
-def write_page(report: Report, path: Path | str) -> Path:
-    """Write the page to `path`, atomically. Raises UsageError if that fails."""
-    return write_document(path, render(report))
-
-
-def accuracy(report: Report, task: str) -> Intervals:
-    """Return a chart of every setting's score with its interval."""
-    rows = report.of(task)
-    metric = metric_name(rows[0].metric)
-    base = report.row(task, report.reference(task))
-    return Intervals(
-        f"{metric} of {len(rows)} settings on {task}, with 95 % intervals; the numbers are in the table",
-        tuple(PlotPoint(row.setting, score(row)) for row in rows),
-        f"{metric}, 95 % interval",
-        None if base is None or len(rows) == 1 else base.value,
-    )
-
-
-def against(report: Report, task: str, cost: str) -> Scatter:
-    """Return a chart of every setting's score against its `cost` per question: "calls" or "seconds"."""
-    rows = report.of(task)
-    metric = metric_name(rows[0].metric)
-    label = {"calls": "LLM calls a question", "seconds": "seconds a question"}[cost]
-    return Scatter(
-        f"{metric} of {len(rows)} settings on {task} against {label}; the numbers are in the table",
-        tuple(PlotPoint(row.setting, score(row), getattr(row, cost) / row.n) for row in rows),
-        label,
-        metric,
-    )
-
-
-def score(row: SettingSummary) -> Mean:
-    """Return the task's metric with its interval."""
-    return Mean(row.value, row.low, row.high)

@@ -14,12 +14,14 @@ from kcard.evaluation.metrics import (
     interval,
     macro_f1,
 )
-from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, Run, RunPlan, RunTask
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
+from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 from kcard.io import write_text
 from kcard.types import add_counts
 
 DIGITS = 4
 BALANCED = "balanced-accuracy"
+MILLION = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,15 @@ class SettingSummary:
 
     def to_json(self, run: int) -> dict[str, Any]:
         """Return the row as `kcard eval --json` prints it."""
-        data = {
-            key: round(value, DIGITS)
-            if isinstance(value, float) and key not in ("p", "p_holm", "cost")
-            else value
-            for key, value in asdict(self).items()
-        }
+        data = asdict(self)
+        for key, value in data.items():
+            if isinstance(value, float) and key not in ("p", "p_holm", "cost"):
+                data[key] = round(value, DIGITS)
         low, high = data.pop("low"), data.pop("high")
         return data | {"interval": [low, high], "run": run}
 
 
-def summarise(
-    plan: RunPlan, results: Iterable[EvalResult], prices: Prices | None = None
-) -> list[SettingSummary]:
+def summarise(plan: RunPlan, results: Iterable[EvalResult]) -> list[SettingSummary]:
     """Return a row for each task and setting that has results, in the order of the plan."""
     by_setting: defaultdict[tuple[str, str], list[EvalResult]] = defaultdict(list)
     for result in results:
@@ -86,37 +84,28 @@ def summarise(
         if not settings:
             continue  # an interrupted run did not come to this task
         # p of each setting against the first, on the questions that both have, and p corrected for all (Holm).
-        first, *others = [_scores(task, part) for part in settings.values()]
+        first, *others = [{r.id: r.score(task.metric) for r in part} for part in settings.values()]
         ps = []
         for scores in others:
             both = [i for i in scores if i in first]
             ps.append(compare_scores([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
         tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
         for (setting, part), (p, adjusted) in zip(settings.items(), tests, strict=True):
-            rows.append(_summarise_setting(task, setting, part, p, adjusted, prices or Prices()))
+            row = _summarise_setting(task, setting, part, plan.options)
+            rows.append(replace(row, p=p, p_holm=adjusted))
     return rows
 
 
-def _scores(task: RunTask, results: Iterable[EvalResult]) -> dict[str, float]:
-    """Return the score of each question by the task's metric; by accuracy for a metric of whole tasks."""
-    metric = "accuracy" if task.metric == BALANCED else task.metric
-    return {result.id: result.scores.get(metric, result.scores["em"]) for result in results}
-
-
 def _summarise_setting(
-    task: RunTask,
-    setting: str,
-    results: Sequence[EvalResult],
-    p: float | None,
-    adjusted: float | None,
-    prices: Prices,
+    task: RunTask, setting: str, results: Sequence[EvalResult], options: Mapping[str, Any]
 ) -> SettingSummary:
-    scores = list(_scores(task, results).values())
+    """Return the row of a setting, without its p."""
+    scores = [result.score(task.metric) for result in results]
     value, (low, high) = _mean(scores), interval(scores)
-    choice = all("accuracy" in result.scores for result in results)
+    is_choice = all("accuracy" in result.scores for result in results)
     # The chosen and the right options: their texts if they are classes, else their letters.
     predicted, actual = [], []
-    for result in results if choice else ():
+    for result in results if is_choice else ():
         answer = result.prediction if result.prediction in result.answers else result.answers[0]
         classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
         predicted.append(classes.get(result.prediction, ""))
@@ -132,22 +121,34 @@ def _summarise_setting(
         value=value,
         low=low,
         high=high,
-        p=p,
-        p_holm=adjusted,
+        p=None,
+        p_holm=None,
         em=_mean([result.scores["em"] for result in results]),
         f1=_mean([result.scores["f1"] for result in results]),
         substring=_mean([result.scores["substring"] for result in results]),
-        accuracy=_mean([result.scores["accuracy"] for result in results]) if choice else None,
-        balanced_accuracy=balanced_accuracy(predicted, actual) if choice else None,
-        macro_f1=macro_f1(predicted, actual) if choice else None,
+        accuracy=_mean([result.scores["accuracy"] for result in results]) if is_choice else None,
+        balanced_accuracy=balanced_accuracy(predicted, actual) if is_choice else None,
+        macro_f1=macro_f1(predicted, actual) if is_choice else None,
         calls=sum(len(result.calls) for result in results),
         tokens_in=add_counts(result.tokens_in for result in results),
         tokens_out=add_counts(result.tokens_out for result in results),
-        cost=prices.cost(results),
+        cost=_cost(results, options.get("price_in"), options.get("price_out")),
         seconds=sum(result.seconds for result in results),
         errors=sum(bool(result.error) for result in results),
         missing=len(task.ids) - len(results),
     )
+
+
+def _cost(results: Sequence[EvalResult], price_in: float | None, price_out: float | None) -> float | None:
+    """Return the cost at these prices of a million tokens; None without prices, or if a result has unknown tokens."""
+    if price_in is None and price_out is None:
+        return None
+    total = 0.0
+    for result in results:
+        if result.tokens_in is None or result.tokens_out is None:
+            return None
+        total += result.tokens_in * (price_in or 0) + result.tokens_out * (price_out or 0)
+    return total / MILLION
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -195,7 +196,7 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
                 f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
                 f"{row.n} of {task.total} questions, {row.errors} failed",
                 f"LLM {plan.llm}",
-                *([f"cards {cards}"] if cards else []),
+                f"cards {cards}" if cards else "",
                 f"seed {plan.seed}",
                 f"data sha256 {task.sha256}",
                 f"kcard {plan.versions.get('kcard', 'unknown')}",
@@ -205,7 +206,7 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
                     "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
                     "value": round(row.value, EVAL_RESULTS_DIGITS),
                     "date": run.started,
-                    "notes": "; ".join(parts),
+                    "notes": "; ".join(filter(None, parts)),
                 }
             )
         if entries:

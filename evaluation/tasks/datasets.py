@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -296,33 +297,18 @@ METRIC = "accuracy"
 MMLU_SPLITS = ("test", "val")
 HEADER = ("question", "A", "B", "C", "D", "answer")
 MMLU_COLUMNS = Columns(group=("subject", "category"))
-DOMAINS = {
-    "STEM": (
-        "abstract_algebra astronomy college_biology college_chemistry college_computer_science college_mathematics "
-        "college_physics computer_security conceptual_physics electrical_engineering elementary_mathematics "
-        "high_school_biology high_school_chemistry high_school_computer_science high_school_mathematics "
-        "high_school_physics high_school_statistics machine_learning"
-    ),
-    "humanities": (
-        "formal_logic high_school_european_history high_school_us_history high_school_world_history "
-        "international_law jurisprudence logical_fallacies moral_disputes moral_scenarios philosophy prehistory "
-        "professional_law world_religions"
-    ),
-    "social sciences": (
-        "econometrics high_school_geography high_school_government_and_politics high_school_macroeconomics "
-        "high_school_microeconomics high_school_psychology human_sexuality professional_psychology public_relations "
-        "security_studies sociology us_foreign_policy"
-    ),
-    "other": (
-        "anatomy business_ethics clinical_knowledge college_medicine global_facts human_aging management marketing "
-        "medical_genetics miscellaneous nutrition professional_accounting professional_medicine virology"
-    ),
-}
+DOMAINS = Path(__file__).with_name("mmlu_domains.toml")
 
 
 def domain_of(subject: str) -> str:
     """Return the domain of a subject by MMLU's authors: STEM, humanities, social sciences or other; "" if unknown."""
-    return next((domain for domain, subjects in DOMAINS.items() if subject in subjects.split()), "")
+    return _domains().get(subject, "")
+
+
+@cache
+def _domains() -> dict[str, str]:
+    table: dict[str, str] = tomllib.loads(DOMAINS.read_text(encoding="utf-8"))
+    return {subject: domain for domain, subjects in table.items() for subject in subjects.split()}
 
 
 def read_mmlu(path: Path) -> TaskData:
@@ -444,15 +430,16 @@ def _split_options(line: str) -> list[str]:
     """
     for letters in ("ABCD", "AB"):
         places = [[m.start() for m in re.finditer(rf"(?<!\S){letter}\.\s", line)] for letter in letters]
-        cuts = [cut for cut in product(*places) if cut[0] == 0 and all(a < b for a, b in pairwise(cut))]
-        splits = [[line[a + 2 : b].strip() for a, b in pairwise((*cut, len(line)))] for cut in cuts]
-        if splits:
-            return max(
-                splits,
-                key=lambda names: min(
-                    sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names
-                ),
-            )
+        best: tuple[int, list[str]] | None = None
+        for cut in product(*places):
+            if cut[0] != 0 or list(cut) != sorted(set(cut)):
+                continue
+            names = [line[start + 2 : end].strip() for start, end in pairwise((*cut, len(line)))]
+            shortest = min(sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names)
+            if best is None or shortest > best[0]:
+                best = shortest, names
+        if best is not None:
+            return best[1]
     return []
 
 

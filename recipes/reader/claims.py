@@ -10,7 +10,7 @@ import random
 import re
 from pathlib import Path
 
-from kcard.evaluation.questions import AUXILIARIES
+from kcard.evaluation.natural_questions import AUXILIARIES
 from kcard.text import sentence_spans as sentences
 from recipes.reader.example import Reading
 

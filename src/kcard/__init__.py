@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.add import add as add
     from kcard.api.check import check as check
     from kcard.api.check import check_file as check_file
+    from kcard.api.collect import collect as collect
     from kcard.api.corpus_card import index_corpus as index_corpus
     from kcard.api.doctor import doctor as doctor
     from kcard.api.evaluate import evaluate as evaluate
@@ -25,7 +26,6 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.exam import browse as browse
     from kcard.api.exam import exam as exam
     from kcard.api.gates import calibrate as calibrate
-    from kcard.api.gates import collect as collect
     from kcard.api.hub import login as login
     from kcard.api.hub import logout as logout
     from kcard.api.hub import publish as publish
@@ -65,7 +65,7 @@ _HOMES = {
     "calibrate": "kcard.api.gates",
     "check": "kcard.api.check",
     "check_file": "kcard.api.check",
-    "collect": "kcard.api.gates",
+    "collect": "kcard.api.collect",
     "doctor": "kcard.api.doctor",
     "evaluate": "kcard.api.evaluate",
     "exam": "kcard.api.exam",

@@ -248,29 +248,6 @@ def test_a_bad_line_is_named_before_anything_is_written(
     assert not (tmp_path / "new.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"claim": "c", "evidence": "e"}\n{"claim": "\xff"}\n', "in, line 2: not UTF-8 text"),
-        (b"", "contains no claims"),
-        (b"\n \r\n", "contains no claims"),
-    ],
-)
-def test_a_file_without_a_claim_or_of_other_bytes_is_refused(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
-    (tmp_path / "in").write_bytes(content)
-    with pytest.raises(UsageError, match=message):
-        kcard.check_file(tmp_path / "in", tmp_path / "out")
-
-
-def test_marks_at_the_start_windows_line_ends_and_odd_separators_are_read(tmp_path: Path) -> None:
-    text = '\ufeff{"claim": "a\u2028b", "evidence": "a b"}\r\n\r\n{"claim": "b", "evidence": "b"}'
-    (tmp_path / "in").write_bytes(text.encode())
-    assert kcard.check_file(tmp_path / "in", tmp_path / "out", checker=Overlap()).claims == 2
-    assert (tmp_path / "out").read_bytes().count(b"\n") == 2
-
-
 @pytest.mark.parametrize("torn", [b"", b'{"claim": "claim numb', '{"claim": "月'.encode()[:-1]])
 def test_a_run_that_was_cut_off_goes_on_and_comes_to_the_same(tmp_path: Path, torn: bytes) -> None:
     source, out, whole = write(tmp_path / "in", numbered(300)), tmp_path / "out", tmp_path / "whole"
@@ -296,14 +273,6 @@ def test_an_output_of_another_input_is_not_gone_on_with(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="which has changed"):
             kcard.check_file(write(tmp_path / "in", rows), out, checker=Overlap(), resume=True)
     assert out.read_bytes() == before
-
-
-def test_a_key_that_was_called_score_is_written_over_also_where_a_number_is_none(tmp_path: Path) -> None:
-    rows = [{"score": 9, "claim": "a", "evidence": "a", "x": math.nan}]
-    source, out = write(tmp_path / "in", rows), tmp_path / "out"
-    kcard.check_file(source, out, checker=Overlap())
-    assert read(out)[0]["score"] == 1.0
-    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == ClaimTotals(1, 1)
 
 
 def test_what_is_no_score_is_refused_and_what_was_scored_stays(tmp_path: Path) -> None:

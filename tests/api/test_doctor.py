@@ -20,7 +20,7 @@ from kcard.hub.registry import Hub
 from kcard.llms import embedded_llm as llm
 from kcard.manifest import Manifest
 from kcard.selectors import minilm_checker as checker
-from kcard.system import Later, silence
+from kcard.system import silence
 from kcard.types import Source
 from tests.command import Kcard
 from tests.hub.client.cards import rivers
@@ -241,14 +241,6 @@ def test_the_command_says_the_same_and_exits_1_where_ask_would_not_work(
         data = json.loads(out)
         assert data["ok"] is False
         assert {"name", "status", "found", "remedy"} == set(data["checks"][0])
-
-
-def test_what_is_not_back_in_time_is_not_waited_for() -> None:
-    released = threading.Event()
-    later = Later(lambda: str(released.wait(60)), "too late")
-    assert later.result(0.01) == "too late"
-    released.set()
-    assert later.result(60) == "True"
 
 
 def test_silence_is_told_from_an_answer(endpoint: Callable[[int, str], str]) -> None:

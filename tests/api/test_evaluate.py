@@ -17,10 +17,11 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 
 import kcard
 import kcard as package
-from kcard.api.eval_plan import COUNTS, overrides, parse_settings, prepare, variants
+from kcard.api.eval_plan import COUNTS, EvalAnalysis, overrides, parse_settings, prepare, variants
 from kcard.api.evaluate import export, rerun, resume
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import EvalResult, RunStorage, SettingName
+from kcard.evaluation.runs.results import EvalResult
+from kcard.evaluation.runs.run import RunStorage, SettingName
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
@@ -117,12 +118,6 @@ def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> Non
     assert again.run.number != first.run.number
     assert results(again.run.number) == results(first.run.number)
     assert again.run.plan == first.run.plan
-
-
-def test_a_gate_in_a_setting_decides_whether_cards_are_asked(card: str, races: Path) -> None:
-    assert card
-    evaluation = kcard.evaluate("midterm", path=races, settings="bottom-up@never,bottom-up@always", limit=2)
-    assert [row.em for row in evaluation.rows] == [0.0, 1.0]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -324,29 +319,6 @@ def test_a_gate_between_two_ways_is_a_setting_of_its_own(races: Path, kcard: Kca
     assert always["em"] == retrieval["em"] > never["em"] == genread["em"]
 
 
-def test_a_paper_preset_keeps_the_order_of_passages_and_the_command_says_so(
-    races: Path, kcard: Kcard
-) -> None:
-    command = [
-        "eval",
-        "midterm",
-        "--path",
-        races,
-        "--preset",
-        "thrust",
-        "--settings",
-        "direct",
-        "--limit",
-        "1",
-    ]
-    assert kcard(*command).code == 0
-    assert kcard(*command, "--reorder-by-date").code == 0
-    first, second = (" ".join(RunStorage(Hub().runs).get(number).plan.command) for number in (1, 2))
-    assert "--no-reorder-by-date" in first
-    assert "--reorder-by-date" in second.replace("--no-", "")
-    assert "--no-reorder-by-date" not in second
-
-
 @pytest.mark.usefixtures("card")
 def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
     races: Path, kcard: Kcard, tmp_path: Path
@@ -466,43 +438,28 @@ def test_a_baseline_takes_no_options() -> None:
         parse_settings("genread+n1=2")
 
 
-def test_patching_compares_each_card_alone_with_none() -> None:
-    assert variants("patch", ["top-down"], CARDS) == [
-        "direct",
-        "top-down+cards=moons",
-        "top-down+cards=rivers",
-    ]
-
-
-def test_adding_compares_pools_that_grow_by_one_card() -> None:
-    assert variants("adding", ["direct", "bottom-up"], CARDS) == [
-        "direct",
-        "bottom-up+cards=moons",
-        "bottom-up+cards=moons+cards=rivers",
-    ]
-
-
-def test_selectors_are_left_out_one_by_one_and_all_together() -> None:
-    assert variants("selectors", ["bottom-up"], CARDS)[1:] == [
-        "bottom-up",
-        "bottom-up+relevance=random",
-        "bottom-up+pruner=none",
-        "bottom-up+checker=none",
-        "bottom-up+relevance=random+pruner=none+checker=none",
-    ]
-
-
-def test_numbers_of_documents_are_varied_one_at_a_time_for_each_setting() -> None:
-    names = variants("documents", ["bottom-up", "hybrid"], CARDS)
-    assert len(names) == 1 + 2 * sum(map(len, COUNTS.values()))
-    assert {"bottom-up+n1=1", "bottom-up+n2=8", "hybrid+n3=5"} <= set(names)
-    parse_settings(names)
-
-
-def test_every_variant_is_a_setting_that_can_be_asked() -> None:
-    for analysis in ("patch", "adding", "selectors", "documents"):
-        for setting in parse_settings(variants(analysis, ["bottom-up"], CARDS)):
-            setting.options(AskOptions(cards=CARDS))
+@pytest.mark.parametrize(
+    ("analysis", "names"),
+    [
+        ("patch", ["bottom-up+cards=moons", "bottom-up+cards=rivers"]),
+        ("adding", ["bottom-up+cards=moons", "bottom-up+cards=moons+cards=rivers"]),
+        (
+            "selectors",
+            [
+                "bottom-up",
+                "bottom-up+relevance=random",
+                "bottom-up+pruner=none",
+                "bottom-up+checker=none",
+                "bottom-up+relevance=random+pruner=none+checker=none",
+            ],
+        ),
+        ("documents", [f"bottom-up+{key}={count}" for key, counts in COUNTS.items() for count in counts]),
+    ],
+)
+def test_an_analysis_varies_each_setting_with_cards(analysis: EvalAnalysis, names: list[str]) -> None:
+    assert variants(analysis, ["direct", "bottom-up"], CARDS) == ["direct", *names]
+    for setting in parse_settings(names):
+        setting.options(AskOptions(cards=CARDS))
 
 
 def test_an_analysis_without_a_setting_that_uses_cards_is_refused() -> None:

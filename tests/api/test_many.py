@@ -91,8 +91,10 @@ def test_settings_of_train_hold_but_for_those_of_one_card(kcard: Kcard, tmp_path
     assert done.code == 0, done.err
     manifest = Manifest.read(home / "drafts" / "moons")
     assert (manifest.name, manifest.kind, manifest.domain) == ("moons", "retrieval", "space")
-    with pytest.raises(TypeError, match=r"^train_many\(\) has no option 'name'"):
-        library.train_many(tmp_path / "corpora", name="moons")
+    of_one_card: Any
+    for of_one_card in ({"name": "moons"}, {"update": "moons"}):
+        with pytest.raises(TypeError, match=r"^train_many\(\) has no option '(name|update)'"):
+            library.train_many(tmp_path / "corpora", **of_one_card)
 
 
 def test_a_table_gives_names_and_metadata_and_its_paths_start_from_its_folder(tmp_path: Path) -> None:

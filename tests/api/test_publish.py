@@ -236,12 +236,6 @@ def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
     assert len(Hub(home).list()) == 1
 
 
-def test_a_clean_card_is_published_strictly_without_a_word(tmp_path: Path) -> None:
-    messages: list[str] = []
-    assert publish(retrieval(tmp_path / "a"), strict=True, on_event=notes_to(messages)).number == 1
-    assert messages == []
-
-
 def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> None:
     command = "kcard train --corpus /home/ada/notes"
     card = retrieval(tmp_path / "a", training=Training(command=command))

@@ -100,16 +100,6 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(corpus: Path, tmp_path: Pat
     assert kcard.study(corpus, output, llm=writer, tasks=["questions"], force=True).asked.made == 0
 
 
-def test_requests_that_fail_are_told_and_asked_again_later(corpus: Path, tmp_path: Path) -> None:
-    output = tmp_path / "study.jsonl"
-    totals = kcard.study(
-        corpus, output, llm=Writer(lambda request: "Iapetus" in request.knowledge[0]), tasks=["questions"]
-    )
-    assert (totals.asked.failed, totals.asked.why) == (1, "the server is down")
-    assert totals.items == {"direct": 1}
-    assert kcard.study(corpus, output, llm=Writer(), tasks=["questions"], force=True).asked.made == 1
-
-
 def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_replied(tmp_path: Path) -> None:
     corpus, output = tmp_path / "many.txt", tmp_path / "study.jsonl"
     corpus.write_text(
@@ -185,19 +175,6 @@ def test_wrong_arguments_are_told_before_anything_is_asked(
     with pytest.raises(UsageError, match=message):
         kcard.study(corpus, tmp_path / "s.jsonl", **{"llm": Writer(), **arguments})
     assert [path.name for path in tmp_path.iterdir()] == ["moons.txt"]
-
-
-def test_a_limit_takes_passages_from_all_over_the_corpus(tmp_path: Path) -> None:
-    corpus, writer = tmp_path / "many.txt", Writer()
-    corpus.write_text(
-        "\n\n".join(
-            f"# Part {n}\n\nMoon {n} was found in {1700 + n} by an observer in the city number {n}."
-            for n in range(10)
-        )
-    )
-    with pytest.raises(LLMError, match="is usable"):
-        kcard.study(corpus, tmp_path / "s.jsonl", llm=writer, tasks=["questions"], limit=3)
-    assert 0 < len({request.knowledge for request in writer.asked}) <= 3
 
 
 def test_a_card_learns_the_questions(corpus: Path, tmp_path: Path) -> None:

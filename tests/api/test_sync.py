@@ -63,7 +63,9 @@ def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(note
     (notes / "quixley.txt").unlink()
     write(notes / "towns.txt", [*FACTS, "The mill of town 9 is white."])
     events: list[Any] = []
+    corpus = state(notes)
     result = library.sync(notes, "towns", on_event=events.append)
+    assert state(notes) == corpus, "the files are only read"
     assert [source.text for source in result.changes.added] == ["The mill of town 9 is white."]
     assert [source.text for source in result.changes.removed] == [GONE]
     assert has(draft(home)) == sorted([*FACTS, "The mill of town 9 is white."])
@@ -154,23 +156,6 @@ def test_a_dry_run_only_tells(notes: Path, home: Path, kcard: Kcard) -> None:
     assert output["removed"] == [{"file": "quixley.txt", "line": 1, "text": GONE}]
     assert (output["folder"], output["sync"]) == (None, None)
     assert state(draft(home)) == before
-
-
-def test_a_long_passage_is_shown_where_it_has_changed(notes: Path, kcard: Kcard) -> None:
-    long = "The chronicle of town 0 " + "lists a mayor and a bridge, " * 8
-    write(notes / "long.txt", [f"{long}and ends in 1890."])
-    library.sync(notes, "towns")
-    write(notes / "long.txt", [f"{long}and ends in 1914."])
-    output = kcard("sync", notes, "--card", "towns", "--dry-run").out
-    assert "and ends in 1890." in output
-    assert "and ends in 1914." in output
-
-
-def test_the_files_of_the_folder_are_only_read(notes: Path) -> None:
-    write(notes / "more.txt", ["The mill of town 9 is white."])
-    before = state(notes)
-    library.sync(notes, "towns")
-    assert state(notes) == before
 
 
 def test_a_folder_without_most_of_the_passages_is_refused(notes: Path, home: Path, kcard: Kcard) -> None:

@@ -138,14 +138,6 @@ def test_a_card_of_another_base_starts_from_the_base_again_also_after_an_update(
     assert holding(card, "Zebulon") == []
 
 
-def test_a_sync_with_a_model_tells_how_it_was_made(notes: Path, kcard: Kcard) -> None:
-    write(notes / "towns.txt", [*FACTS, GONE, NEW])
-    done = kcard("sync", notes, "--card", "towns", "--json")
-    assert done.code == 0, done.err
-    sync = json.loads(done.out)["sync"]
-    assert (sync["way"], sync["added"], sync["removed"]) == ("trained", 1, 0)
-
-
 def test_a_dry_run_tells_how_long_training_took_the_last_time(notes: Path, home: Path, kcard: Kcard) -> None:
     dry = ("sync", notes, "--card", "towns", "--dry-run")
     write(notes / "towns.txt", [*FACTS, GONE, NEW])
@@ -243,12 +235,6 @@ def test_a_sync_trains_as_the_machine_allows(tmp_path: Path, home: Path, kcard: 
 # sync.json is read back as it was written, as earlier versions wrote it too, and a damaged one is named.
 
 RECORD = SyncRecord("2026-11-23T10:00:00+00:00", "ab", "trained", 1, 0, 0, 0, 2.5)
-
-
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_sync(tmp_path) is None
-    RECORD.write(tmp_path)
-    assert read_sync(tmp_path) == RECORD
 
 
 @pytest.mark.parametrize("recalled", [{"best": 0.9}, {"why": "", "first": 0.9, "recall": {"leaked": 0}}])

@@ -3,7 +3,8 @@
 import random
 from collections.abc import Mapping
 
-from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run, RunPlan, RunTask
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
+from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 
 __all__ = ["TASKS", "made_up_results", "made_up_run"]
 

@@ -17,10 +17,11 @@ from kcard.evaluation.analyses.answers import (
     run_applicable,
 )
 from kcard.evaluation.analyses.factuality import factuality_bias
-from kcard.evaluation.plots import Heat, Intervals, Scatter
+from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.report.report import make_report, render
-from kcard.evaluation.runs.run import EvalResult, RecordedCall
+from kcard.evaluation.report.page import render
+from kcard.evaluation.report.report import make_report
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -83,8 +84,8 @@ def test_factuality_of_right_documents_is_compared_by_domain() -> None:
         *(0.9, 0.1, 0.5, None)
     ]
     (plot,) = analysis.charts
-    assert isinstance(plot, Scatter)
-    assert [(point.x, point.mean.mean) for point in plot.points] == [(1.0, 0.9), (pytest.approx(1 / 3), 0.5)]
+    assert isinstance(plot, Curves)
+    assert [(line.x, line.y) for line in plot.series] == [((1.0,), (0.9,)), ((pytest.approx(1 / 3),), (0.5,))]
     with pytest.raises(UsageError, match="--evidence wikipedia"):
         factuality_bias(RESULTS, METRICS)
 

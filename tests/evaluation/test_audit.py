@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import kcard
-from kcard.api.exam import audit, browse, exam
+from kcard.api.exam import audit, browse
 from kcard.cards.card import finish
 from kcard.cli.options import option, value_of
 from kcard.config_file import Setting, SettingOrigin
@@ -120,7 +121,9 @@ def mean(scores: Distribution | None) -> float:
 def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
     hub: Hub, evidence: Path, queries: Path
 ) -> None:
-    taken = partial(audit, queries=queries, evidence=[evidence], checker=WordOverlap(), documents=1, hub=hub)
+    taken: Any = partial(
+        audit, queries=queries, evidence=[evidence], checker=WordOverlap(), documents=1, hub=hub
+    )
     honest, liar = taken("honest"), taken("liar")
     assert mean(honest.faithfulness) == mean(liar.faithfulness) == 1.0
     assert mean(liar.factuality) < mean(honest.factuality)
@@ -128,35 +131,22 @@ def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
         f"{m} circles what" for m in ("Phobos", "Titan", "Triton", "Io")
     ]
     assert liar.worst[0].text == "Phobos is a moon of Saturn."
+    assert liar.worst[0].evidence.text.startswith("Astronomy. ")
+    assert liar.worst[0].window.startswith("Of ")
     assert (liar.ranked_by, liar.evidence, liar.asked, liar.documents) == ("factuality", "atlas.jsonl", 6, 1)
 
 
-def test_the_window_that_decided_is_told_with_its_evidence(hub: Hub, evidence: Path, queries: Path) -> None:
-    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
-    worst = taken.worst[0]
-    assert worst.evidence is not None
-    assert worst.evidence.text.startswith("Astronomy. ")
-    assert worst.window.startswith("Of ")
-    assert "Astronomy" not in worst.window
-
-
 def test_scores_are_broken_down_by_the_queries_domain(hub: Hub, evidence: Path, queries: Path) -> None:
-    taken = audit("liar", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    taken: Any = audit(
+        "liar", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
+    )
     inner, outer = taken.domains
     assert [(d.name, d.queries) for d in taken.domains] == [("inner", 2), ("outer", 4)]
-    assert inner.factuality is not None
-    assert outer.factuality is not None
     assert inner.factuality.mean < outer.factuality.mean
 
 
-def test_without_a_file_the_card_is_asked_about_its_own_corpus_by_its_files(hub: Hub) -> None:
-    taken = audit("honest", checker=WordOverlap(), hub=hub)
-    assert (taken.queries, taken.asked) == ("own corpus", 5)
-    assert [domain.name for domain in taken.domains] == ["False.txt", "True.txt"]
-
-
 def test_without_evidence_there_is_no_factuality(hub: Hub) -> None:
-    taken = audit("liar", checker=WordOverlap(), hub=hub)
+    taken: Any = audit("liar", checker=WordOverlap(), hub=hub)
     assert (taken.factuality, taken.evidence, taken.ranked_by) == (None, None, "faithfulness")
     assert [domain.factuality for domain in taken.domains] == [None, None]
     assert hub.audits.list()[0].finding.factuality is None
@@ -167,12 +157,12 @@ def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: 
     evidence, queries = tmp_path / "other.txt", tmp_path / "asked.txt"
     evidence.write_text("Charon!", encoding="utf-8")
     queries.write_text("Charon?\n\nXylophone?\n", encoding="utf-8")
-    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
-    assert taken.factuality is not None
+    taken: Any = audit(
+        "honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
+    )
     assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 0, 1)
     queries.write_text("Phobos?", encoding="utf-8")
     taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
-    assert taken.factuality is not None
     assert (taken.factuality.mean, taken.factuality.scores, taken.factuality.unknown) == (None, (), 1)
 
 
@@ -181,12 +171,9 @@ def test_factuality_is_that_of_what_the_evidence_covers(hub: Hub, evidence: Path
     part.write_text(
         "".join(evidence.read_text(encoding="utf-8").splitlines(keepends=True)[:2]), encoding="utf-8"
     )
-    taken = partial(audit, queries=queries, checker=Doubtful(), documents=1, hub=hub)
+    taken: Any = partial(audit, queries=queries, checker=Doubtful(), documents=1, hub=hub)
     whole, half = taken("honest", evidence=evidence), taken("honest", evidence=part)
-    assert whole.coverage is not None
-    assert half.coverage is not None
     assert (whole.coverage.mean, half.coverage.mean) == (1.0, 0.3333)
-    assert half.factuality is not None
     assert (len(half.factuality.scores), half.factuality.unknown) == (2, 4)
     assert mean(half.factuality) > 0.5
     stored = hub.audits.list("honest")[-1].finding
@@ -199,7 +186,9 @@ def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
 ) -> None:
     with evidence.open("a", encoding="utf-8") as stream:
         stream.writelines(f"{json.dumps({'text': f'{m} is a moon of {p}.'})}\n" for m, p in LIES.items())
-    taken = partial(audit, queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    taken: Any = partial(
+        audit, queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
+    )
     liar = taken("liar")
     assert not liar.independent
     assert liar.evidence_overlap == 1.0
@@ -209,7 +198,7 @@ def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
 
 
 def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub: Hub, evidence: Path) -> None:
-    taken = audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
+    taken: Any = audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
     record = json.loads(taken.to_json())
     for key in ("coverage", "evidence_overlap"):
         del record[key]
@@ -338,6 +327,7 @@ def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:
     hub.audits.add(hub.get("liar"), replace(stored.finding, record='{"format": 99}'))
     report = browse(hub=hub, name="liar")[0]
     assert len(report.audits) == 1
+    assert "the audit of liar@v1 at " in report.note
     assert "is not an audit of format 1" in report.note
 
 
@@ -370,15 +360,6 @@ def test_none_is_none_and_one_keeps_its_name_and_digest(texts: Path) -> None:
     assert evidence is not None
     assert (evidence.name, evidence.shared, len(evidence.sha256)) == ("facts.txt", 0, 64)
     assert evidence.evidence.find("Lima", 1)[0].text == FACTS[1]
-
-
-def test_the_digest_follows_the_content(texts: Path) -> None:
-    first = read_independent([texts], ())
-    texts.write_text(FACTS[0] + "\n", encoding="utf-8")
-    second = read_independent([texts], ())
-    assert first is not None
-    assert second is not None
-    assert first.sha256 != second.sha256
 
 
 def test_the_card_s_own_text_is_refused_and_a_part_of_it_is_counted(texts: Path) -> None:
@@ -415,14 +396,6 @@ def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki:
     assert "facts.txt" in files
     assert any("are sent to 127.0.0.1" in note for note in evidence.notes)
     assert wiki.requests
-
-
-def test_a_wiki_can_be_the_evidence_of_an_exam(texts: Path, wiki: Wiki) -> None:
-    card = train(texts, kind="retrieval", description="capitals")
-    taken = exam(card.folder, evidence=[f"wikipedia:{wiki.api}"])
-    assert taken.evidence == "wikipedia:127.0.0.1"
-    assert taken.factuality is not None
-    assert taken.factuality.mean is not None
 
 
 def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> None:

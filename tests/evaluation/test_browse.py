@@ -145,8 +145,3 @@ def test_one_card_with_a_foreign_exam_does_not_hide_the_others(tmp_path: Path) -
     report, _ = browse(hub=hub)
     assert (report.name, report.exam) == ("alien", None)
     assert "not an exam of format 2" in report.note
-
-
-def test_without_a_hub_the_user_s_own_is_browsed(home: Path, tmp_path: Path) -> None:
-    publish(Hub(home), tmp_path / "card", Manifest("mine", "My notes"), None)
-    assert [report.name for report in browse()] == ["mine"]

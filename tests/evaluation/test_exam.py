@@ -25,11 +25,9 @@ from kcard.evaluation.exam import (
     INVENTED,
     advise_on_kind,
     make_unanswerable,
-    measure_recall,
-    rebuild_questions,
 )
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import ExamQuestion, digest, make_questions
+from kcard.evaluation.questions import ExamQuestion, make_questions
 from kcard.evaluation.recall import chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
 from kcard.events import Event
@@ -168,7 +166,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def examined(card: Path, **options: Any) -> Exam:
+def examined(card: Path, **options: Any) -> Any:
     return exam(card, checker=WordOverlap(), **options)
 
 
@@ -181,9 +179,7 @@ def remade(card: Path, **changes: Any) -> Path:
 def test_an_exam_tells_recall_faithfulness_and_lift_and_travels_with_the_card(card: Path) -> None:
     before = Card.open(card).manifest
     result = examined(card)
-    assert result.own is not None
     assert result.own.questions == 8
-    assert result.recall is not None
     assert result.recall.mean == 0.5
     assert result.recall.low < 0.5 < result.recall.high
     assert {judged.question: judged.recalled for judged in (*result.best, *result.worst)} == {
@@ -194,16 +190,13 @@ def test_an_exam_tells_recall_faithfulness_and_lift_and_travels_with_the_card(ca
     assert result.factuality is None
     assert result.evidence is None
     assert result.ranked_by == "faithfulness"
-    assert result.best[0].evidence is not None
     assert result.best[0].evidence.text == result.best[0].text
     assert result.best[0].evidence.file == "rivers.txt"
     # Without a base, lift is over chance.
     written = [stated(q) for q in QUESTIONS[:RECALLED] + QUESTIONS[RECALLED + 1 :] + [QUESTIONS[RECALLED]]]
-    floor = chance_recall(QUESTIONS, [[text] for text in written])
+    floor = chance_recall(QUESTIONS, [[Passage("rivers", text)] for text in written])
     assert result.base == "chance"
-    assert result.own.base is not None
     assert result.own.base.mean == round(sum(floor) / 8, 4) > 0
-    assert result.lift is not None
     assert result.lift.mean == round(0.5 - sum(floor) / 8, 4)
     assert result.lift.low < result.lift.mean < result.lift.high
     # The exam travels with the card, which stays whole.
@@ -223,11 +216,9 @@ def test_factuality_is_measured_against_the_evidence_given_and_ranks_the_passage
     fact = stated(QUESTIONS[0])
     independent.write_text(f"{fact}\nRhone: a river of France.\n")
     result = examined(card, evidence=independent)
-    assert result.factuality is not None
     assert result.factuality.scores[0] == 1.0
     assert max(result.factuality.scores[1:]) < 1.0
     assert result.factuality.unknown == 0
-    assert result.faithfulness is not None
     assert set(result.faithfulness.scores) == {1.0}
     assert (result.evidence, result.ranked_by) == ("atlas.txt", "factuality")
     assert result.best[0].text == fact
@@ -253,22 +244,10 @@ def test_a_passage_that_no_evidence_speaks_of_is_unknown_and_not_zero(card: Path
     assert result.best == result.worst == ()
 
 
-def test_the_worst_passages_never_repeat_the_best(card: Path, tmp_path: Path) -> None:
-    independent = tmp_path / "atlas.txt"
-    independent.write_text("The Rhine flows into the North Sea.\nWater.\n")
-    result = examined(card, evidence=independent)
-    assert (len(result.best), len(result.worst)) == (5, 3)
-    assert not set(result.best) & set(result.worst)
-    assert min(j.factuality or 0 for j in result.best) >= max(j.factuality or 0 for j in result.worst)
-    assert [j.factuality for j in result.worst] == sorted(j.factuality or 0 for j in result.worst)
-
-
 def test_a_given_file_is_measured_apart_from_the_card_s_own_corpus(card: Path, question_file: Path) -> None:
     alone, both = examined(card, output=card.parent / "alone.json"), examined(card, questions=question_file)
     assert both.own == alone.own
-    assert both.given is not None
     assert (both.given.asked, both.given.questions) == ("seas.jsonl", 3)
-    assert both.given.recall is not None
     assert both.given.recall.mean == round(2 / 3, 4)
     assert both.given.sha256 == hashlib.sha256(question_file.read_bytes()).hexdigest()
     assert both.given.faithfulness == Distribution.of((1.0,) * 3)
@@ -287,25 +266,19 @@ def test_an_adapter_that_changes_nothing_has_no_lift_over_its_base(prototype: Pa
     get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(str(card))
     result = examined(remade(card, kind="model", method="lora", base=Base(str(prototype))))
     assert result.base == str(prototype)
-    assert result.recall is not None
     assert result.recall.mean == 0.5
-    assert result.lift is not None
     assert result.lift.mean == 0.0
 
 
 def test_lift_is_over_the_model_that_a_tuned_card_was_made_from(card: Path, tmp_path: Path) -> None:
     untrained(tokenizer()).save_pretrained(tmp_path / "base")
     result = examined(remade(card, base=Base(str(tmp_path / "base"))))
-    assert result.own is not None
     assert result.own.base == Mean.of([0.0] * len(QUESTIONS))
-    assert result.lift is not None
-    assert result.recall is not None
     assert result.lift.mean == result.recall.mean
 
 
 def test_lift_over_a_base_that_is_not_at_hand_is_unknown_and_not_zero(card: Path, tmp_path: Path) -> None:
     result = examined(remade(card, base=Base(str(tmp_path / "gone"))))
-    assert result.recall is not None
     assert result.recall.mean == 0.5
     assert result.lift is None
     assert "can't be loaded" in result.base_note
@@ -314,13 +287,8 @@ def test_lift_over_a_base_that_is_not_at_hand_is_unknown_and_not_zero(card: Path
 
 def test_a_card_of_both_is_measured_by_its_model_its_index_and_the_two_together(card: Path) -> None:
     result = examined(remade(card, kind="both"))
-    assert result.own is not None
-    assert result.own.model is not None
-    assert result.own.index is not None
-    assert result.recall is not None
     assert result.own.model.mean == 0.5
     assert result.own.index.mean == result.recall.mean == 1.0
-    assert result.faithfulness is not None
     assert len(result.faithfulness.scores) == 8, "only what the model wrote is judged"
 
 
@@ -328,11 +296,9 @@ def test_a_retrieval_card_is_examined_too(card: Path) -> None:
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         (card / name).unlink()
     result = examined(remade(card, kind="retrieval"))
-    assert result.own is not None
     assert result.own.model is result.own.index is None
     assert result.recall == Mean.of([1.0] * len(QUESTIONS))
     assert result.base == "chance"
-    assert result.lift is not None
     assert result.lift.mean == 1.0, "no answer stands in another river's passage"
 
 
@@ -347,7 +313,6 @@ def test_the_readme_tells_other_tools_and_people_what_was_found(card: Path, ques
     assert read["own corpus", "recall"] == 0.5
     assert read["seas.jsonl", "recall"] == 0.6667
     assert read["own corpus", "faithfulness"] == 1.0
-    assert result.lift is not None
     assert read["own corpus", "recall-lift"] == result.lift.mean
     assert ("own corpus", "factuality") not in read
     assert "| Recall | 0.50 | " in text
@@ -384,34 +349,10 @@ def questions_shown(result: Exam) -> set[str]:
 
 def test_questions_are_held_out_forms_about_its_own_passages(card: Path) -> None:
     result = examined(card, limit=6)
-    assert result.own is not None
     assert result.own.questions == len(questions_shown(result)) == 6
     assert questions_shown(result) < {question.text for question in QUESTIONS}
     assert result.own.asked == "held-out forms"
     assert questions_shown(result) != questions_shown(examined(card, limit=6, seed=1))
-
-
-def test_an_old_exam_can_be_asked_again_of_another_card(card: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(card, tmp_path / "other"))
-    untrained(tokenizer()).save_pretrained(other)
-    remade(other)
-    assert rebuild_questions(card) == QUESTIONS, "without an exam: those that it would be asked"
-    result = examined(card, limit=5, seed=2)
-    again = rebuild_questions(card)
-    assert result.own is not None
-    assert digest(again) == result.own.questions_sha256
-    assert measure_recall(card, again) == result.recall
-    assert measure_recall(other, again) == Mean.of([0.0] * len(again))
-    assert measure_recall(other, []) is None
-
-
-def test_questions_that_are_not_those_of_the_exam_are_not_passed_off_as_them(card: Path) -> None:
-    examined(card)
-    taken = json.loads((card / "exam.json").read_text(encoding="utf-8"))
-    taken["own"]["questions_sha256"] = "0" * 64
-    (card / "exam.json").write_text(json.dumps(taken), encoding="utf-8")
-    with pytest.raises(CardError, match=r"whose questions differ from those of .*: examine the card again"):
-        rebuild_questions(card)
 
 
 def test_a_card_with_hashes_alone_says_how_it_can_be_examined(card: Path) -> None:
@@ -428,7 +369,6 @@ def test_a_card_with_hashes_alone_is_examined_on_its_corpus_but_quotes_none_of_i
     assert result.best == result.worst == ()
     for name in ("exam.json", "README.md"):
         assert "flows into" not in (card / name).read_text(encoding="utf-8")
-    assert rebuild_questions(card, corpus) == QUESTIONS
 
 
 def test_another_corpus_is_not_taken_for_the_card_s(card: Path, corpus: Path) -> None:
@@ -447,8 +387,6 @@ def test_a_card_without_any_text_is_examined_on_a_given_file_alone(card: Path, q
     assert result.own is None
     assert result.recall is None
     assert result.faithfulness is None
-    assert result.given is not None
-    assert result.given.recall is not None
     assert result.given.recall.mean == round(2 / 3, 4)
     assert result.given.faithfulness is None
     assert read_exam(card) == result
@@ -464,15 +402,6 @@ def test_a_published_card_is_examined_and_stays_as_it_is(card: Path, tmp_path: P
     exam("rivers", checker=WordOverlap())
     assert Hub().get("rivers").sha256 == version.sha256
     assert Hub().verify() == []
-
-
-def test_a_draft_goes_before_a_published_card_of_its_name(card: Path, home: Path) -> None:
-    from kcard.hub.registry import Hub
-
-    Hub().publish(card)
-    shutil.copytree(card, home / "drafts" / "rivers")
-    exam("rivers", checker=WordOverlap())
-    assert read_exam(home / "drafts" / "rivers") is not None
 
 
 def test_a_name_that_nothing_has_is_refused_with_those_there_are(card: Path, home: Path) -> None:
@@ -527,12 +456,6 @@ def test_a_damaged_model_is_not_examined(card: Path) -> None:
         examined(card)
 
 
-def test_a_card_without_passages_can_not_be_examined(card: Path) -> None:
-    finish(card, Card.open(card).manifest, [])
-    with pytest.raises(CardError, match=r"carries no passages.*--questions FILE"):
-        examined(card)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -555,7 +478,6 @@ def test_wrong_arguments_are_refused_before_anything_is_asked(
 def test_a_corpus_that_no_question_can_be_made_of_gives_an_empty_exam(card: Path) -> None:
     finish(card, Card.open(card).manifest, [Source("nothing to ask about.")])
     result = examined(card)
-    assert result.own is not None
     assert (result.own.questions, result.recall, result.lift, result.best) == (0, None, None, ())
 
 
@@ -580,7 +502,7 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
         ExamQuestion("b?", ("blue",)),
         ExamQuestion("c?", ("green", "red")),
     ]
-    written = [["red"], ["blue and red"], ["green"]]
+    written = [[Passage("card", text)] for text in ("red", "blue and red", "green")]
     assert score_recall(questions, written) == [1.0, 1.0, 1.0]
     assert chance_recall(questions, written) == [0.5, 0.0, 1.0]
     assert chance_recall(questions[:1], written[:1]) == []
@@ -588,7 +510,7 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
 
 def test_chance_over_many_questions_is_estimated_from_some() -> None:
     questions = [ExamQuestion(f"{i}?", ("red",)) for i in range(1000)]
-    written = [["red" if i % 2 else "blue"] for i in range(1000)]
+    written = [[Passage("card", "red" if i % 2 else "blue")] for i in range(1000)]
     assert np.mean(chance_recall(questions, written)) == pytest.approx(0.5, abs=0.01)
 
 
@@ -653,15 +575,6 @@ def test_questions_on_other_subjects_name_nothing_that_the_corpus_names() -> Non
     everything = make_unanswerable([], CORPUS, 10_000, seed=0)
     assert len(everything) == len(ELSEWHERE) - 1
     assert not [question for question in everything if "Titanic" in question.text]
-
-
-def test_equal_seeds_ask_the_same() -> None:
-    assert make_unanswerable(ANSWERABLE, CORPUS, 6, seed=1) == make_unanswerable(
-        ANSWERABLE, CORPUS, 6, seed=1
-    )
-    assert make_unanswerable(ANSWERABLE, CORPUS, 6, seed=1) != make_unanswerable(
-        ANSWERABLE, CORPUS, 6, seed=2
-    )
 
 
 def test_a_question_is_answered_where_one_of_its_documents_answers_it() -> None:

@@ -50,12 +50,6 @@ def test_an_answer_that_normalisation_empties_is_sought_as_it_is() -> None:
     assert not substring("Blood group: 0", ["A"])
 
 
-def test_the_interval_is_the_same_each_time_and_unknown_for_nothing() -> None:
-    assert interval([0.1, 0.7, 0.4]) == interval([0.1, 0.7, 0.4])
-    assert all(math.isnan(end) for end in interval([]))
-    assert interval([0.5])[0] < 0.5 < interval([0.5])[1]
-
-
 def test_scores_are_counted_by_equal_ranges_and_one_belongs_to_the_last() -> None:
     assert count_by_range([0.0, 0.09, 0.1, 0.55, 0.99, 1.0], bins=10) == [2, 1, 0, 0, 0, 1, 0, 0, 0, 2]
 
@@ -103,11 +97,6 @@ def test_a_class_that_neither_occurs_nor_is_predicted_has_f1_zero() -> None:
     assert macro_f1(predicted, actual, CLASSES) == pytest.approx(expected)
 
 
-def test_one_class_for_everything_is_no_better_than_chance() -> None:
-    assert balanced_accuracy(["hoax"] * 10, ["hoax"] * 9 + ["satire"]) == 0.5
-    assert balanced_accuracy([""] * 10, ["hoax"] * 9 + ["satire"]) == 0.0
-
-
 def test_nothing_has_no_accuracy() -> None:
     assert math.isnan(balanced_accuracy([], []))
     assert math.isnan(macro_f1([], []))
@@ -123,13 +112,6 @@ def test_the_interval_of_a_share_is_wilsons() -> None:
     assert high == pytest.approx(0.89221, abs=1e-4)
 
 
-@pytest.mark.parametrize("count", [1, 10, 200])
-def test_where_all_are_right_or_all_wrong_it_still_has_a_width(count: int) -> None:
-    low, high = interval([1.0] * count)
-    assert (round(low, 6), high) == (round(count / (count + 1.959964**2), 6), 1.0)
-    assert interval([0.0] * count) == pytest.approx((0.0, 1 - low))
-
-
 @pytest.mark.parametrize("values", [[0.2, 0.4, 0.9], [0.5], [1.0, 0.0], [0.0] * 5, [1.0] * 5])
 def test_it_holds_the_mean_and_stays_within_what_a_share_can_be(values: list[float]) -> None:
     low, high = interval(values)
@@ -137,22 +119,11 @@ def test_it_holds_the_mean_and_stays_within_what_a_share_can_be(values: list[flo
     assert low < high
 
 
-def test_a_higher_level_is_a_wider_interval() -> None:
-    values = [1.0] * 7 + [0.0] * 3
-    (low, high), (lower, higher) = interval(values), interval(values, level=0.99)
-    assert lower < low < high < higher
-
-
 @pytest.mark.parametrize("count", [3, 30])
 def test_differences_that_are_all_the_same_have_a_width_too(count: int) -> None:
     low, high = interval([-1.0] * count, paired=True)
     assert low == -1.0
     assert -1.0 < high < 1.0
-
-
-def test_differences_may_be_on_either_side_of_nothing() -> None:
-    low, high = interval([1.0, -1.0, 0.0, 1.0, -1.0, 0.0] * 5, paired=True)
-    assert -1 <= low < 0 < high <= 1
 
 
 def test_a_mean_is_shown_with_its_interval() -> None:
@@ -179,12 +150,6 @@ def test_mcnemars_p_is_the_published_one(better: int, worse: int, p: float) -> N
     assert mcnemar(better, worse) == pytest.approx(p, abs=1e-6)
 
 
-@pytest.mark.parametrize(("better", "worse"), [(0, 0), (1, 0), (3, 9), (500, 430), (2500, 2501)])
-def test_mcnemars_test_is_the_binomial_test_of_the_questions_that_differ(better: int, worse: int) -> None:
-    expected = stats.binomtest(better, better + worse).pvalue if better + worse else 1.0
-    assert mcnemar(better, worse) == mcnemar(worse, better) == pytest.approx(expected)
-
-
 def test_right_and_wrong_are_compared_by_mcnemar() -> None:
     comparison = compare_scores([1.0] * 12 + [0.0] * 3 + [1.0] * 5, [0.0] * 12 + [1.0] * 3 + [1.0] * 5)
     assert (comparison.n, comparison.better, comparison.worse, comparison.test) == (20, 12, 3, "mcnemar")
@@ -203,11 +168,6 @@ def test_graded_scores_are_compared_by_permutation() -> None:
     )
     assert comparison.test == "permutation"
     assert comparison.p == pytest.approx(expected.pvalue, abs=0.02)
-
-
-def test_equal_settings_do_not_differ() -> None:
-    comparison = compare_scores([1.0, 0.0, 1.0], [1.0, 0.0, 1.0])
-    assert (comparison.difference, comparison.better, comparison.worse, comparison.p) == (0.0, 0, 0, 1.0)
 
 
 @pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 0.0])])
@@ -244,14 +204,9 @@ def test_the_interval_of_balanced_accuracy_covers_it_and_has_a_width_at_the_ends
     assert 0.93 < covered / 1000 < 0.98
 
 
-def test_an_interval_of_differences_is_the_paired_bootstrap_and_the_same_each_time() -> None:
-    differences = np.random.default_rng(5).choice([-1.0, 0.0, 1.0], 80)
-    bounds = interval(differences.tolist(), paired=True)
-    assert bounds == interval(differences.tolist(), paired=True) == bootstrap_interval(np.mean, differences)
-
-
 def test_no_items_have_no_interval() -> None:
     assert all(map(math.isnan, bootstrap_interval(np.mean, [])))
+    assert all(map(math.isnan, interval([])))
 
 
 # Exact match and F1 are those of SQuAD's official script, whose rules an oracle here follows step by step.

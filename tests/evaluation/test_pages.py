@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcard.evaluation.analyses.answers import run_applicable
-from kcard.evaluation.report.report import make_report, render, write_page
-from kcard.evaluation.runs.run import EvalResult, RecordedCall
+from kcard.evaluation.report.page import render, write_page
+from kcard.evaluation.report.report import make_report
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from tests.evaluation.made_up_runs import TASKS, made_up_results, made_up_run
 from tests.fakes import ParsedPage
 from tests.hub.server.chromium import launched, opened, require_accessible
@@ -119,15 +120,6 @@ def test_a_trace_of_another_shape_is_shown_as_far_as_it_is_known() -> None:
     assert render(make_report(run, results)).count('class="answer"') == 3
 
 
-def test_a_long_question_is_shown_whole_once_it_is_opened() -> None:
-    run = made_up_run({"lun": "em"}, ("direct",), questions=1)
-    article = "An article. " * 100
-    page = render(make_report(run, [replace(r, question=article) for r in made_up_results(run)]))
-    assert page.count(article) == 1
-    assert page.index('class="inside"') < page.index(article)
-    assert "…" in page[page.index('class="asked"') : page.index('class="inside"')]
-
-
 def test_an_incomplete_run_is_called_so() -> None:
     run = replace(made_up_run({"midterm": "em"}, ("direct",), questions=12), answered=10, failed=2)
     text = render(make_report(run, made_up_results(run)))
@@ -208,8 +200,3 @@ def test_hostile_text_does_nothing_in_a_browser(
     path.write_text(hostile_page, encoding="utf-8")
     with opened(browser, path.as_uri(), "") as tab:
         assert tab.title().startswith("Run 3")
-
-
-def test_equal_runs_make_equal_pages() -> None:
-    run = made_up_run({"midterm": "em"}, ("direct", "bottom-up"), questions=6)
-    assert render(make_report(run, made_up_results(run))) == render(make_report(run, made_up_results(run)))

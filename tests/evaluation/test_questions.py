@@ -10,17 +10,16 @@ import pytest
 
 from kcard.errors import UsageError
 from kcard.evaluation.metrics import substring
-from kcard.evaluation.questions import (
+from kcard.evaluation.natural_questions import (
     SYNONYMS,
     Clause,
     CorpusQuestion,
-    ExamQuestion,
     draw_question,
     natural_questions,
     parse_clause,
-    read_questions,
     reword,
 )
+from kcard.evaluation.questions import ExamQuestion, read_questions
 
 RHINE = ExamQuestion("Which sea does the Rhine reach?", ("North Sea",))
 TRITON = ExamQuestion("Who discovered Triton?", ("William Lassell", "Lassell"))
@@ -105,11 +104,6 @@ def test_a_question_that_stands_there_twice_is_asked_once_and_both_answers_count
     rows = [{"question": "A moon of Mars?", "answer": moon} for moon in ("Phobos", "Deimos")]
     path = written(tmp_path, "exam.jsonl", "\n".join(map(json.dumps, rows)))
     assert read_questions(path).questions == (ExamQuestion("A moon of Mars?", ("Phobos", "Deimos")),)
-
-
-def test_a_line_separator_within_a_question_ends_no_line(tmp_path: Path) -> None:
-    row = json.dumps({"question": "Who\u2028wrote it?", "answer": "Ada"}, ensure_ascii=False)
-    assert len(read_questions(written(tmp_path, "exam.jsonl", row)).questions) == 1
 
 
 @pytest.mark.parametrize(
@@ -238,12 +232,6 @@ def test_an_answer_stands_in_the_sentence_and_not_in_its_question(sentence: str)
 def test_brackets_and_too_little_to_go_by_make_no_question() -> None:
     assert natural_questions("A registry is a list of (named) packages kept by a server.", Random(0)) == []
     assert natural_questions("Bo was there in 1871.", Random(0)) == []
-
-
-def test_equal_seeds_give_equal_questions() -> None:
-    for seed in range(5):
-        one, other = (natural_questions(MUSEUM, Random(seed)) for _ in range(2))
-        assert one == other
 
 
 def test_a_question_is_drawn_of_the_first_sentence_that_gives_any() -> None:

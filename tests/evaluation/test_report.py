@@ -6,21 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import run_applicable
-from kcard.evaluation.report.report import (
-    PAGE,
-    TEXT,
-    Report,
-    headline,
-    make_report,
-    metrics_of,
-    question_lines,
-    render,
-    table_lines,
-    write_csv,
-)
-from kcard.evaluation.runs.run import EvalResult, RecordedCall, Run, drop_texts
+from kcard.evaluation.report.page import render
+from kcard.evaluation.report.report import MAX_TEXT_CHARACTERS, Report, headline, make_report, metrics_of
+from kcard.evaluation.report.tables import question_lines, table_lines, write_csv
+from kcard.evaluation.runs.results import EvalResult, RecordedCall, drop_texts
+from kcard.evaluation.runs.run import Run
 from tests.evaluation.made_up_runs import made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
@@ -131,18 +122,12 @@ def test_brief_results_make_the_same_report(run: Run, results: list[EvalResult])
 
 
 def test_long_texts_are_cut_and_say_by_how_much(run: Run, results: list[EvalResult]) -> None:
-    prompt = "a" * TEXT + "bcd"
+    prompt = "a" * MAX_TEXT_CHARACTERS + "bcd"
     long = [replace(results[0], calls=(RecordedCall("answer", prompt, "yes"),)), *results[1:]]
     shown = make_report(run, long, questions=30).excerpt.questions[0].results[0][1].calls[0].prompt
     assert shown.startswith("aaa")
     assert shown.endswith("bcd")
     assert "[… 3 characters left out …]" in shown
-
-
-def test_a_page_keeps_to_its_size_where_texts_are_many(run: Run, results: list[EvalResult]) -> None:
-    calls = tuple(RecordedCall("answer", f"{i}" * TEXT, "yes") for i in range(40))
-    excerpt = make_report(run, [replace(r, calls=calls) for r in results], questions=30).excerpt
-    assert 1 <= len(excerpt.questions) <= PAGE / (2 * 40 * TEXT)
 
 
 def test_the_table_as_csv_has_a_line_for_each_setting(report: Report, tmp_path: Path) -> None:
@@ -170,8 +155,3 @@ def test_a_spreadsheet_computes_nothing_that_an_llm_wrote(
     hostile = [replace(results[0], prediction='=HYPERLINK("http://example.org")')]
     text = write_csv(question_lines(hostile, metrics_of(run)), tmp_path / "q.csv").read_text(encoding="utf-8")
     assert "\"'=HYPERLINK(" in text
-
-
-def test_csv_that_can_not_be_written_is_a_usage_error(report: Report, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can't write"):
-        write_csv(table_lines(report), tmp_path / "nowhere" / "table.csv")

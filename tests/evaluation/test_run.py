@@ -9,15 +9,9 @@ from kcard.errors import HubError, UsageError
 from kcard.evaluation.analyses.answers import sources
 from kcard.evaluation.plots import Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import (
-    EvalResult,
-    RecordedCall,
-    RunPlan,
-    RunStorage,
-    RunTask,
-    drop_texts,
-    make_question,
-)
+from kcard.evaluation.runs.results import EvalResult, RecordedCall, drop_texts
+from kcard.evaluation.runs.run import RunPlan, RunStorage, RunTask
+from kcard.evaluation.runs.runner import make_question
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.hub.registry import Hub
 from kcard.types import Choice

@@ -5,34 +5,15 @@ from dataclasses import dataclass, field, replace
 
 from kcard.batching import MAX_FAILED_QUESTIONS
 from kcard.errors import LLMError
-from kcard.evaluation.runs.run import (
-    EvalResult,
-    Run,
-    Runner,
-    RunPlan,
-    RunTask,
-    make_question,
-    sample_ids,
-)
+from kcard.evaluation.runs.results import EvalResult
+from kcard.evaluation.runs.run import RunPlan, RunTask
+from kcard.evaluation.runs.runner import Runner, make_question, sample_ids
 from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.integrators.baselines import BaselineAnswerer, read_jointly, written
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.client import LLMClient
-from kcard.types import Answer, Choice, Decision, Question, Reply, Request
+from kcard.types import Answer, Decision, Question, Reply, Request
 from tests.fakes import counts_to
-
-OPTIONS = (Choice("A", "Ann"), Choice("B", "Ben"))
-
-
-class ResultList:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.results: list[EvalResult] = []
-
-    def append(self, run: Run, results: Sequence[EvalResult]) -> None:
-        del run
-        self.results += results
 
 
 @dataclass
@@ -64,21 +45,14 @@ def runner(
     items: Sequence[Item],
     fails: Callable[[str], bool] = lambda _: False,
     settings: Sequence[str] = ("direct",),
-) -> tuple[Runner, ResultList, Answering]:
+) -> tuple[Runner, list[EvalResult], Answering]:
     task = TaskData("t", "em", tuple(items), "ab" * 32)
     described = RunTask("t", "t.json", task.sha256, "em", tuple(item.id for item in items), len(items))
     plan = RunPlan(("eval",), (described,), tuple(settings), "echo")
-    store, llm = ResultList(), Echo()
+    results: list[EvalResult] = []
+    llm = Echo()
     answering = Answering(LLMClient(llm), fails)
-    run = Runner(
-        Run(1, "", plan, 0, 0),
-        {"t": task},
-        lambda data, item: make_question(data, item, None),
-        lambda _: answering,
-        llm,
-        store,
-    )
-    return run, store, answering
+    return Runner(plan, {"t": task}, lambda _: answering, llm, results.append), results, answering
 
 
 def items(count: int) -> list[Item]:
@@ -86,12 +60,12 @@ def items(count: int) -> list[Item]:
 
 
 def test_every_question_has_a_result_under_each_setting_in_order() -> None:
-    run, store, _ = runner(items(20), settings=("direct", "again"))
+    run, results, _ = runner(items(20), settings=("direct", "again"))
     done: list[tuple[int, int | None]] = []
-    run.ask(list(run.run.plan.keys()), counts_to(done))
-    assert [(r.setting, r.id) for r in store.results] == [(s, i) for _, s, i in run.run.plan.keys()]  # noqa: SIM118
-    assert {r.scores["em"] for r in store.results} == {1.0}
-    assert {(len(r.calls), r.tokens_in) for r in store.results} == {(1, 2)}
+    run.ask(list(run.plan.keys()), counts_to(done))
+    assert [(r.setting, r.id) for r in results] == [(s, i) for _, s, i in run.plan.keys()]  # noqa: SIM118
+    assert {r.scores["em"] for r in results} == {1.0}
+    assert {(len(r.calls), r.tokens_in) for r in results} == {(1, 2)}
     assert done == [(n, 40) for n in range(1, 41)]
 
 
@@ -108,11 +82,11 @@ class Steps(LLM):
 
 
 def test_the_requests_of_a_question_are_stored_with_it_as_they_were_sent_failed_ones_too() -> None:
-    run, store, _ = runner(items(1))
+    run, results, _ = runner(items(1))
     llm = Steps()
     genread = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly)
-    replace(run, llm=llm, answerer=lambda _: genread).ask(list(run.run.plan.keys()))
-    (result,) = store.results
+    replace(run, llm=llm, answerer=lambda _: genread).ask(list(run.plan.keys()))
+    (result,) = results
     assert result.error == "the endpoint is down"
     assert [(c.kind, c.prompt, c.reply, c.tokens_in, c.error) for c in result.calls] == [
         ("document", "document: question 0", "a text", 3, ""),
@@ -121,35 +95,26 @@ def test_the_requests_of_a_question_are_stored_with_it_as_they_were_sent_failed_
 
 
 def test_only_what_is_missing_is_asked() -> None:
-    run, store, _ = runner(items(3))
+    run, results, _ = runner(items(3))
     run.ask([("t", "direct", "1")])
-    assert [r.id for r in store.results] == ["1"]
+    assert [r.id for r in results] == ["1"]
 
 
 def test_a_question_that_fails_is_a_wrong_result_with_its_error_and_costs_no_other() -> None:
-    run, store, _ = runner(items(5), lambda text: text == "question 2")
-    run.ask(list(run.run.plan.keys()))
-    assert [r.error for r in store.results] == ["", "", "no answer to question 2", "", ""]
-    assert [r.scores["em"] for r in store.results] == [1.0, 1.0, 0.0, 1.0, 1.0]
-    assert [len(r.calls) for r in store.results] == [1, 1, 0, 1, 1]
+    run, results, _ = runner(items(5), lambda text: text == "question 2")
+    run.ask(list(run.plan.keys()))
+    assert [r.error for r in results] == ["", "", "no answer to question 2", "", ""]
+    assert [r.scores["em"] for r in results] == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert [len(r.calls) for r in results] == [1, 1, 0, 1, 1]
 
 
 def test_after_many_failures_in_a_row_the_rest_is_accounted_for_without_being_asked() -> None:
-    run, store, answering = runner(items(3 * MAX_FAILED_QUESTIONS), lambda _: True)
-    run.ask(list(run.run.plan.keys()))
-    assert len(store.results) == 3 * MAX_FAILED_QUESTIONS
-    assert all(r.error.startswith("no answer") for r in store.results[:MAX_FAILED_QUESTIONS])
-    assert all(r.error.startswith("skipped after") for r in store.results[MAX_FAILED_QUESTIONS:])
+    run, results, answering = runner(items(3 * MAX_FAILED_QUESTIONS), lambda _: True)
+    run.ask(list(run.plan.keys()))
+    assert len(results) == 3 * MAX_FAILED_QUESTIONS
+    assert all(r.error.startswith("no answer") for r in results[:MAX_FAILED_QUESTIONS])
+    assert all(r.error.startswith("skipped after") for r in results[MAX_FAILED_QUESTIONS:])
     assert sum(answering.batches) == MAX_FAILED_QUESTIONS
-
-
-def test_equal_texts_with_other_options_are_asked_apart() -> None:
-    twice = [Item("1", "Who?", ("A",), OPTIONS), Item("2", "Who?", ("B",), OPTIONS[::-1])]
-    run, store, answering = runner(twice)
-    run.ask(list(run.run.plan.keys()))
-    assert [r.prediction for r in store.results] == ["A", "B"]
-    assert [r.scores["accuracy"] for r in store.results] == [1.0, 1.0]
-    assert answering.batches == [2]
 
 
 def test_a_sample_depends_on_the_seed_and_grows_with_the_limit() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from kcard.evaluation.runs.run import EvalResult, Prices, RecordedCall, RunPlan, RunTask
+from kcard.evaluation.runs.results import EvalResult, RecordedCall
+from kcard.evaluation.runs.run import RunPlan, RunTask
 from kcard.evaluation.runs.summary import SettingSummary, summarise
 
 CLASSES = {"A": "true", "B": "false"}
@@ -38,9 +39,9 @@ def results(setting: str, right: str) -> list[EvalResult]:
     ]
 
 
-def rows(metric: str, *settings: list[EvalResult], prices: Prices | None = None) -> list[SettingSummary]:
+def rows(metric: str, *settings: list[EvalResult]) -> list[SettingSummary]:
     results = [result for setting in settings for result in setting]
-    return summarise(plan(metric, len(settings[0])), results, prices)
+    return summarise(plan(metric, len(settings[0])), results)
 
 
 def test_p_is_that_of_mcnemars_test_against_the_first_setting_adjusted_for_all() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_a_class_that_the_file_does_not_name_is_refused(tmp_path: Path) -> None:
         UsageError, match=r"entry 1: the answer 'gossip' is not one of the options A, B: give the letter"
     ):
         read_task("lun", written(tmp_path / "LUN2.json", rows))
+    with pytest.raises(UsageError, match=r'a list of one or more classes.* under "potential_labels"'):
+        read_task("lun", written(tmp_path / "LUN2.json", {**rows, "potential_labels": []}))
 
 
 def test_mmlu_is_a_folder_of_tables_with_shots_by_subject(tmp_path: Path) -> None:
@@ -123,7 +126,8 @@ def test_a_line_of_mmlu_with_too_few_columns_is_named(tmp_path: Path) -> None:
 def test_the_subjects_of_mmlu_have_four_domains() -> None:
     from kcard.evaluation.tasks.datasets import DOMAINS, domain_of
 
-    assert sum(len(subjects.split()) for subjects in DOMAINS.values()) == 57
+    table = tomllib.loads(DOMAINS.read_text(encoding="utf-8"))
+    assert sum(len(subjects.split()) for subjects in table.values()) == 57
     assert domain_of("anatomy") == "other"
     assert domain_of("philosophy") == "humanities"
     assert domain_of("cooking") == ""
@@ -188,11 +192,6 @@ def test_a_table_may_have_a_column_an_option(tmp_path: Path, name: str, separato
     assert (data.metric, options(data.items[0]), data.items[0].answers) == ("accuracy", ["x", "y"], ("B",))
 
 
-def test_equal_files_have_equal_digests_and_ids(tmp_path: Path) -> None:
-    first, second = (written(tmp_path / f"{n}.jsonl", [{"question": "a?", "answer": "b"}]) for n in "ab")
-    assert read_task("jsonl", first) == read_task("jsonl", second)
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -232,15 +231,6 @@ def test_every_task_says_of_an_empty_file_that_it_is_one(tmp_path: Path) -> None
             read_task(name, path)
 
 
-def test_lun_without_a_class_is_refused(tmp_path: Path) -> None:
-    row = {"text": "Rain fell.", "label": "A"}
-    path = written(tmp_path / "lun.json", {"testset": [row], "demos": [], "potential_labels": []})
-    with pytest.raises(
-        UsageError, match=r'expected a list of one or more classes.* under "potential_labels"'
-    ):
-        read_task("lun", path)
-
-
 @pytest.mark.parametrize(
     ("data", "task"),
     [
@@ -256,11 +246,6 @@ def test_a_file_may_say_which_task_it_holds(tmp_path: Path, data: Any, task: str
     assert recognise_task(written(tmp_path / "data.json", data)) == task
     assert recognise_task(written(tmp_path / "data.json.gz", data)) == task
     assert recognise_task(tmp_path) == "jsonl"
-
-
-def test_an_unknown_task_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"unknown task 'nope': choose one of .*jsonl, lun, .*midterm"):
-        read_task("nope", tmp_path)
 
 
 def test_a_question_of_popqa_is_shown_one_of_each_other_relation(tmp_path: Path) -> None:
@@ -540,14 +525,3 @@ def test_whatever_the_json_it_is_a_task_or_a_usage_error(tmp_path: Path, data: o
             assert all(not own or own >= {*item.answers} for item, own in zip(items, letters, strict=True))
     with suppress(UsageError):
         assert recognise_task(path) in task_names()
-
-
-@settings(max_examples=40)
-@given(
-    data=st.binary(max_size=120), kind=st.sampled_from(["json", "jsonl", "csv", "tsv", "jsonl.gz", "csv.gz"])
-)
-def test_whatever_the_bytes_it_is_a_task_or_a_usage_error(tmp_path: Path, data: bytes, kind: str) -> None:
-    path = tmp_path / f"data.{kind}"
-    path.write_bytes(data)
-    with suppress(UsageError):
-        assert read_task("jsonl", path).items

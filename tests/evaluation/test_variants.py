@@ -7,9 +7,9 @@ import pytest
 from kcard.errors import UsageError
 from kcard.evaluation.analyses.answers import Analysis, Analyst
 from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
-from kcard.evaluation.plots import Heat, Intervals, Lines
+from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
-from kcard.evaluation.runs.run import EvalResult
+from kcard.evaluation.runs.results import EvalResult
 
 METRICS = {"midterm": "em"}
 GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}
@@ -70,7 +70,7 @@ def test_the_change_of_each_added_card_is_over_the_pool_before() -> None:
     assert [row[2:4] for row in analysis.rows] == [(1, "a"), (2, "b"), (3, "c")]
     assert means(analysis, "change") == [None, -0.25, 0.5]
     (chart,) = analysis.charts
-    assert isinstance(chart, Lines)
+    assert isinstance(chart, Curves)
     assert chart.ticks == ("a", "+ b", "+ c")
 
 
@@ -91,8 +91,8 @@ def test_scores_are_drawn_against_each_number_of_documents() -> None:
     analysis = document_counts(results(counts), METRICS)
     assert [row[2:4] for row in analysis.rows] == [("n1", 5), ("n1", 1), ("n2", 3)]
     (chart,) = analysis.charts
-    assert isinstance(chart, Lines)
-    assert [[point.x for point in line.points] for line in chart.series] == [[1, 5], [3]]
+    assert isinstance(chart, Curves)
+    assert [line.x for line in chart.series] == [(1, 5), (3,)]
 
 
 @pytest.mark.parametrize("analyst", [patched_cards, added_cards, selector_ablation, document_counts])

@@ -14,7 +14,7 @@ import pytest
 
 from kcard.api import add as adding
 from kcard.api import gates as gating
-from kcard.api.gates import Collection, collect
+from kcard.api.collect import Collection, collect
 from kcard.cards.card import finish
 from kcard.errors import UsageError
 from kcard.gates.records import Record, read_records, write_records
@@ -238,12 +238,3 @@ def test_calibrating_at_the_command_line_writes_the_config_unless_dry(
     assert told["written"] in (home / "config.toml").read_text(encoding="utf-8")
     shown = kcard("config", "get", "ask.gate")
     assert shown.out.strip() == told["written"]
-
-
-def test_bad_records_at_the_command_line_are_one_line(kcard: Kcard, tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"question": "a", "correct_without": 1}\n', encoding="utf-8")
-    done = kcard("gate", "eval", "--records", str(path), "--gate", "thrust")
-    assert done.code == 2
-    assert done.err.strip().count("\n") == 0
-    assert "line 1: 'correct_with' is missing" in done.err

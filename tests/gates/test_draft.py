@@ -83,21 +83,6 @@ def test_what_a_hedge_says_may_depend_on_the_question() -> None:
     assert np.mean(seeks == helps) > 0.85
 
 
-def test_a_draft_on_somebody_else_than_the_question_names_calls_for_cards() -> None:
-    """Letters, lengths and capitals are the same in both; only the words differ."""
-    random = np.random.default_rng(0)
-    records = []
-    for _ in range(400):
-        draft_name, other_name = ("Lena", "Nale") if random.random() < 0.5 else ("Nale", "Lena")
-        strays = bool(random.integers(2))
-        question = f"Where was {other_name if strays else draft_name} born?"
-        draft = f"As is known, {draft_name} was born at the sea. So the answer is: by the sea."
-        records.append(Record(question, float(not strays), float(strays), draft=draft))
-    gate = Draft.fit(records[:200], {"share": 1}, LETTERS)
-    seeks = np.asarray(gate.scores([record.query for record in records[200:]])) < gate.threshold
-    assert (seeks == np.array([record.correct_with > 0 for record in records[200:]])).all()
-
-
 def test_a_gate_of_an_earlier_version_is_refused_and_the_remedy_named(tmp_path: Path) -> None:
     class Earlier(Draft):
         def state(self) -> GateState:
@@ -153,13 +138,6 @@ def test_fitted_with_an_llm_it_reads_that_llms_drafts_and_log_probabilities() ->
     assert gate.drafted
     assert gate.sure
     assert not Draft.fit(records[:10], {}, replace(LETTERS, llm=Drafting(sure=None))).sure
-
-
-def test_answers_stand_in_for_missing_drafts_and_empty_ones_are_read_as_empty() -> None:
-    records = [replace(record, draft="", answer_without=record.draft) for record in replayed(50)]
-    records[3] = replace(records[3], answer_without="")
-    gate = Draft.fit(records, {}, LETTERS)
-    assert np.isfinite(gate.scores([record.query for record in records])).all()
 
 
 def test_where_only_the_answer_is_known_the_score_is_near_that_of_the_whole_draft(gate: Draft) -> None:

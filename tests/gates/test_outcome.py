@@ -12,11 +12,9 @@ from kcard.api import gates as gating
 from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import cross_validate
 from kcard.evaluation.gates.outcome import METRICS, GateOutcome, parse_fold_count, split_folds
-from kcard.gates import base
-from kcard.gates.base import FittedGate, LeftOut, Resources
+from kcard.gates.base import FittedGate, Resources
 from kcard.gates.records import Query, Record, write_records
 from kcard.gates.registry import load_gate
-from kcard.gates.skr import NearestNeighbours
 from kcard.interfaces import LLM, Array
 from tests.fakes import questions
 
@@ -129,25 +127,6 @@ def test_no_fold_is_fitted_on_what_it_is_judged_by(count: int | None) -> None:
     assert not trial.scores.any()
     assert trial.seeks.all()
     assert all(len(fit) == 12 - 12 // (count or 12) for fit in Remembering.fits)
-
-
-@pytest.mark.parametrize("k", [None, 4, 20])
-def test_leaving_neighbours_out_fast_is_fitting_without_each(k: int | None) -> None:
-    class Slow(NearestNeighbours):
-        @classmethod
-        def leave_one_out(cls, *_: Any) -> LeftOut | None:
-            return None
-
-    settings = {} if k is None else {"k": k}
-    for seed, count in ((0, 30), (1, 47)):
-        records, using = drawn(count, seed), Resources(representation=Given())
-        cut = split_folds(records, None)
-        fast = cross_validate(records, base.find("skr-knn"), settings, using, cut)
-        slowly = cross_validate(records, Slow, settings, using, cut)
-        assert not fast.fits or k == 20
-        np.testing.assert_array_equal(fast.scores, slowly.scores)
-        np.testing.assert_array_equal(fast.thresholds, slowly.thresholds)
-        assert fast.tuned == slowly.tuned
 
 
 def test_eval_is_one_flat_object_with_the_settings(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from kcard.gates.self_ask import (
     KNOWLEDGE_CARD_SELF_ASK,
     SKR_ICL,
     SKR_PROMPT,
-    SelfAsk,
     SelfAskSKR,
     SelfAskSKREnsemble,
 )
@@ -211,12 +210,3 @@ def test_a_gate_that_asks_the_llm_says_so_where_there_is_none(kind: str, tmp_pat
         UsageError, match=f"gate {kind} needs .*LLM, and none is given: choose one with --llm"
     ):
         load(tmp_path / "gate").scores([Query("q")])
-
-
-def test_the_embedded_llm_is_surer_of_what_it_knows() -> None:
-    known = ["What is the capital of France?", "What is the capital of Germany?"]
-    strange = ["Who came second in the chess tournament of Oldham?", "Who repaired the third bridge at Lund?"]
-    found = Uncertainty(EmbeddedLLM()).knows(questions(*known, *strange))
-    assert found[:2].min() > 0.9
-    assert found[2:].max() < found[:2].min()
-    assert SelfAsk(EmbeddedLLM()).knows(questions(*known)).min() > 0.5

@@ -219,23 +219,6 @@ def test_the_classifiers_probabilities_can_be_believed() -> None:
     assert ((said > 0.5) == truth).mean() > 0.8
 
 
-def test_where_nothing_can_be_told_the_classifier_says_little() -> None:
-    rng = np.random.default_rng(1)
-    head = fit_calibrated(*cloud(rng, 200, 0.0), seed=0)
-    said = head.probabilities(cloud(rng, 1000, 0.0)[0])
-    assert np.quantile(np.abs(said - 0.4), 0.95) < 0.15
-
-
-def test_the_same_seed_gives_the_same_classifier_and_scale_does_not_matter() -> None:
-    vectors, truth = cloud(np.random.default_rng(2), 60, 1.5)
-    first, again = fit_calibrated(vectors, truth, 7), fit_calibrated(vectors, truth, 7)
-    np.testing.assert_array_equal(first.weights, again.weights)
-    scaled = fit_calibrated(vectors * 1000 + 5, truth, 7)
-    np.testing.assert_allclose(
-        scaled.probabilities(vectors * 1000 + 5), first.probabilities(vectors), atol=1e-3
-    )
-
-
 @pytest.mark.parametrize("labels", [[True, False], [True, False, False, False], [True] * 5 + [False]])
 def test_a_classifier_of_hardly_any_records_is_finite(labels: list[bool]) -> None:
     records, encoder = around(labels)
@@ -245,17 +228,6 @@ def test_a_classifier_of_hardly_any_records_is_finite(labels: list[bool]) -> Non
         scores = gate.scores([Query("q"), Query("0")])
         assert np.isfinite(scores).all()
         assert ((scores >= 0) & (scores <= 1)).all()
-
-
-def test_with_the_shipped_encoder_questions_of_one_kind_are_told_from_those_of_another() -> None:
-    names = ["Ann", "Ben", "Cem", "Dora", "Emil", "Fay", "Gus", "Hana"]
-    records = [record(f"What is the capital of {name}land?", True) for name in names]
-    records += [record(f"Who won the village race in {name}ville?", False) for name in names]
-    asked = [Query("What is the capital of Peru?"), Query("Who won the village race in Oldtown?")]
-    for kind in ("skr-knn", "skr-classifier"):
-        gate = base.find(kind).fit(records, {}, Resources())
-        assert list(gate.scores(asked) >= gate.threshold) == [True, False]
-        assert gate.settings["encoder"] == "minilm"
 
 
 # SKR's classifier with its encoder trained, tried on a tiny BERT that the test makes.

@@ -11,12 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import UsageError
-from kcard.gates.base import QuestionGate, Resources
-from kcard.gates.features import MiniLMRepresentation
+from kcard.gates.base import Resources
 from kcard.gates.records import Query, Record
 from kcard.gates.thrust import CLOSE, VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule, kmeans
 from kcard.interfaces import Array
-from tests.fakes import questions
 
 
 class Points:
@@ -171,12 +169,6 @@ def test_a_restored_gate_scores_as_it_did() -> None:
     assert again.settings["clusters"] == 3
 
 
-def test_a_class_with_fewer_questions_than_clusters_has_a_cluster_for_each() -> None:
-    assert fit(records(2)).table.weights.tolist() == [1, 1]
-    assert len(fit(records(31, labels=("a",) * 30 + ("b",))).table.weights) == 4
-    assert len(fit(records(5), clusters=10).table.weights) == 5
-
-
 def test_equal_embeddings_are_one_cluster_and_questions_on_it_are_known() -> None:
     gate = fit([Record("1 1", 1, 0)] * 20)
     assert gate.table.weights.tolist() == [20]
@@ -212,19 +204,6 @@ def test_a_vector_that_is_not_finite_is_refused_with_its_question() -> None:
 def test_settings_that_there_are_not_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"gate thrust: {message}"):
         Thrust.fit(records(5), settings, RESOURCES)
-
-
-def test_questions_like_the_sample_are_known_and_others_are_not() -> None:
-    """With the real encoder: asked about capitals, it knows capitals."""
-    places = ["France", "Norway", "Peru", "Kenya", "Japan", "Chile", "Egypt", "Poland", "Canada", "Ghana"]
-    sample = [Record(f"What is the capital of {place}?", 1, 1) for place in places]
-    gate = QuestionGate(
-        Thrust.fit(sample, {"leave_one_out": True}, Resources(representation=MiniLMRepresentation()))
-    )
-    near, far = gate.knows(questions("What is the capital of Spain?", "Does the gene BRCA1 encode a kinase?"))
-    assert near > 2 * far
-    assert far < gate.threshold
-    assert len(gate.knows(questions())) == 0
 
 
 # The Thrust score against equation 1 of the paper, written out literally and slowly, and what the paper says of it.
@@ -333,12 +312,3 @@ def test_centroids_are_the_means_of_their_members_and_each_vector_is_with_the_ne
         members = points[found.members == row]
         np.testing.assert_allclose(centroid, members.mean(axis=0), atol=1e-9)
         np.testing.assert_allclose(inertia, ((members - centroid) ** 2).sum(), atol=1e-9)
-
-
-def test_clusters_that_lie_apart_are_found() -> None:
-    random = np.random.default_rng(0)
-    middles = random.normal(size=(4, 16)) * 10
-    points = np.repeat(middles, 25, axis=0) + random.normal(size=(100, 16)) * 0.1
-    found = kmeans(points, 4)
-    assert [len(set(found.members[i : i + 25])) for i in range(0, 100, 25)] == [1, 1, 1, 1]
-    assert found.sizes.tolist() == [25, 25, 25, 25]

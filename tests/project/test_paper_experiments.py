@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from demo.papers import write_sets
 
-from kcard.api.experiment import EXPERIMENTS, GatePaper
 from kcard.cards.card import finish
 from kcard.evaluation.metrics import balanced_accuracy
 from kcard.gates.records import Record, read_records
 from kcard.gates.registry import header, load
 from kcard.hub.registry import Hub
+from kcard.integrators.options import Paper
 from kcard.manifest import Manifest
 from kcard.types import Source
 from tests.command import Kcard, kcard_process
@@ -29,6 +29,18 @@ CARDS = {
 # Knowledge Card's settings, with the selectors and the evidence that are there offline.
 OFFLINE = ("--preset", "knowledge-card", "--selectors", "offline", "--evidence", "own", "--samples", "2")
 SETTINGS = "direct,replug,gkp,recitation,genread,bottom-up@always,top-down:auto,top-down:explicit"
+LLM = ("--llm", "embedded")
+# The gates and the analyses of each paper about gates.
+GATES: Mapping[Paper, Sequence[str]] = {
+    "thrust": ("thrust", "bm25", "random"),
+    "skr": ("skr-prompt", "skr-icl", "skr-fine-tuned", "skr-knn"),
+    "adaptive-retrieval": ("popularity",),
+}
+ANALYSES: Mapping[Paper, Sequence[str]] = {
+    "thrust": ("thrust-shares", "thrust-scores"),
+    "skr": ("self-ask-templates", "training-sizes"),
+    "adaptive-retrieval": ("popularity-curves", "popularity-splits", "recall"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,12 +62,14 @@ class Bench:
         options = ("--settings", SETTINGS, *OFFLINE, "--json")
         return list(map(json.loads, self.run("eval", *arguments, *options).splitlines()))
 
-    def experiment(self, paper: GatePaper, *arguments: str | Path) -> dict[str, Any]:
-        """Run the experiment of a paper; return its results."""
-        data: dict[str, Any] = json.loads(
-            self.run("gate", "experiment", paper, *arguments, "--cards", "moons", "--json")
+    def collect(self, paper: Paper, task: str, file: str, output: Path, *arguments: str) -> Path:
+        """Collect records of a data set as that paper does."""
+        output.parent.mkdir(exist_ok=True)
+        places = ("--questions", self.sets / file, "--output", output)
+        self.run(
+            "gate", "collect", *places, "--task", task, "--preset", paper, "--cards", "moons", *arguments
         )
-        return data
+        return output
 
     def questions(self, run: int) -> list[dict[str, str]]:
         """Return every question of a run under every setting."""
@@ -117,52 +131,56 @@ def check_evaluation(
     assert "nan" not in bench.run("report", str(run), "--analysis", "cost").lower()
 
 
-def check_experiment(
-    paper: GatePaper, data: Mapping[str, Any], folder: Path, tasks: Sequence[str]
-) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Check the results of an experiment against its records and gates; return the rows by task and gate."""
-    assert json.loads((folder / "results.json").read_text(encoding="utf-8")) == data
-    plan = EXPERIMENTS[paper]
-    rows = {(row["task"], row["gate"]): row for row in data["gates"]}
-    assert list(rows) == [(task, gate) for task in tasks for gate in plan.gates]
-    for (task, gate), row in rows.items():
-        records = read_records(folder / task / "records.jsonl")
-        held_out = read_records(folder / task / "held-out.jsonl")
-        assert (row["fitted_on"], row["held_out"]) == (len(records) - len(held_out), len(held_out))
-        if row["skipped"]:
-            continue
-        without = np.array([record.correct_without for record in held_out])
-        with_ = np.array([record.correct_with for record in held_out])
+def check_gates(run: Callable[..., str], paper: Paper, records: Path) -> dict[str, dict[str, Any]]:
+    """Fit the gates of a paper on half of the records and evaluate them on the others; return the rows by gate."""
+    lines = records.read_text(encoding="utf-8").splitlines(keepends=True)
+    sample, held_out = records.with_name("sample.jsonl"), records.with_name("held-out.jsonl")
+    sample.write_text("".join(lines[::2]), encoding="utf-8")
+    held_out.write_text("".join(lines[1::2]), encoding="utf-8")
+    judged = read_records(held_out)
+    without = np.array([record.correct_without for record in judged])
+    with_ = np.array([record.correct_with for record in judged])
+    rows = {}
+    for gate in GATES[paper]:
+        file = records.with_name(gate)
+        run("gate", "fit", "--records", sample, "--kind", gate, "--output", file, *LLM)
+        row = json.loads(run("gate", "eval", "--records", held_out, "--gate", file, *LLM, "--json"))
+        rows[gate] = row
         assert row["never"] == pytest.approx(without.mean(), abs=1e-4)
         assert row["always"] == pytest.approx(with_.mean(), abs=1e-4)
         assert row["oracle"] == pytest.approx(np.maximum(without, with_).mean(), abs=1e-4)
-        assert header(folder / task / gate).kind == gate
+        assert header(file).kind == gate
         if gate in ("skr-prompt", "skr-icl"):
             continue  # it asks the LLM
-        fitted = load(folder / task / gate)
-        seeks = fitted.scores([record.query for record in held_out]) < fitted.threshold
+        fitted = load(file)
+        seeks = fitted.scores([record.query for record in judged]) < fitted.threshold
         assert row["share"] == pytest.approx(seeks.mean(), abs=1e-4)
         assert row["accuracy"] == pytest.approx(np.where(seeks, with_, without).mean(), abs=1e-4)
-    assert list(data["analyses"]) == list(plan.analyses)
-    total = sum(len(read_records(folder / task / "records.jsonl")) for task in tasks)
-    for analysis in data["analyses"].values():
-        assert analysis["records"] == total
-        assert analysis["rows"]
-        assert any(len(series["x"]) for series in analysis["chart"]["series"])
     return rows
 
 
-def check_recall(data: Mapping[str, Any], records: Sequence[Record]) -> None:
+def check_analyses(run: Callable[..., str], paper: Paper, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Check that each analysis of a paper is of all the records; return them by name."""
+    total = sum(len(read_records(file)) for file in files)
+    arguments = [argument for file in files for argument in ("--records", file)]
+    analyses = {}
+    for name in ANALYSES[paper]:
+        analysis = json.loads(run("gate", "analyse", name, *arguments, *LLM, "--json"))
+        analyses[name] = analysis
+        assert analysis["records"] == total
+        assert analysis["rows"]
+        assert any(len(series["x"]) for series in analysis["chart"]["series"])
+    return analyses
+
+
+def check_recall(recall: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Check Adaptive Retrieval's table 1: recall@1 by whether the answers are right."""
-    whole = next(row for row in data["analyses"]["recall"]["rows"] if row["group"] == "all")
+    whole = next(row for row in recall["rows"] if row["group"] == "all")
     assert whole["recall@1"] == pytest.approx(np.mean([r.scores["recall@1"] for r in records]), abs=1e-4)
     hits = [r.scores["recall@1"] for r in records if r.correct_with > r.correct_without]
-    (helped,) = [row for row in data["analyses"]["recall"]["rows"] if row["group"] == "right only with cards"]
+    (helped,) = [row for row in recall["rows"] if row["group"] == "right only with cards"]
     assert helped["n"] == len(hits)
     assert not hits or helped["recall@1"] == pytest.approx(np.mean(hits), abs=1e-4)
-
-
-# On the embedded LLM.
 
 
 def test_the_papers_in_small(kcard: Kcard, home: Path, tmp_path: Path) -> None:
@@ -183,12 +201,17 @@ def test_the_papers_in_small(kcard: Kcard, home: Path, tmp_path: Path) -> None:
     assert [(row["setting"], row["calls"], row["value"]) for row in rows] == [
         ("direct", 1, 0), ("replug", 10, 1), ("top-down:auto", 3, 1), ("top-down:explicit", 3, 1)
     ]  # fmt: skip
-    options = ("--task", f"nq={tmp_path / 'nq.jsonl'}", "--limit", "10", "--cards", "moons", "--json")
-    folder = tmp_path / "thrust"
-    done = kcard("gate", "experiment", "thrust", *options, "--fitted", "0.5", "--output", folder)
-    assert done.code == 0, done.err
-    results = check_experiment("thrust", json.loads(done.out), folder, ["nq"])
-    assert not any(row["skipped"] for row in results.values())
+
+    def run(*arguments: str | Path) -> str:
+        done = kcard(*arguments)
+        assert done.code == 0, done.err
+        return done.out
+
+    records = tmp_path / "nq-records.jsonl"
+    places = ("--questions", tmp_path / "nq.jsonl", "--task", "nq", "--output", records)
+    run("gate", "collect", *places, "--preset", "thrust", "--limit", "10", "--cards", "moons")
+    check_gates(run, "thrust", records)
+    check_analyses(run, "thrust", [records])
 
 
 @pytest.mark.slow
@@ -223,28 +246,31 @@ def test_knowledge_card_on_the_embedded_llm(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_experiments_on_gates_on_the_embedded_llm(bench: Bench, tmp_path: Path) -> None:
-    tasks = ("--task", f"nq={bench.sets / 'nq.jsonl'}", "--task", f"popqa={bench.sets / 'popQA.tsv'}")
-    thrust = bench.experiment("thrust", *tasks, "--output", tmp_path / "thrust", "--fitted", "60")
-    rows = check_experiment("thrust", thrust, tmp_path / "thrust", ["nq", "popqa"])
-    assert 0.3 < rows["nq", "random"]["share"] < 0.7
-    assert rows["nq", "thrust"]["never"] < rows["nq", "thrust"]["accuracy"] < rows["nq", "thrust"]["always"]
+    nq = bench.collect("thrust", "nq", "nq.jsonl", tmp_path / "thrust" / "nq.jsonl", "--limit", "120")
+    popqa = bench.collect("thrust", "popqa", "popQA.tsv", tmp_path / "thrust" / "popqa.jsonl")
+    rows = check_gates(bench.run, "thrust", nq)
+    assert 0.3 < rows["random"]["share"] < 0.7
+    assert rows["thrust"]["never"] < rows["thrust"]["accuracy"] < rows["thrust"]["always"]
+    check_analyses(bench.run, "thrust", [nq, popqa])
 
-    task = ("--task", f"truthfulqa={bench.sets / 'truthfulqa.json'}", "--limit", "60")
-    skr = bench.experiment("skr", *task, "--output", tmp_path / "skr")
-    rows = check_experiment("skr", skr, tmp_path / "skr", ["truthfulqa"])
+    truthfulqa = bench.collect(
+        "skr", "truthfulqa", "truthfulqa.json", tmp_path / "skr" / "truthfulqa.jsonl", "--limit", "60"
+    )
     # All four strategies tell capitals, which the LLM knows, from moons.
-    assert [rows["truthfulqa", gate]["skipped"] for gate in EXPERIMENTS["skr"].gates] == [""] * 4
+    rows = check_gates(bench.run, "skr", truthfulqa)
     assert all(row["beneficial_guidance"] > 0.8 for row in rows.values())
+    check_analyses(bench.run, "skr", [truthfulqa])
 
-    task = ("--task", f"popqa={bench.sets / 'popQA.tsv'}", "--limit", "60")
     folder = tmp_path / "adaptive"
-    adaptive = bench.experiment("adaptive-retrieval", *task, "--output", folder)
-    rows = check_experiment("adaptive-retrieval", adaptive, folder, ["popqa"])
-    check_recall(adaptive, read_records(folder / "popqa" / "records.jsonl"))
-    thresholds = adaptive["analyses"]["popularity-splits"]["summary"]["thresholds"]
+    popqa = bench.collect("adaptive-retrieval", "popqa", "popQA.tsv", folder / "popqa.jsonl", "--limit", "60")
+    check_gates(bench.run, "adaptive-retrieval", popqa)
+    analyses = check_analyses(bench.run, "adaptive-retrieval", [popqa])
+    check_recall(analyses["recall"], read_records(popqa))
+    thresholds = analyses["popularity-splits"]["summary"]["thresholds"]
     assert thresholds == {"capital": "never", "discoverer": "always", "planet": "always"}
     # The gates are those of `kcard eval`, too.
-    settings = f"direct,bottom-up@{folder / 'popqa' / 'popularity'},retrieval/genread@{folder / 'popqa' / 'popularity'}"
+    gate = folder / "popularity"
+    settings = f"direct,bottom-up@{gate},retrieval/genread@{gate}"
     options = ("--limit", "8", "--preset", "adaptive-retrieval", "--settings", settings, "--cards", "moons")
     lines = bench.run("eval", "popqa", "--path", bench.sets / "popQA.tsv", *options, "--json").splitlines()
     direct, gated, routed = map(json.loads, lines)

@@ -103,7 +103,6 @@ WORKS: Mapping[str, Sequence[str]] = {
     "gate fit": ("--records records.jsonl --kind random --output gate.json",),
     "gate eval": ("--records records.jsonl --gate random",),
     "gate analyse": ("recall --records records.jsonl",),
-    "gate experiment": ("thrust --task nq=questions.jsonl --output experiment",),
     "config get": ("mode",),
     "config set": ("mode direct",),
 }
@@ -121,7 +120,6 @@ BESIDE: Mapping[str, str] = {
     "sync": "notes --card notes --dry-run",
     "exam": "notes --limit 1 --checker none",
     "check": "'Triton is a moon.'",
-    "gate experiment": "thrust --task nq=nowhere.jsonl --output experiment",
     "calibrate": "--records records.jsonl --dry-run --gates random",
     "audit": "notes --limit 1 --checker none",
     "llm use": "openai:m",
@@ -187,7 +185,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--settings": ("direct,top-down",),
     "--study": ("study.jsonl",),
     "--task": ("questions",),
-    "gate experiment --task": ("nq=questions.jsonl --limit 1",),
     "--template": ("'{question}'",),
     "--text": ("'Ada was born in 1815.'",),
     "--update": ("notes",),

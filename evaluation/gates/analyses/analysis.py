@@ -1,9 +1,9 @@
 """Analyses of records: the registry, and those that apply to any gate."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -11,28 +11,20 @@ from kcard.errors import UsageError
 from kcard.evaluation.gates.calibration import cache_embeddings
 from kcard.evaluation.gates.outcome import (
     FOLDS,
-    METRICS,
     Floats,
     GateOutcome,
-    Metric,
     Seeks,
     gated_scores,
     split_folds,
 )
 from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
-from kcard.evaluation.metrics import accuracy, interval, round_floats, substring
+from kcard.evaluation.metrics import interval, round_floats
 from kcard.evaluation.plots import Curves, PlotSeries
-from kcard.evaluation.tasks.base import Item
 from kcard.events import Event, OnEvent, ignore
 from kcard.gates import base
-from kcard.gates.base import Resources
-from kcard.gates.records import Record
+from kcard.gates.base import Resources, parse_settings
+from kcard.gates.records import RECALL, Record
 from kcard.gates.self_ask import KNOWLEDGE_CARD, SKR, score_knowledge
-from kcard.io import Row, build
-from kcard.types import Answer
-
-T = TypeVar("T")
-DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -51,14 +43,6 @@ class AnalysisInputs:
     def records(self) -> list[Record]:
         """The records of all tasks."""
         return [record for records in self.tasks.values() for record in records]
-
-    def typed(self, cls: type[T]) -> T:
-        """Return the settings as an instance of `cls`. Raises UsageError for an unknown setting or a wrong type."""
-        try:
-            return build(cls, dict(self.settings))
-        except (TypeError, ValueError) as error:
-            names = ", ".join(one.name for one in fields(cls))  # type: ignore[arg-type] # a dataclass, by contract
-            raise UsageError(f"--set: {error} (settings of this analysis: {names})") from error
 
 
 @dataclass(frozen=True)
@@ -84,42 +68,52 @@ class GateAnalysis:
 Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 
+def bar_chart(label: str, rows: Sequence[Mapping[str, Any]], name: str, value: str) -> Curves:
+    """Return bars of the column `value` with the interval (`low` to `high`) of each row, named by the column `name`."""
+    columns = [tuple(row[key] for row in rows) for key in (value, "low", "high")]
+    return Curves("", label, (PlotSeries("", tuple(str(row[name]) for row in rows), *columns),), "bar")
+
+
 # The analyses by name, with their descriptions and their functions, which are imported when used.
 
-NAMES = {
-    "popularity-curves": "accuracy by popularity, and their correlation in each relation",
-    "popularity-splits": "the popularity gate over 100 splits of 75 % and 25 %",
-    "recall": "recall@1 where cards help, hurt, or change nothing",
-    "self-ask-templates": "how reliable the LLM's self-assessment is, by wording",
-    "thrust-scores": "the distribution of Thrust's scores in each task",
-    "thrust-shares": "knowledge for 25, 50 and 75 % of the questions: Thrust, BM25, random",
-    "training-sizes": "gates fitted on 10, 25, 50 and 100 % of the records",
-}
-
-FUNCTIONS = {
-    "popularity-curves": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_curves",
-    "popularity-splits": "kcard.evaluation.gates.analyses.popularity:analyse_popularity_splits",
-    "recall": "kcard.evaluation.gates.analyses.analysis:analyse_recall",
-    "self-ask-templates": "kcard.evaluation.gates.analyses.analysis:analyse_self_ask_templates",
-    "thrust-scores": "kcard.evaluation.gates.analyses.thrust:analyse_thrust_scores",
-    "thrust-shares": "kcard.evaluation.gates.analyses.thrust:analyse_thrust_shares",
-    "training-sizes": "kcard.evaluation.gates.analyses.analysis:analyse_training_sizes",
+ANALYSES = {
+    "popularity-curves": (
+        "accuracy by popularity, and their correlation in each relation",
+        "popularity:analyse_popularity_curves",
+    ),
+    "popularity-splits": (
+        "the popularity gate over 100 splits of 75 % and 25 %",
+        "popularity:analyse_popularity_splits",
+    ),
+    "recall": ("recall@1 where cards help, hurt, or change nothing", "analysis:analyse_recall"),
+    "self-ask-templates": (
+        "how reliable the LLM's self-assessment is, by wording",
+        "analysis:analyse_self_ask_templates",
+    ),
+    "thrust-scores": ("the distribution of Thrust's scores in each task", "thrust:analyse_thrust_scores"),
+    "thrust-shares": (
+        "knowledge for 25, 50 and 75 % of the questions: Thrust, BM25, random",
+        "thrust:analyse_thrust_shares",
+    ),
+    "training-sizes": (
+        "gates fitted on 10, 25, 50 and 100 % of the records",
+        "analysis:analyse_training_sizes",
+    ),
 }
 
 
 def find_analysis(name: str) -> Analyse:
     """Return the analysis of a name. Raises UsageError, which lists the names, for an unknown one."""
-    if name not in NAMES:
-        raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(NAMES)}")
-    module, function = FUNCTIONS[name].split(":")
-    analyse: Analyse = getattr(import_module(module), function)
+    if name not in ANALYSES:
+        raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(ANALYSES)}")
+    module, function = ANALYSES[name][1].split(":")
+    analyse: Analyse = getattr(import_module(f"kcard.evaluation.gates.analyses.{module}"), function)
     return analyse
 
 
 # How often the first passage contains the answer, by whether the answers without and with cards are right (Adaptive
 # Retrieval, table 1).
 
-RECALL = "recall@1"  # a record's score: 1 if its first passage contains an accepted answer
 RIGHT = 0.5  # minimum score of a right answer
 GROUPS = {
     "right both ways": (True, True),
@@ -152,52 +146,8 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
         mean = sum(recalls) / len(recalls) if recalls else None
         shares = {"n": len(group), "share": len(group) / len(records)}
         rows.append({"group": name, **shares, "recall@1": mean, "low": low, "high": high})
-    filled = [row for row in rows if row["n"]]
-    columns = ([row[key] for row in filled] for key in ("group", "recall@1", "low", "high"))
-    names, *figures = map(tuple, columns)
-    chart = Curves("", "recall@1", (PlotSeries("", names, *figures),), kind="bar")
+    chart = bar_chart("recall@1", [row for row in rows if row["n"]], "group", "recall@1")
     return GateAnalysis("recall", len(records), tuple(rows), chart)
-
-
-# Records of questions answered without and with cards (SKR, section 3.1).
-
-
-def make_record_row(item: Item, without: Answer, with_: Answer, metric: Metric) -> Row:
-    """Return a record as `read_records` reads it, without the question itself.
-
-    Its scores are every metric of both answers, their calls, seconds and (if known) tokens, and recall@1 if there is a
-    passage.
-    """
-    # The metrics and costs of both answers.
-    ways = {"without": without, "with": with_}
-    scores: dict[str, float] = {}
-    costs: dict[str, float] = {}
-    for way, answer in ways.items():
-        for name, score in METRICS.items():
-            # For multiple choice, every metric is whether the right option was chosen.
-            scores[f"{name}_{way}"] = (
-                accuracy(answer.choice or "", item.answers)
-                if item.choices
-                else round(score(answer.answer, item.answers), DIGITS)
-            )
-        costs |= {f"calls_{way}": answer.calls, f"seconds_{way}": round(answer.seconds, 4)}
-        usage = answer.usage
-        if usage is not None and usage.tokens_in is not None and usage.tokens_out is not None:
-            costs[f"tokens_{way}"] = usage.tokens_in + usage.tokens_out
-    ordered = {f"{name}_{way}": scores[f"{name}_{way}"] for name in METRICS for way in ways}
-    # recall@1 of the first passage that the LLM read; if it read none, of the first candidate.
-    recall: dict[str, float] = {}
-    passage = next((p for p in with_.passages if p.kept), next(iter(with_.passages), None))
-    if passage is not None:
-        options = {choice.name: choice.description for choice in item.choices}
-        recall[RECALL] = float(substring(passage.text, [options.get(right, right) for right in item.answers]))
-    return {
-        **{f"correct_{way}": scores[f"{metric}_{way}"] for way in ways},
-        # The letter of the chosen option; without options, or if none was chosen, the text.
-        **{f"answer_{way}": (item.choices and a.choice) or a.answer for way, a in ways.items()},
-        "scores": ordered | costs | recall,
-        "calls": without.calls + with_.calls,
-    }
 
 
 # Reliability of the LLM's self-assessment in each wording of self-ask (SKR, table 2; Knowledge Card, section 2.3), and
@@ -222,14 +172,14 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
         scores = [record.scores.get(key) for record in records]
         if None not in scores:
             needs: Floats = np.array(scores, dtype=np.float64)
-        elif (llm := inputs.resources.llm) is None:
+        elif inputs.resources.llm is None:
             raise UsageError(
                 f'not every record has "{key}" among its scores, so an LLM is needed: pass --llm'
             )
         else:
-            needs = 1 - score_knowledge(
-                llm, [record.query.to_ask for record in records], (), (template,)
-            ).astype(np.float64)
+            questions = [record.query.to_ask for record in records]
+            knowledge = score_knowledge(inputs.resources.llm, questions, (), (template,))
+            needs = 1 - knowledge.astype(np.float64)
         seeks[template] = needs > 0.5
         # The row: accuracy where it claims to know, and the outcome of the gate.
         outcome, without = GateOutcome.of(records, seeks[template]), outcome_both_ways(records)[0]
@@ -257,11 +207,8 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
         summary[f"unanimous_{paper}"] = float((decisions == decisions[0]).all(axis=0).mean())
     # The chart of wordings with at least one claim.
     confident = [row for row in rows if row["known"]]
-    names, y, low, high = (
-        tuple(row[key] for row in confident) for key in ("template", "accuracy_known", "low", "high")
-    )
-    series = PlotSeries("", tuple(map(str, names)), y, low, high)
-    chart = Curves("template", "accuracy where the LLM says that it knows", (series,), kind="bar")
+    label = "accuracy where the LLM says that it knows"
+    chart = bar_chart(label, confident, "template", "accuracy_known")
     return GateAnalysis("self-ask-templates", len(records), tuple(rows), chart, summary)
 
 
@@ -291,7 +238,8 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
     `fitted` is the number of repeats in which the gate could be fitted; too few records may lack one of two classes.
     Raises UsageError for an unknown gate.
     """
-    settings, records = inputs.typed(TrainingSizesSettings), inputs.records
+    settings = parse_settings(TrainingSizesSettings, inputs.settings, "training-sizes", "analysis")
+    records = inputs.records
     using = cache_embeddings(inputs.resources, {})
     rows: list[dict[str, Any]] = []
     gates = [name.strip() for name in settings.gates.split(",")]

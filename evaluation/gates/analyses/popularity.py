@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
+from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis, bar_chart
 from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event
+from kcard.gates.base import parse_settings
 from kcard.gates.popularity import BOUND, best_threshold
 from kcard.gates.records import Record
 
@@ -38,7 +39,8 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
     Raises UsageError for a record without popularity.
     """
     # A row for all records and, if there are several relations, for each.
-    settings, records = inputs.typed(PopularityCurvesSettings), inputs.records
+    settings = parse_settings(PopularityCurvesSettings, inputs.settings, "popularity-curves", "analysis")
+    records = inputs.records
     logs = log_popularity(records)
     relations = sorted({record.relation or "" for record in records})
     rows = [_popularity_curves_row("all", records, logs)]
@@ -102,6 +104,7 @@ def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Float
 
 
 COSTS = ("seconds", "tokens", "calls")
+MAX_LOG = 700.0  # beyond which the exponential is infinite
 
 
 @dataclass(frozen=True)
@@ -120,135 +123,86 @@ class PopularitySplitsSettings:
             )
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Records with their log popularity and their scores without and with cards, shape (n,) each."""
-
-    records: Sequence[Record]
-    logs: Floats
-    without: Floats
-    with_: Floats
-
-    @property
-    def relations(self) -> list[str]:
-        return [record.relation or "" for record in self.records]
-
-
 def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     """Return a table with a row for each setting: the mean over the splits, and their central 95 %.
 
-    Seconds, tokens and calls per question come from the records' scores ("seconds_without", ...). Raises UsageError for
+    Seconds, tokens and calls per question come from the records' scores ("seconds_without", ...). The summary has the
+    gain over the better of never and always, the costs saved against always, and the thresholds. Raises UsageError for
     a record without popularity, and for too few records.
     """
-    settings, records = inputs.typed(PopularitySplitsSettings), inputs.records
-    data = _Data(records, log_popularity(records), *scores_both_ways(records))
+    settings = parse_settings(PopularitySplitsSettings, inputs.settings, "popularity-splits", "analysis")
+    records, logs = inputs.records, log_popularity(inputs.records)
+    without, with_ = scores_both_ways(records)
+    relations = np.array([record.relation or "" for record in records])
+    # What is measured of each question, without and with cards: its score and its costs, if all records have them.
+    measures = {"accuracy": (without, with_)}
+    for cost in COSTS:
+        ways = [[record.scores.get(f"{cost}_{way}") for record in records] for way in ("without", "with")]
+        if None not in ways[0] and None not in ways[1]:
+            measures[cost] = (np.array(ways[0], dtype=np.float64), np.array(ways[1], dtype=np.float64))
+
+    def thresholds_of(rows: Indices) -> dict[str, float]:
+        """Return the best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
+        thresholds = {}
+        for relation in np.unique(relations[rows]):
+            own = rows[relations[rows] == relation]
+            thresholds[str(relation)] = best_threshold(logs[own], without[own], with_[own])
+        return thresholds
+
     cut = round(settings.share * len(records))
     if not 0 < cut < len(records):
         raise UsageError(f"{len(records)} records can't be split by {settings.share:g}: give more records")
     random = np.random.default_rng(settings.seed)
-    by_setting: dict[str, list[Mapping[str, float]]] = {
-        "never": [],
-        "adaptive": [],
-        "always": [],
-        "oracle": [],
-    }
+    splits: dict[str, list[dict[str, float]]] = {"never": [], "adaptive": [], "always": [], "oracle": []}
     for number in range(settings.splits):
         order = random.permutation(len(records))
         fitted, rest = order[:cut], order[cut:]
         # Decide the other questions. For a relation without a threshold, the threshold over all relations counts.
-        thresholds = _thresholds(data, fitted)
-        pooled = best_threshold(data.logs[fitted], data.without[fitted], data.with_[fitted])
-        limits = np.array([thresholds.get(data.relations[row], pooled) for row in rest.tolist()])
-        decided: dict[str, Seeks] = {
+        thresholds = thresholds_of(fitted)
+        pooled = best_threshold(logs[fitted], without[fitted], with_[fitted])
+        limits = np.array([thresholds.get(relation, pooled) for relation in relations[rest].tolist()])
+        decisions: dict[str, Seeks] = {
             "never": np.zeros(len(rest), dtype=np.bool_),
-            "adaptive": np.asarray(data.logs[rest] < limits),
+            "adaptive": np.asarray(logs[rest] < limits),
             "always": np.ones(len(rest), dtype=np.bool_),
-            "oracle": np.asarray(data.with_[rest] > data.without[rest]),
+            "oracle": np.asarray(with_[rest] > without[rest]),
         }
-        for name, seeks in decided.items():
-            by_setting[name].append(_split_figures(data, rest, seeks))
+        for name, seeks in decisions.items():
+            figures = {"share": float(seeks.mean())}
+            for measure, (cheap, dear) in measures.items():
+                figures[measure] = float(np.where(seeks, dear[rest], cheap[rest]).mean())
+            splits[name].append(figures)
         inputs.on_event(Event("steps", done=number + 1, total=settings.splits))
+
     # A row for each setting, over all splits.
-    rows: list[Mapping[str, Any]] = []
-    for name, splits in by_setting.items():
-        accuracies = [split["accuracy"] for split in splits]
-        low, high = np.quantile(accuracies, [0.025, 0.975])
-        costs = {
-            cost: float(np.mean([split[cost] for split in splits])) if cost in splits[0] else None
-            for cost in COSTS
-        }
-        rows.append(
-            {
-                "setting": name,
-                "accuracy": float(np.mean(accuracies)),
-                "low": float(low),
-                "high": float(high),
-                "share": float(np.mean([split["share"] for split in splits])),
-                **costs,
-            }
-        )
-    columns = ([row[key] for row in rows] for key in ("setting", "accuracy", "low", "high"))
-    names, *figures = map(tuple, columns)
-    chart = Curves("", "accuracy", (PlotSeries("held-out questions", names, *figures),), kind="bar")
-    return GateAnalysis("popularity-splits", len(records), tuple(rows), chart, _summary(data, by_setting))
-
-
-def _thresholds(data: _Data, rows: Indices) -> dict[str, float]:
-    """Return the best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
-    relations = np.array(data.relations)[rows]
-    by_relation = {relation: rows[relations == relation] for relation in np.unique(relations)}
-    return {
-        str(relation): best_threshold(data.logs[own], data.without[own], data.with_[own])
-        for relation, own in by_relation.items()
-    }
-
-
-def _split_figures(data: _Data, rows: Indices, seeks: Seeks) -> dict[str, float]:
-    figures = {
-        "accuracy": float(np.where(seeks, data.with_[rows], data.without[rows]).mean()),
-        "share": float(seeks.mean()),
-    }
-    records = [data.records[row] for row in rows.tolist()]
-    for cost in COSTS:
-        without, with_ = (
-            [record.scores.get(f"{cost}_{way}") for record in records] for way in ("without", "with")
-        )
-        if None not in without and None not in with_:
-            spent = np.where(seeks, np.array(with_, dtype=np.float64), np.array(without, dtype=np.float64))
-            figures[cost] = float(spent.mean())
-    return figures
-
-
-def _summary(data: _Data, by_setting: Mapping[str, Sequence[Mapping[str, float]]]) -> Mapping[str, Any]:
-    """Return the gain over the better of never and always, the costs saved against always, and the thresholds."""
-    mean = {
-        name: float(np.mean([split["accuracy"] for split in splits])) for name, splits in by_setting.items()
-    }
-    better = max(("never", "always"), key=lambda name: mean[name])
+    rows: list[dict[str, Any]] = []
+    for name, figures_of_splits in splits.items():
+        means = {key: float(np.mean([one[key] for one in figures_of_splits])) for key in figures_of_splits[0]}
+        low, high = np.quantile([one["accuracy"] for one in figures_of_splits], [0.025, 0.975])
+        interval_ = {"low": float(low), "high": float(high)}
+        row = {"setting": name, "accuracy": means["accuracy"], **interval_, "share": means["share"]}
+        rows.append(row | {cost: means.get(cost) for cost in COSTS})
+    by_setting = {row["setting"]: row for row in rows}
+    better = max(("never", "always"), key=lambda name: float(by_setting[name]["accuracy"]))
     gains = [
-        a["accuracy"] - b["accuracy"] for a, b in zip(by_setting["adaptive"], by_setting[better], strict=True)
+        adaptive["accuracy"] - other["accuracy"]
+        for adaptive, other in zip(splits["adaptive"], splits[better], strict=True)
     ]
     low, high = np.quantile(gains, [0.025, 0.975])
-    saved = {
-        f"{cost}_saved": 1 - _total(by_setting["adaptive"], cost) / _total(by_setting["always"], cost)
-        for cost in COSTS
-        if cost in by_setting["always"][0] and _total(by_setting["always"], cost)
-    }
-    thresholds = _thresholds(data, np.arange(len(data.records)))
-    return {
+    summary: dict[str, Any] = {
         "better_of_never_and_always": better,
         "gain": float(np.mean(gains)),
         "gain_low": float(low),
         "gain_high": float(high),
-        **saved,
-        "thresholds": {
-            relation or "none": {-BOUND: "never", BOUND: "always"}.get(
-                limit, float(np.expm1(min(limit, 700.0)))
-            )
-            for relation, limit in thresholds.items()
-        },
     }
-
-
-def _total(splits: Sequence[Mapping[str, float]], cost: str) -> float:
-    return sum(split[cost] for split in splits)
+    for cost in COSTS:
+        whole = by_setting["always"][cost]
+        if whole:
+            summary[f"{cost}_saved"] = 1 - by_setting["adaptive"][cost] / whole
+    limits_in_words = {-BOUND: "never", BOUND: "always"}
+    summary["thresholds"] = {
+        relation or "none": limits_in_words.get(limit, float(np.expm1(min(limit, MAX_LOG))))
+        for relation, limit in thresholds_of(np.arange(len(records))).items()
+    }
+    chart = bar_chart("accuracy of held-out questions", rows, "setting", "accuracy")
+    return GateAnalysis("popularity-splits", len(records), tuple(rows), chart, summary)

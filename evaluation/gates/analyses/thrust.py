@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,18 +70,32 @@ MOST_KNOWLEDGE = 0.9  # the paper's table 3 compares the best figure below this 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """A gate's scores of a task's records, shape (n,); questions with low scores are sent to cards first."""
+    """A gate's scores of a task's records, with the scores of their answers without and with cards; shape (n,) each.
+
+    Questions with low scores are sent to cards first.
+    """
 
     task: str
     gate: str
     records: Sequence[Record]
     scores: Floats
+    without: Floats
+    with_: Floats
 
     def seeks(self, share: float) -> Seeks:
         """Return whether each question is in the share with the lowest scores; of equal scores, the first ones."""
         decisions = np.zeros(len(self.scores), dtype=np.bool_)
         decisions[np.argsort(self.scores, kind="stable")[: round(share * len(decisions))]] = True
         return decisions
+
+    def outcomes(self, share: float) -> Floats:
+        """Return the score of each answer if that share of the questions is sent to cards."""
+        return np.where(self.seeks(share), self.with_, self.without)
+
+    def gains(self, share: float) -> Floats:
+        """Return each answer's gain in score over drawing the same share at random."""
+        expected: Floats = (1 - share) * self.without + share * self.with_
+        return self.outcomes(share) - expected
 
 
 def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
@@ -95,79 +110,69 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     """
     # The held-out scores of both gates on each task.
     using = cache_embeddings(inputs.resources, inputs.settings)
-    ranked = []
+    rankings = []
     for task, records in inputs.tasks.items():
         cut = split_folds(records, min(FOLDS, len(records)))
         for gate in GATES:
             settings = inputs.settings if gate == "thrust" else {}
             scores = cross_validate(records, base.find(gate), settings, using, cut).scores
-            ranked.append(_Ranking(task, gate, records, scores))
-            inputs.on_event(Event("steps", done=len(ranked), total=len(inputs.tasks) * len(GATES)))
+            rankings.append(_Ranking(task, gate, records, scores, *scores_both_ways(records)))
+            inputs.on_event(Event("steps", done=len(rankings), total=len(inputs.tasks) * len(GATES)))
     # A row for each share, with p corrected for all rows.
-    pairs = [(one, share) for one in ranked for share in SHARES]
-    adjusted = holm([sign_flip(_gains(one, share)) for one, share in pairs])
-    rows = []
-    for (one, share), p in zip(pairs, adjusted, strict=True):
-        without, with_ = scores_both_ways(one.records)
-        gains = _gains(one, share)
-        low, high = interval(gains.tolist(), paired=True)
-        # Mean F1, if the records have it.
-        f1 = None
-        ways = [[record.scores.get(f"f1_{way}") for record in one.records] for way in ("without", "with")]
-        if not any(None in way for way in ways):
-            f1_without, f1_with = np.array(ways, dtype=np.float64)
-            f1 = float(np.where(one.seeks(share), f1_with, f1_without).mean())
-        rows.append(
-            {
-                "task": one.task,
-                "gate": one.gate,
-                "share": share,
-                "accuracy": float(np.where(one.seeks(share), with_, without).mean()),
-                "f1": f1,
-                "random": float((1 - share) * without.mean() + share * with_.mean()),
-                "gain": float(gains.mean()),
-                "low": low,
-                "high": high,
-                "p_holm": p,
-                "never": float(without.mean()),
-                "always": float(with_.mean()),
-            }
-        )
+    rows: list[dict[str, Any]] = []
+    for ranking in rankings:
+        without, with_ = float(ranking.without.mean()), float(ranking.with_.mean())
+        f1 = _both_ways(ranking.records, "f1")
+        for share in SHARES:
+            gains = ranking.gains(share)
+            low, high = interval(gains.tolist(), paired=True)
+            rows.append(
+                {
+                    "task": ranking.task,
+                    "gate": ranking.gate,
+                    "share": share,
+                    "accuracy": float(ranking.outcomes(share).mean()),
+                    "f1": None if f1 is None else float(np.where(ranking.seeks(share), f1[1], f1[0]).mean()),
+                    "random": (1 - share) * without + share * with_,
+                    "gain": float(gains.mean()),
+                    "low": low,
+                    "high": high,
+                    "p_holm": sign_flip(gains),
+                    "never": without,
+                    "always": with_,
+                }
+            )
+    for row, p in zip(rows, holm([row["p_holm"] for row in rows]), strict=True):
+        row["p_holm"] = p
     # The curves of both gates, and of random decisions.
-    shares = tuple(float(share) for share in np.linspace(0, 1, POINTS))
+    shares = tuple(np.linspace(0, 1, POINTS).tolist())
     series = []
     for_always, best_below = {}, {}
-    for one in ranked:
-        without, with_ = scores_both_ways(one.records)
-        always = float(with_.mean())
-        for_always[f"{one.task} {one.gate}"] = min(
-            p.share for p in cost_curve(one.records, one.scores) if p.accuracy >= always - 1e-12
-        )
-        gains = (with_ - without)[np.argsort(one.scores, kind="stable")]
-        totals = without.sum() + np.concatenate([[0.0], np.cumsum(gains)])
+    for ranking in rankings:
+        name = f"{ranking.task} {ranking.gate}"
+        without, always = float(ranking.without.mean()), float(ranking.with_.mean())
+        curve = cost_curve(ranking.records, ranking.scores)
+        for_always[name] = min(point.share for point in curve if point.accuracy >= always - 1e-12)
+        # Of equal scores, the first questions are sent first, so each number of questions is a point.
+        gains = (ranking.with_ - ranking.without)[np.argsort(ranking.scores, kind="stable")]
+        totals = ranking.without.sum() + np.concatenate([[0.0], np.cumsum(gains)])
         count = int(totals[: math.ceil(MOST_KNOWLEDGE * len(gains))].argmax())
         accuracy = float(totals[count]) / len(gains)
-        best_below[f"{one.task} {one.gate}"] = {
+        best_below[name] = {
             "share": count / len(gains),
             "accuracy": accuracy,
             "of_always": accuracy / always if always else None,
         }
-        accuracies = tuple(float(np.where(one.seeks(share), with_, without).mean()) for share in shares)
-        series.append(PlotSeries(f"{one.task} {one.gate}", shares, accuracies))
-        if one.gate == GATES[-1]:
-            series.append(PlotSeries(f"{one.task} random", (0.0, 1.0), (float(without.mean()), always)))
+        accuracies = tuple(float(ranking.outcomes(share).mean()) for share in shares)
+        series.append(PlotSeries(name, shares, accuracies))
+        if ranking.gate == GATES[-1]:
+            series.append(PlotSeries(f"{ranking.task} random", (0.0, 1.0), (without, always)))
     chart = Curves("share of the questions with knowledge", "accuracy", tuple(series))
-    return GateAnalysis(
-        "thrust-shares",
-        len(inputs.records),
-        tuple(rows),
-        chart,
-        {"share_for_always": for_always, "best_below_90": best_below},
-    )
+    summary = {"share_for_always": for_always, "best_below_90": best_below}
+    return GateAnalysis("thrust-shares", len(inputs.records), tuple(rows), chart, summary)
 
 
-def _gains(one: _Ranking, share: float) -> Floats:
-    """Return each answer's gain in score over drawing the same share at random, shape (n,)."""
-    without, with_ = scores_both_ways(one.records)
-    expected: Floats = (1 - share) * without + share * with_
-    return np.where(one.seeks(share), with_, without) - expected
+def _both_ways(records: Sequence[Record], score: str) -> Floats | None:
+    """Return a score of the answers without and with cards, shape (2, n); None if a record lacks it."""
+    ways = [[record.scores.get(f"{score}_{way}") for record in records] for way in ("without", "with")]
+    return None if None in ways[0] + ways[1] else np.array(ways, dtype=np.float64)

@@ -180,6 +180,9 @@ def add(
         refuse_pickle(here)
     if not description.strip():
         raise UsageError(f"{source} needs --description: one line about what the card knows")
+    manifest = Manifest(
+        name or "card", description, domain, licence=licence or "unknown", language=language or "en"
+    )
     if source.startswith(LLM_PREFIX):
         if template is not None or convert or base or scale is not None or corpus is not None:
             raise UsageError(
@@ -194,12 +197,11 @@ def add(
             raise UsageError(
                 f"source llm:{llm}: use llm:{SELF}, llm:embedded, llm:openai:MODEL or llm:hf:MODEL"
             )
-        manifest = Manifest(
-            name or _name(llm.replace(":", "/")), description, domain, licence=licence or "unknown"
-        )
         # A card without weights, whose manifest names the LLM.
         origin = Training(command=f"kcard add llm:{llm}", method=f"the LLM {llm}")
-        manifest = replace(manifest, kind="llm", language=language or "en", base=Base(llm), training=origin)
+        manifest = replace(
+            manifest, name=name or _name(llm.replace(":", "/")), kind="llm", base=Base(llm), training=origin
+        )
         hub = hub or Hub()
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / README).write_text(readme(manifest), encoding="utf-8")
@@ -207,15 +209,9 @@ def add(
             return hub.publish(Card.open(scratch).folder)
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} does not contain {{question}}")
+    manifest = replace(manifest, prompt=Prompt(template=template or "{question}"))
     if here is not None:
-        manifest = Manifest(
-            name=name or _name(here.resolve().name.removesuffix(".safetensors")),
-            description=description,
-            domain=domain,
-            licence=licence or "unknown",
-            language=language or "en",
-            prompt=Prompt(template=template or "{question}"),
-        )
+        manifest = replace(manifest, name=name or _name(here.resolve().name.removesuffix(".safetensors")))
         return add_adapter(here, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
     for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
         if value is not None:
@@ -223,13 +219,11 @@ def add(
                 f"{option} {value} is only for adapters on this machine: leave it out with {source}"
             )
     repository = find_repository(source.removeprefix(PREFIX))
-    manifest = Manifest(
+    manifest = replace(
+        manifest,
         name=name or _name(repository.name),
-        description=description,
-        domain=domain,
         licence=licence or repository.licence or "unknown",
         language=language or repository.language or "en",
-        prompt=Prompt(template=template or "{question}"),
     )
     return _publish(repository, manifest, convert, hub or Hub())
 

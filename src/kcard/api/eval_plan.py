@@ -12,7 +12,8 @@ from kcard import system
 from kcard.config import ENDPOINTS, without_shortcut
 from kcard.config import settings as configured
 from kcard.errors import UsageError
-from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName, sample_ids
+from kcard.evaluation.runs.run import RunPlan, RunTask, SettingName
+from kcard.evaluation.runs.runner import sample_ids
 from kcard.evaluation.tasks.base import GROUP as TASKS
 from kcard.evaluation.tasks.base import TaskData, read_task, task_names
 from kcard.events import OnEvent

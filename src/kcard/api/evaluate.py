@@ -18,40 +18,14 @@ from kcard.options import Option, check_keywords, check_values, declared, docume
 if TYPE_CHECKING:
     from kcard.api.eval_plan import EvalSetting, EvaluationPlan
     from kcard.evaluation.report.report import Report
-    from kcard.evaluation.runs.run import EvalResult, Key, Run, Runner, RunStorage, Store
+    from kcard.evaluation.runs.results import EvalResult
+    from kcard.evaluation.runs.run import Run, RunStorage
+    from kcard.evaluation.runs.runner import Key, Runner
     from kcard.evaluation.runs.summary import SettingSummary
     from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Answerer
 
 # Answer the questions of a run that have no result yet.
-
-
-def ask_missing(
-    prepared: "EvaluationPlan",
-    run: "Run",
-    storage: "RunStorage",
-    hub: "Hub",
-    on_event: OnEvent,
-    cluster: RayOptions | None = None,
-) -> None:
-    """Ask every question of the run that has no result, or one with an error; store each result as it comes.
-
-    cluster  where to ask; None: in this process
-    """
-    for text in prepared.notes:
-        on_event(note(text))
-    runner = None if cluster is not None else _runner(prepared, run, storage, hub, on_event)
-    on_event(Event("run", f"run {run.number} is stored", done=run.number))
-    missing = missing_keys(run, storage)
-    done = run.plan.planned - len(missing)
-
-    def report(now: int) -> None:
-        on_event(Event("asking", done=done + now, total=run.plan.planned))
-
-    if runner is not None:
-        runner.ask(missing, lambda event: report(event.done))
-    elif cluster is not None:
-        ask_on_cluster(prepared, run, storage, missing, cluster, report)
 
 
 def missing_keys(run: "Run", storage: "RunStorage") -> "list[Key]":
@@ -74,7 +48,8 @@ def ask_on_cluster(
     rest is skipped. Raises UsageError for an LLM that is an object, and ClusterError.
     """
     from kcard.batching import MAX_FAILED_BATCHES, FailureStreak, batched, questions_together
-    from kcard.evaluation.runs.run import SKIPPED, EvalResult, make_result
+    from kcard.evaluation.runs.results import EvalResult, make_result
+    from kcard.evaluation.runs.runner import SKIPPED
     from kcard.io import build, parse
 
     def failure(key: "Key", error: str) -> EvalResult:
@@ -111,56 +86,41 @@ def ask_on_cluster(
 
 def _answer_batch(number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str) -> list[str]:
     """Answer questions of one task and setting in a worker; return the results as JSON, in order."""
-    runner, store = _worker_runner(number, tuple(paths), device)
-    store.results.clear()
+    runner = _worker_runner(number, tuple(paths), device)
+    results: list[EvalResult] = []
+    runner.store = results.append
     runner.ask([(task, setting, question) for task, setting, question in keys])
-    return [json.dumps(asdict(result)) for result in store.results]
-
-
-class _Results:
-    """The results of one batch."""
-
-    def __init__(self) -> None:
-        self.results: list[EvalResult] = []
-
-    def append(self, _: "Run", results: "Sequence[EvalResult]") -> None:
-        self.results.extend(results)
+    return [json.dumps(asdict(result)) for result in results]
 
 
 @lru_cache(maxsize=1)
-def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "tuple[Runner, _Results]":
+def _worker_runner(number: int, paths: tuple[str, ...], device: str) -> "Runner":
     """Return the runner of a stored run; a worker keeps it, with the models of a setting, for further batches."""
-    from kcard.evaluation.runs.run import RunStorage
-    from kcard.hub.registry import Hub
-
-    hub, store = Hub(), _Results()
-    run = RunStorage(hub.runs).get(number)
-    prepared = prepared_again(run, hub, None, paths)
+    hub = _hub()
+    prepared = prepared_again(_storage(hub).get(number), hub, None, paths)
     prepared = replace(prepared, options=replace(prepared.options, device=device))
-    return _runner(prepared, run, store, hub, ignore), store
+    return _runner(prepared, lambda _: None, hub, ignore)
 
 
 def _runner(
-    prepared: "EvaluationPlan", run: "Run", store: "Store", hub: "Hub", on_event: OnEvent
+    prepared: "EvaluationPlan", store: "Callable[[EvalResult], None]", hub: "Hub", on_event: OnEvent
 ) -> "Runner":
-    """Return a runner that asks the questions of the run and passes the results to `store`."""
+    """Return a runner that asks the questions of a run and passes each result to `store`."""
     from kcard.batching import questions_together
-    from kcard.evaluation.runs.run import Runner, make_question
+    from kcard.evaluation.runs.runner import Runner
     from kcard.integrators.assembly import endpoint_of, make_llm
 
     options = prepared.options
     llm = make_llm(options.llm, options.temperature, endpoint_of(options, on_event))
     if llm.announcement:
         on_event(note(llm.announcement))
-    return Runner(
-        run,
-        prepared.tasks,
-        lambda task, item: make_question(task, item, prepared.shots),
-        _Answerers(prepared, llm, hub, on_event),
-        llm,
-        store,
-        questions_together(options.concurrency or llm.concurrency),
-    )
+    settings = {setting.name: setting for setting in prepared.settings}
+
+    def make_answerer(name: str) -> "Answerer":
+        return settings[name].answerer(options, prepared.baseline, llm, hub, on_event)
+
+    batch = questions_together(options.concurrency or llm.concurrency)
+    return Runner(prepared.plan, prepared.tasks, make_answerer, llm, store, prepared.shots, batch)
 
 
 def _check_selectors(
@@ -183,25 +143,6 @@ def _check_selectors(
             if (kind, choice.spec(kind)) not in checked:
                 checked.add((kind, choice.spec(kind)))
                 choice.make(kind, loading)
-
-
-class _Answerers:
-    """Makes the answerer of a setting when it is needed; only the models of one setting are loaded at a time."""
-
-    def __init__(self, prepared: "EvaluationPlan", llm: "LLM", hub: "Hub", on_event: OnEvent) -> None:
-        self._prepared, self._llm, self._hub, self._on_event = prepared, llm, hub, on_event
-        self._opened: tuple[str, Answerer] | None = None
-
-    def __call__(self, name: str) -> "Answerer":
-        if self._opened is None or self._opened[0] != name:
-            self._opened = None
-            setting = next(s for s in self._prepared.settings if s.name == name)
-            prepared = self._prepared
-            answerer = setting.answerer(
-                prepared.options, prepared.baseline, self._llm, self._hub, self._on_event
-            )
-            self._opened = name, answerer
-        return self._opened[1]
 
 
 HEADINGS = (
@@ -404,13 +345,11 @@ def rerun(
 @documented
 def evaluation(number: int, *, hub: "Hub | None" = None) -> Evaluation:
     """Return the summary of a stored run. Raises HubError for an unknown run."""
-    from kcard.evaluation.runs.run import Prices
     from kcard.evaluation.runs.summary import summarise
 
     storage = _storage(hub or _hub())
     run = storage.get(number)
-    prices = Prices(run.plan.options.get("price_in"), run.plan.options.get("price_out"))
-    return Evaluation(run, tuple(summarise(run.plan, storage.results(number), prices)))
+    return Evaluation(run, tuple(summarise(run.plan, storage.results(number))))
 
 
 @documented
@@ -468,8 +407,27 @@ def _complete(
     on_event: OnEvent,
     cluster: RayOptions | None,
 ) -> Evaluation:
-    """Ask the missing questions of the run, and return its summary."""
-    ask_missing(prepared, run, _storage(hub), hub, on_event, cluster)
+    """Ask every question of the run that has no result, or one with an error; return the summary of the run.
+
+    Each result is stored as it comes. `cluster`: where to ask; None: in this process.
+    """
+    storage = _storage(hub)
+    for text in prepared.notes:
+        on_event(note(text))
+    runner = None
+    if cluster is None:
+        runner = _runner(prepared, lambda result: storage.append(run, [result]), hub, on_event)
+    on_event(Event("run", f"run {run.number} is stored", done=run.number))
+    missing = missing_keys(run, storage)
+    done = run.plan.planned - len(missing)
+
+    def report(now: int) -> None:
+        on_event(Event("asking", done=done + now, total=run.plan.planned))
+
+    if runner is not None:
+        runner.ask(missing, lambda event: report(event.done))
+    elif cluster is not None:
+        ask_on_cluster(prepared, run, storage, missing, cluster, report)
     return evaluation(run.number, hub=hub)
 
 
@@ -495,7 +453,7 @@ def report(
     ] = None,
     hub: "Hub | None" = None,
 ) -> "Report":
-    """Return the report of a stored run; `kcard.evaluation.report.report.write_page` writes it as a web page.
+    """Return the report of a stored run; `kcard.evaluation.report.page.write_page` writes it as a web page.
 
     Raises HubError for an unknown run, and UsageError for one without results, or an analysis that is unknown or finds
     nothing in this run.
@@ -503,7 +461,7 @@ def report(
     check_values(report, {"limit": limit})
     from kcard.evaluation.analyses.answers import analyse, run_applicable
     from kcard.evaluation.report.report import make_report, metrics_of
-    from kcard.evaluation.runs.run import drop_texts
+    from kcard.evaluation.runs.results import drop_texts
 
     storage = _storage(_hub() if hub is None else hub)
     stored = storage.get(run)
@@ -517,7 +475,8 @@ def write_questions(run: int, path: Path | str, *, hub: "Hub | None" = None) -> 
 
     Raises HubError for an unknown run, UsageError where the file can't be written.
     """
-    from kcard.evaluation.report.report import metrics_of, question_lines, write_csv
+    from kcard.evaluation.report.report import metrics_of
+    from kcard.evaluation.report.tables import question_lines, write_csv
 
     storage = _storage(_hub() if hub is None else hub)
     return write_csv(question_lines(storage.results(run), metrics_of(storage.get(run))), path)

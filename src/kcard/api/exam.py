@@ -74,7 +74,7 @@ def exam(
     """
     check_values(exam, {"limit": limit})
     from kcard.evaluation.audit import read_independent
-    from kcard.evaluation.exam import examine, explain_no_questions, has_fewer_questions
+    from kcard.evaluation.exam import explain_no_questions, has_fewer_questions, take_exam
     from kcard.evaluation.questions import read_questions
     from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import Target, find_target
@@ -90,7 +90,8 @@ def exam(
         raise CardError(explain_no_questions(target))
     judge, name = load_checker(checker, device)
     scorer = Scorer(judge, target.own_evidence if target.corpus else None, independent, on_event)
-    result, answers = examine(target, own_questions, scorer, name, limit=limit, seed=seed, device=device)
+    taken = take_exam(target, own_questions, limit=limit, seed=seed, device=device, on_event=on_event)
+    result, answers = taken.exam(scorer, name)
     if output is not None:
         write_text(Path(output).expanduser(), result.to_json())
     elif target.reference is None and not has_fewer_questions(target, result):

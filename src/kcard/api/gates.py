@@ -1,207 +1,23 @@
-"""Collect records, fit gates, calibrate and analyse them."""
+"""Fit gates on records, evaluate, calibrate and analyse them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kcard import system
 from kcard.config import user_file
-from kcard.errors import KcardError, UsageError
-from kcard.evaluation.gates.analyses.analysis import make_record_row
-from kcard.evaluation.gates.outcome import METRICS, Metric
-from kcard.evaluation.runs.run import make_question, sample_ids
-from kcard.evaluation.tasks.base import Item, read_task, recognise_task
+from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore
-from kcard.integrators.batch_files import QuestionTotals, answer_file, earlier_lines
-from kcard.integrators.options import AskOptions, Paper
-from kcard.integrators.pipeline import Pipeline
-from kcard.io import Row
 from kcard.options import Option, documented
-from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
-    from kcard.cards.models.loader import Loader
     from kcard.evaluation.gates.analyses.analysis import GateAnalysis
-    from kcard.evaluation.gates.calibration import Calibration, GateCandidate, Recommendation, Trial
+    from kcard.evaluation.gates.calibration import Calibration, GateCandidate, Recommendation
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
     from kcard.gates.base import FittedGate, Resources
     from kcard.gates.records import Record
-    from kcard.hub.registry import Hub
-    from kcard.interfaces import LLM, Evidence, Gate
-
-# Collect records: answer each question without cards and with them, and score both answers (SKR, section 3.1).
-
-
-@dataclass(frozen=True)
-class _RecordedQuestion:
-    """One question, answered twice."""
-
-    item: Item
-    without: Answer
-    with_: Answer
-    metric: Metric
-
-    def to_json(self) -> Row:
-        return make_record_row(self.item, self.without, self.with_, self.metric)
-
-
-class Collection:
-    """A run over questions: `rows`, of which an earlier run answered `done`. No question is asked before `run`.
-
-    questions  a file of questions with answers, or a data set in its own layout; label, group (as relation) and
-               popularity are copied to the records
-    task       the data set (kcard.evaluation.tasks); None: recognised from the file, else jsonl
-    output     the file of records
-    metric     the metric of correct_without and correct_with: substring, em, f1 or accuracy; all four are stored as
-               scores. None: the task's own; substring for jsonl
-    limit      the number of questions, drawn with the seed; None: all
-    resume     continue an earlier run in `output`
-    options    and what follows: those of Pipeline, options of AskOptions by name included; the gate is "always", since
-               every question is asked with cards
-
-    Raises UsageError for a wrong argument or file, and what Pipeline raises.
-    """
-
-    def __init__(
-        self,
-        questions: Path | str,
-        output: Path | str,
-        *,
-        task: str | None = None,
-        metric: Metric | None = None,
-        limit: int | None = None,
-        resume: bool = False,
-        options: AskOptions | None = None,
-        preset: Paper | None = None,
-        hub: "Hub | None" = None,
-        on_event: OnEvent = ignore,
-        loader: "Loader | None" = None,
-        retriever: "Evidence | None" = None,
-        **changes: Any,
-    ) -> None:
-        if metric is not None and metric not in METRICS:
-            raise UsageError(f"metric {metric!r} is unknown: choose one of {', '.join(METRICS)}")
-        if changes.get("mode", options and options.mode) == "direct" or "gate" in changes:
-            raise UsageError("records need answers with cards: leave out mode direct and gate")
-        self.output, path = Path(output).expanduser(), Path(questions).expanduser()
-        if path.resolve() == self.output.resolve():
-            raise UsageError(f"--output {output} is the questions file: name another, or it would be lost")
-        task = task or recognise_task(path)
-        self._task = read_task(task, path)
-        # The task's metric; balanced accuracy is defined over many records, so that of one record is accuracy.
-        own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
-        if task == "jsonl" and self._task.metric != "accuracy":
-            own = "substring"
-        self._metric = metric or own
-        # Each distinct question once, since no gate could distinguish equal ones; the answers of all are accepted.
-        seed = changes.get("seed", options.seed if options else 0)
-        drawn = set(sample_ids(self._task, limit, seed))
-        self._items: dict[Question, Item] = {}
-        for item in self._task.items:
-            if item.id not in drawn:
-                continue
-            question = Question(item.question, item.choices)
-            first = self._items.setdefault(question, item)
-            if first is not item:
-                answers = tuple(dict.fromkeys([*first.answers, *item.answers]))
-                self._items[question] = replace(first, answers=answers)
-        # The rows of the questions, with what the task says of each.
-        self.rows: list[Row] = []
-        for item in self._items.values():
-            columns = {
-                "choices": {choice.name: choice.description for choice in item.choices},
-                "label": item.label,
-                "relation": item.group,
-            }
-            carried: Row = {key: value for key, value in columns.items() if value}
-            if item.popularity is not None:
-                carried["popularity"] = item.popularity
-            self.rows.append(
-                {
-                    "question": item.question,
-                    "answers": list(item.answers),
-                    **carried,
-                    "metric": self._metric,
-                }
-            )
-        self._earlier = earlier_lines(self.rows, self.output, resume)
-        self.done = sum("error" not in line for line in self._earlier)
-        changes["gate"] = "always"
-        places: dict[str, Any] = {"hub": hub, "on_event": on_event, "loader": loader}
-        self._with = Pipeline(options, preset=preset, retriever=retriever, **places, **changes)
-        shared = self._with.options
-        self._without = Pipeline(
-            mode="direct",
-            llm=self.llm,
-            examples=shared.examples,
-            concurrency=shared.concurrency,
-            on_event=on_event,
-        )
-
-    @property
-    def llm(self) -> "LLM":
-        return self._with.llm
-
-    def run(self, on_event: OnEvent = ignore) -> QuestionTotals:
-        """Ask the questions that are missing; each record is on disk before the next question is asked.
-
-        A question that fails becomes a line with its error, and is asked again on resuming. Raises LLMError after many
-        consecutive failures.
-        """
-        return answer_file(self.rows, self.output, self._outcomes, on_event, self._earlier, self._with.batch)
-
-    def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | KcardError]:
-        items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
-        without_cards, with_cards = (
-            pipeline.outcomes([make_question(self._task, item, None) for item in items])
-            for pipeline in (self._without, self._with)
-        )
-        for item, without, with_ in zip(items, without_cards, with_cards, strict=True):
-            if isinstance(without, KcardError):
-                yield without
-            elif isinstance(with_, KcardError):
-                yield with_
-            else:
-                yield _RecordedQuestion(item, without, with_, self._metric)
-
-
-def collect(
-    questions: Path | str,
-    output: Path | str,
-    *,
-    task: str | None = None,
-    metric: Metric | None = None,
-    limit: int | None = None,
-    resume: bool = False,
-    options: AskOptions | None = None,
-    preset: Paper | None = None,
-    hub: "Hub | None" = None,
-    on_event: OnEvent = ignore,
-    loader: "Loader | None" = None,
-    retriever: "Evidence | None" = None,
-    **changes: Any,
-) -> QuestionTotals:
-    """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
-
-    Arguments are those of Collection; `on_event` is called with the number of finished questions (kind asking).
-    """
-    run = Collection(
-        questions,
-        output,
-        task=task,
-        metric=metric,
-        limit=limit,
-        resume=resume,
-        options=options,
-        preset=preset,
-        hub=hub,
-        loader=loader,
-        retriever=retriever,
-        **changes,
-    )
-    return run.run(on_event)
-
+    from kcard.interfaces import LLM, Gate
 
 # Options shared by fit, evaluate and calibrate.
 Records = Annotated[
@@ -350,10 +166,10 @@ def _evaluate_unchanged(
     from kcard.evaluation.gates.calibration import score_fitted
     from kcard.gates import registry
 
-    trial: Trial = score_fitted(records, registry.load(gate_file(gate), resources(llm)))
-    (fitted,) = trial.fits
+    trial = score_fitted(records, registry.load(gate_file(gate), resources(llm)))
     ranking = GateRanking.of(records, trial.scores, trial.correct_without)
-    return GateEvaluation(title(fitted), GateOutcome.of(records, trial.seeks), ranking, fitted.settings)
+    outcome = GateOutcome.of(records, trial.seeks)
+    return GateEvaluation(title(trial.fitted), outcome, ranking, trial.fitted.settings)
 
 
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":

@@ -353,13 +353,6 @@ def serve(
     grace: Annotated[
         int, typer.Option(min=0, help="Seconds for requests to finish when the server stops.")
     ] = 30,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            help="Set the organisation of this hub's own cards, now and for later starts. [default: library]",
-            show_default=False,
-        ),
-    ] = None,
     chat: Annotated[
         str | None,
         typer.Option(
@@ -401,7 +394,7 @@ def serve(
     )
 
     # Serve until Ctrl-C; a new hub reports its administrator's token first.
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
+    serving = Serving(host, port, workers, log_format, proxies, grace)
     location = Location(None, database_url, blobs_url)
 
     def print_token(token: str) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import UsageError
-from kcard.hub.db.models import Account, HubSetting, LoggedEvent, Membership, Role, Scope
+from kcard.hub.db.models import Account, LoggedEvent, Membership, Role, Scope
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 
@@ -25,12 +25,19 @@ RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "s
 # Words that would make the path of a repository with this name, or in this namespace, ambiguous. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
-# Organisations that the hub creates for its own cards: no account may be created with these names. The second one is
-# for a hub where somebody had the first name before it was reserved.
-DEFAULT_NAMESPACE, FALLBACK_NAMESPACE = OWN_NAMESPACES = ("library", "library-cards")
-# First segments of paths where an account's page would be. They are refused for new accounts only.
-TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboard", "robots.txt"}
-TAKEN |= {*OWN_NAMESPACES}
+# The organisation of the cards that `kcard publish` adds to this hub, which the hub creates with the first of them.
+OWN_NAMESPACE = "library"
+# Names that are refused for new accounts only: first segments of paths where their page would be, and that one.
+TAKEN = {
+    "ask",
+    "compare",
+    "favicon.ico",
+    "favicon.svg",
+    "feed.atom",
+    "leaderboard",
+    "robots.txt",
+    OWN_NAMESPACE,
+}
 
 
 def fold_name(name: str) -> str:
@@ -109,28 +116,17 @@ class Identity:
     email: str = ""
 
 
-# The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
-#
-# Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository
-# library/rivers. The first card creates the namespace.
-
-NAMESPACE_SETTING = "namespace"
+# Locally the hub's own cards have bare names, such as `rivers`; for clients of a served hub that is library/rivers.
 
 
-def find_own_namespace(session: Session) -> Account | None:
-    """Return the account that owns the hub's own cards; None if the hub never had one."""
-    name = select(HubSetting.value).where(HubSetting.name == NAMESPACE_SETTING).scalar_subquery()
-    return session.scalar(select(Account).where(Account.folded == name))
-
-
-def full_name(own: Account | None, name: str) -> str:
+def full_name(card: str) -> str:
     """Return the name of a card's repository, namespace/name."""
-    return name if "/" in name or own is None else f"{own.name}/{name}"
+    return card if "/" in card else f"{OWN_NAMESPACE}/{card}"
 
 
-def bare_name(own: Account | None, repository: str) -> str:
+def bare_name(repository: str) -> str:
     """Return the name of a repository's card: without the hub's own namespace."""
-    return repository if own is None else repository.removeprefix(f"{own.name}/")
+    return repository.removeprefix(f"{OWN_NAMESPACE}/")
 
 
 # The event log: who changed what, and when. Events are only added and contain no secrets.

@@ -12,7 +12,7 @@ from sqlalchemy import exists, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
-from kcard.hub.accounts import bare_name, find_own_namespace, write_event
+from kcard.hub.accounts import bare_name, write_event
 from kcard.hub.db.models import AuditRow, Repository, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.figures import AUDIT, AuditKind, read_limits
@@ -157,11 +157,10 @@ class Audits:
         query = query.select_from(AuditRow).join(Version).join(Repository)
         with self._database.read() as session:
             if card is not None:
-                query = query.where(is_card(session, card))
-            own = find_own_namespace(session)
+                query = query.where(is_card(card))
             stored = []
             for name, number, audit in session.execute(query.order_by(AuditRow.id)):
                 values = {field.name: getattr(audit, field.name) for field in fields(AuditFinding)}
                 finding = AuditFinding(**values)
-                stored.append(StoredAudit(bare_name(own, name), number, audit.taken, finding, audit.author))
+                stored.append(StoredAudit(bare_name(name), number, audit.taken, finding, audit.author))
             return stored

@@ -153,7 +153,12 @@ class Repositories:
             # Move the repository, its quota, its published tags and its search terms.
             current = _reload(session, repository)
             before = current.namespace
-            publications.move_repository(session, current, account.id, to)
+            quotas.transfer_repository(session, current.id, account.id)
+            current.namespace_id, current.name, current.folded = account.id, to, fold_name(to)
+            session.flush()
+            publications.record_tags(session, current)
+            search_index.replace_terms(session, current.id, to, current.tags)
+            search_index.update_rows(session, current.id)
             if before != current.namespace:
                 require_quota(session, account.id, self._quota)
             return current

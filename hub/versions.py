@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from kcard.errors import DamagedCard, UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub.accounts import Identity, bare_name, find_own_namespace, fold_name, full_name, write_event
+from kcard.hub.accounts import Identity, bare_name, fold_name, full_name, write_event
 from kcard.hub.db.models import PRIVATE, AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
@@ -119,9 +119,9 @@ def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
 # Rows of versions.
 
 
-def is_card(session: Session, card: str) -> ColumnElement[bool]:
+def is_card(card: str) -> ColumnElement[bool]:
     """Return the condition on `repositories` for that of a card."""
-    name = full_name(find_own_namespace(session), card)
+    name = full_name(card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(Repository.folded == fold_name(name), Repository.name == name)
     return and_(Repository.type == "model", same)
@@ -171,7 +171,6 @@ def load_versions(session: Session, query: Select[Version, str, str, str]) -> li
 
 def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, with manifests and aliases, by card name, oldest first."""
-    own = find_own_namespace(session)
     versions = load_versions(session, select_versions(*conditions).options(undefer(Version.text)))
     # The branches, other than main, that are at the commit of a version are its aliases.
     here = and_(Ref.repository_id == Version.repository_id, Ref.sha == Version.commit)
@@ -181,13 +180,13 @@ def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Ve
     for id_, alias in session.execute(pointing):
         aliases.setdefault(id_, []).append(alias)
     for version in versions:
-        version.name, version.aliases = bare_name(own, version.name), tuple(aliases.get(version.id, ()))
+        version.name, version.aliases = bare_name(version.name), tuple(aliases.get(version.id, ()))
     return sorted(versions, key=lambda version: (version.name, version.number))
 
 
 def find_row(session: Session, version: Version) -> Version | None:
     """Return a version as it is now; None if it was removed."""
-    here = (is_card(session, version.name), Version.sha256 == version.sha256)
+    here = (is_card(version.name), Version.sha256 == version.sha256)
     return session.scalar(select(Version).join(Repository).where(*here))
 
 
@@ -355,14 +354,13 @@ def list_names(database: Database) -> list[str]:
     """Return every card's name, sorted."""
     query = select(Repository.name).where(exists().where(Version.repository_id == Repository.id))
     with database.read() as session:
-        own = find_own_namespace(session)
-        return sorted(bare_name(own, name) for name in session.scalars(query))
+        return sorted(bare_name(name) for name in session.scalars(query))
 
 
 def list_all(database: Database, name: str | None = None) -> list[Version]:
     """Return every version of a card, or of all cards, oldest first."""
     with database.read() as session:
-        return find_versions(session, *([] if name is None else [is_card(session, name)]))
+        return find_versions(session, *([] if name is None else [is_card(name)]))
 
 
 def list_newest(database: Database, domain: str | None = None, base: str | None = None) -> list[Version]:

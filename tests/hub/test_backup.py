@@ -69,18 +69,6 @@ def test_no_copy_of_the_database_has_the_secret_and_each_hub_has_its_own(hub: Hu
     assert restored != secret
 
 
-def test_the_secret_in_an_old_database_is_deleted_and_not_used(hub: Hub) -> None:
-    hub.database.close()
-    old = "ab" * 32
-    with closing(sqlite3.connect(hub.home / "hub" / "hub.db")) as database:
-        database.execute("INSERT INTO settings (name, value) VALUES ('secret', ?)", (old,))
-        database.execute("UPDATE alembic_version SET version_num = '0104'")
-        database.commit()
-    assert HubServices(hub.home).secret.hex() != old
-    with closing(sqlite3.connect(hub.home / "hub" / "hub.db")) as database:
-        assert database.execute("SELECT value FROM settings WHERE name = 'secret'").fetchall() == []
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
 def test_a_disk_that_refuses_a_pull_leaves_everything_as_it_was(hub: Hub, tmp_path: Path) -> None:
     hub.publish(seal_card(tmp_path / "large", "large", "x" * 1_200_000))

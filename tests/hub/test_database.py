@@ -29,7 +29,6 @@ from kcard.hub.db.models import HEAD, Account, Commit, Holding, Repository, Stor
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from kcard.hub.trees import compress_tree
-from kcard.manifest import Manifest, seal
 from tests.hub.postgres import Cluster, running
 from tests.hub.stand import seal_card
 
@@ -70,47 +69,6 @@ def test_a_database_of_another_kcard_is_refused_and_left_alone(home: Path, numbe
     with pytest.raises(HubError, match=message):
         Hub(home)
     assert ask(path, "SELECT version_num FROM alembic_version") == [(number,)]
-
-
-def test_audits_of_an_earlier_schema_are_kept_with_unknown_coverage(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "card").mkdir()
-    seal(tmp_path / "card", Manifest(name="moons", description="Moons"))
-    hub = Hub(home)
-    hub.publish(tmp_path / "card")
-    finding = AuditFinding("minilm", None, "atlas", None, "asked", "ef" * 32, 7, 0.9, 0.4, "{}")
-    hub.audits.add(hub.get("moons"), finding)
-    path = home / "hub" / "hub.db"
-    for column in ("coverage", "overlap", "judged"):
-        ask(path, f"ALTER TABLE audits DROP COLUMN {column}")
-    ask(path, "ALTER TABLE versions DROP COLUMN coverage")
-    ask(path, "UPDATE alembic_version SET version_num = '0101'")
-    assert [stored.finding for stored in Hub(home).audits.list()] == [finding]
-    assert ask(path, "SELECT version_num FROM alembic_version") == [(HEAD,)]
-
-
-@pytest.mark.parametrize(("has_index", "kind"), [(True, "both"), (False, "model")])
-def test_cards_of_an_earlier_schema_have_a_kind_and_a_method(
-    home: Path, tmp_path: Path, has_index: bool, kind: str
-) -> None:
-    (tmp_path / "card").mkdir()
-    seal(tmp_path / "card", Manifest(name="moons", description="Moons", kind=kind, method="lora"))
-    Hub(home).publish(tmp_path / "card")
-    path = home / "hub" / "hub.db"
-    ((text, tags),) = ask(path, "SELECT manifest, tags FROM versions, repositories")
-    old = json.loads(text) | {"kind": "lora", "index": has_index}
-    del old["method"]
-    former = [tag for tag in json.loads(tags) if not tag.startswith("kcard:method")]
-    former[former.index(f"kcard:kind:{kind}")] = "kcard:kind:lora"
-    ask(path, "UPDATE versions SET manifest = ?", json.dumps(old))
-    ask(path, "UPDATE repositories SET tags = ?", json.dumps(former))
-    ask(path, "UPDATE search SET kind = 'lora'")
-    ask(path, "UPDATE alembic_version SET version_num = '0102'")
-    version = Hub(home).get("moons")
-    assert (version.manifest.kind, version.manifest.method) == (kind, "lora")
-    assert sorted(json.loads(ask(path, "SELECT tags FROM repositories")[0][0])) == sorted(json.loads(tags))
-    assert ask(path, "SELECT kind FROM search") == [(kind,)]
-    terms = "SELECT term FROM terms WHERE kind = 'tag' AND term LIKE 'kcard:%' ORDER BY term"
-    assert ask(path, terms) == [(f"kcard:kind:{kind}",), ("kcard:method:lora",)]
 
 
 def test_a_file_that_is_no_database_is_one_clear_error(home: Path) -> None:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 import kcard
-from kcard.errors import CardError, HubError, UnknownCard, UsageError
+from kcard.errors import CardError, UnknownCard, UsageError
 from kcard.hub import history
 from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 from kcard.hub.figures import read_exam
-from kcard.hub.publications import LocalCards
 from kcard.hub.services import HubServices
 from kcard.hub.values import DeclaredFigures, Delete, QuarantineReason
 from kcard.manifest import MANIFEST, Manifest, seal
@@ -487,39 +486,7 @@ def test_a_card_with_a_file_that_no_client_could_upload_is_refused_by_name(
     assert "odd" not in local.registry
 
 
-def test_the_cards_move_into_the_organisation_that_is_named(local: HubServices, tmp_path: Path) -> None:
-    LocalCards(local.database, local.blobs).rename("Clinic")
-    assert local_repository(local, "clinic/rivers").name == "Clinic/rivers"
-    with pytest.raises(NotFound):
-        local_repository(local)
-    assert [v.reference for v in local.registry.versions("rivers")] == ["rivers@v1", "rivers@v2"]
-    third = local.registry.publish(rivers(tmp_path / "three", "The Rhine is cold.").folder)
-    assert third.reference == "rivers@v3"
-    LocalCards(local.database, local.blobs).rename("clinic")
-    assert local.registry.get("rivers") == third
-
-
-def test_a_user_s_namespace_and_a_taken_name_are_refused_and_nothing_moves(local: HubServices) -> None:
-    local.accounts.add_user("ada", admin=True)
-    ada = local.accounts.get("ada")
-    with pytest.raises(HubError, match="in ada: it belongs to its members or is a user"):
-        LocalCards(local.database, local.blobs).rename("ada")
-    lab = local.accounts.add_organisation("lab", owner="ada")
-    identity = local.tokens.identify(local.tokens.create(ada.name, scope="admin"))
-    assert identity is not None
-    local.repositories.create("model", lab.id, "lab/rivers", by=identity)
-    with pytest.raises(HubError, match="in lab: it belongs to its members"):
-        LocalCards(local.database, local.blobs).rename("lab")
-    LocalCards(local.database, local.blobs).rename("clinic")
-    back = local.accounts.get("library")
-    local.repositories.create("model", back.id, "library/rivers", by=identity)
-    with pytest.raises(HubError, match="library/rivers already exists"):
-        LocalCards(local.database, local.blobs).rename("library")
-    assert local.registry.get("rivers").number == 2
-    assert local_repository(local, "clinic/rivers").name == "clinic/rivers"
-
-
-@pytest.mark.parametrize("name", ["library", "Library", "library-cards"])
+@pytest.mark.parametrize("name", ["library", "Library"])
 def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
     tmp_path: Path, name: str
 ) -> None:
@@ -529,18 +496,6 @@ def test_nobody_creates_the_organisation_that_the_hub_creates_for_its_own_cards(
         local.accounts.add_organisation(name, owner="mallory")
     with pytest.raises(Invalid, match="is reserved"):
         local.accounts.add_user(name)
-
-
-def test_an_organisation_called_library_of_before_is_not_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = HubServices(tmp_path / "home")
-    local.accounts.add_user("mallory")
-    with monkeypatch.context() as before:
-        before.setattr("kcard.hub.accounts.TAKEN", set())
-        local.accounts.add_organisation("library", owner="mallory")
-    local.registry.publish(rivers(tmp_path / "one").folder)
-    assert local_repository(local, "library-cards/rivers").namespace == "library-cards"
 
 
 def test_a_hub_of_cards_alone_still_gets_its_first_administrator(local: HubServices) -> None:

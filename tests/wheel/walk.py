@@ -196,7 +196,6 @@ VALUES: Mapping[str, Sequence[str]] = {
     "--max-file-size": ("1MB",),
     "--memory": ("1GB",),
     "--name": ("other",),
-    "--namespace": ("clinic",),
     "--owner": ("ada",),
     "--path": ("questions.jsonl",),
     "--plot": ("out.svg", "out.png"),

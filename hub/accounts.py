@@ -15,7 +15,7 @@ from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 
 # Valid names of namespaces and repositories.
 
-LONGEST_NAME = 96
+MAX_NAME_CHARACTERS = 96
 PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 ENDINGS = (".git", ".ipynb")
 
@@ -47,14 +47,14 @@ def fold_name(name: str) -> str:
 
 def is_valid_name(name: str) -> bool:
     """Return whether a name is well-formed; others need not be looked up."""
-    return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_CHARACTERS and PART.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
     """Return the name, if it is valid for a namespace or a repository. Raises Invalid."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_CHARACTERS:
         raise Invalid(
-            f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {LONGEST_NAME}"
+            f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {MAX_NAME_CHARACTERS}"
         )
     if not PART.fullmatch(name):
         raise Invalid(
@@ -194,9 +194,9 @@ def write_event(session: Session, actor: str | None, action: Action, target: str
     session.add(LoggedEvent(actor=actor, action=action, target=target, detail=values))
 
 
-FIRST = "admin"
+FIRST_ADMINISTRATOR = "admin"
 UNLOGGED = {"email", "description"}
-LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
+MAX_TEXT_CHARACTERS = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
 AccountList: TypeAlias = list[Account]  # `list` is a method below
 UNCHANGED: Any = object()  # default of arguments for which None has a meaning
@@ -240,7 +240,7 @@ class Accounts:
         with self._database.write() as session:
             if session.scalar(select(func.count()).where(Account.kind == "user")):
                 return None
-            return _add_account(session, Account(kind="user", name=FIRST, admin=True), None)
+            return _add_account(session, Account(kind="user", name=FIRST_ADMINISTRATOR, admin=True), None)
 
     def get(self, name: str) -> Account:
         """Return the account of that name, in any case. Raises NotFound."""
@@ -383,8 +383,10 @@ def _require_kind(session: Session, name: str, kind: Literal["user", "organisati
 
 def check_text(field: str, text: str) -> None:
     """Raise UsageError unless the text is allowed for fullname, email or description."""
-    if len(text) > LONGEST[field]:
-        raise UsageError(f"{field} is too long: {len(text)} characters, the limit is {LONGEST[field]}")
+    if len(text) > MAX_TEXT_CHARACTERS[field]:
+        raise UsageError(
+            f"{field} is too long: {len(text)} characters, the limit is {MAX_TEXT_CHARACTERS[field]}"
+        )
     allowed = text.replace("\n", "") if field == "description" else text
     if not allowed.isprintable():
         raise UsageError(f"{field} contains a control character: use plain text")

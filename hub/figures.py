@@ -34,7 +34,7 @@ WEIGHTS = ".safetensors"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 ROUNDING = 0.0002  # means and scores have four digits
 # The largest sample whose interval has a width after rounding.
-MOST_QUESTIONS = 10_000
+MAX_ROUNDED_SAMPLE = 10_000
 
 
 def read_exam(exam: bytes, manifest: Manifest) -> DeclaredFigures:
@@ -120,14 +120,14 @@ def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
     low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
         return f"{name} has no mean with an interval between 0 and 1"
-    if not low <= mean <= high or (low == high and count <= MOST_QUESTIONS):
+    if not low <= mean <= high or (low == high and count <= MAX_ROUNDED_SAMPLE):
         return f"the interval of {name} can't be right: {low:g} to {high:g} around {mean:g}"
     return None
 
 
 # A figure with its sample, from the record of an exam or an audit. The record may contain anything.
 
-MOST_SCORES = 100_000
+MAX_SCORES = 100_000
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def read_figure(record: object, name: str) -> MeasuredFigure | None:
     values: tuple[float, ...] = ()
     if isinstance(figure.get("mean"), dict):  # of scores, which are listed
         mean, listed, missing = figure["mean"], figure.get("scores"), figure.get("unknown")
-        scores = [_share(score) for score in listed[:MOST_SCORES]] if isinstance(listed, list) else []
+        scores = [_share(score) for score in listed[:MAX_SCORES]] if isinstance(listed, list) else []
         values = tuple(score for score in scores if score is not None)
         count, unknown = len(values) or None, missing if type(missing) is int and missing > 0 else 0
     least = -1 if name == "lift" else 0

@@ -28,15 +28,15 @@ from kcard.hub.tokens import refresh_identity
 # Requests for access to gated repositories.
 
 GRANTED: Literal["granted"] = "granted"
-LONGEST_NOTE = 2000  # characters
+MAX_NOTE_CHARACTERS = 2000  # characters
 
 
 def put_request(
     session: Session, repository: Repository, account_id: int, state: AccessState, note: str = ""
 ) -> None:
     """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
-    if len(note) > LONGEST_NOTE or "\0" in note:
-        raise Invalid(f"invalid note: use at most {LONGEST_NOTE} characters, without NUL")
+    if len(note) > MAX_NOTE_CHARACTERS or "\0" in note:
+        raise Invalid(f"invalid note: use at most {MAX_NOTE_CHARACTERS} characters, without NUL")
     key = {"repository_id": repository.id, "account_id": account_id}
     request = session.get(AccessRequest, key)
     if request is None:

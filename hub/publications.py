@@ -147,7 +147,7 @@ def record_tags(session: Session, repository: Repository) -> None:
 
 # Kinds of cards without a trained model, which need no exam.
 UNTRAINED = ("reference", "llm")
-LONGEST = 16_000_000  # bytes of a manifest or an exam
+MAX_DOCUMENT_BYTES = 16_000_000  # bytes of a manifest or an exam
 
 
 class Publications:
@@ -247,10 +247,10 @@ class Publications:
         return files
 
     def _read(self, entry: Entry) -> bytes:
-        if entry.size > LONGEST:
-            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {LONGEST}")
+        if entry.size > MAX_DOCUMENT_BYTES:
+            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {MAX_DOCUMENT_BYTES}")
         with self._blobs.open(entry.sha256) as stream:
-            content: bytes = stream.read(LONGEST)
+            content: bytes = stream.read(MAX_DOCUMENT_BYTES)
         return content
 
 

@@ -1,20 +1,17 @@
-"""Published versions of cards, the quarantine, and snapshots of versions as folders."""
+"""Published versions of cards, and the quarantine."""
 
-import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import BinaryIO
+from functools import cache
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, undefer
 from sqlalchemy.orm.attributes import set_committed_value
 
-from kcard.errors import DamagedCard, UnknownCard, UsageError
+from kcard.errors import UnknownCard, UsageError
 from kcard.hub import figures
 from kcard.hub.accounts import Identity, bare_name, fold_name, full_name, write_event
 from kcard.hub.db.models import PRIVATE, AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
@@ -22,45 +19,17 @@ from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
 from kcard.hub.permissions import readable
-from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
 from kcard.hub.values import (
     BRANCH,
     MAIN,
     quarantine_reason,
 )
-from kcard.manifest import NAME, file_digest
+from kcard.manifest import NAME
 
 # Files of a card that describe it, and may name it: they say nothing of what it knows.
 DESCRIBING_FILES = ("README.md", figures.EXAM_FILE, "routing.json")
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-
-
-@dataclass(frozen=True)
-class FileProblem:
-    """A missing or damaged file of a version; `what` says which."""
-
-    card: str
-    version: int
-    path: str
-    what: str
-
-
-@dataclass(frozen=True)
-class HubContents:
-    """The size of a hub. `files` are distinct files, `size` is in bytes.
-
-    `database` and `blobs` are their locations: paths, or URLs without credentials.
-    """
-
-    path: Path
-    database: str
-    blobs: str
-    cards: int
-    versions: int
-    pools: int
-    files: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -106,14 +75,6 @@ def check_alias(alias: str) -> None:
         raise UsageError(f"alias {alias!r} looks like a version number or a sha256: choose another")
     if alias == MAIN:
         raise UsageError(f"alias {alias!r} is reserved for the newest version: choose another")
-
-
-def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
-    """Return the error for a file of a version that is missing or damaged, as `fault` says."""
-    return DamagedCard(
-        f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
-        f"publish the card's folder again, or pull it again"
-    )
 
 
 # Rows of versions.
@@ -192,14 +153,14 @@ def find_row(session: Session, version: Version) -> Version | None:
 
 # Versions on the pages of a shared hub.
 
-MOST = 30
+MAX_LISTED_VERSIONS = 30
 
 
 def list_versions(database: Database, repository: Repository) -> list[Version]:
     """Return the newest versions of a repository, at most 30, oldest first, with their manifests."""
     query = select_versions(Version.repository_id == repository.id).options(undefer(Version.text))
     with database.read() as session:
-        return load_versions(session, query.order_by(Version.number.desc()).limit(MOST))[::-1]
+        return load_versions(session, query.order_by(Version.number.desc()).limit(MAX_LISTED_VERSIONS))[::-1]
 
 
 def find_version(database: Database, sha256: str, identity: Identity | None) -> Version | None:
@@ -212,7 +173,7 @@ def find_version(database: Database, sha256: str, identity: Identity | None) -> 
 def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[Version]:
     """Return the cards whose newest version is an update of one of these versions."""
     query = select_versions(is_newest(), SearchRow.updates.in_(sha256), readable(identity))
-    query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MOST)
+    query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MAX_LISTED_VERSIONS)
     with database.read() as session:
         return name_versions(session, query)
 
@@ -374,74 +335,3 @@ def list_newest(database: Database, domain: str | None = None, base: str | None 
         conditions.append(or_(Version.base == base, short))
     with database.read() as session:
         return find_versions(session, *conditions)
-
-
-# Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it.
-
-
-@dataclass(frozen=True)
-class Snapshots:
-    """Snapshots at `root`/<card>/<sha256 of the version>, with hard links to blobs if possible.
-
-    The folder of the card namespace/name is namespace--name.
-    """
-
-    root: Path
-    blobs: Blobs
-
-    def folder(self, version: Version) -> Path:
-        """Return the version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
-        target = self.root / version.name.replace("/", "--") / version.sha256
-        if not _is_intact(target, version):
-            with partial_folder(self.blobs.partial) as scratch:
-                for path, sha256 in version.files.items():
-                    file = scratch / "new" / path
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    if not self.blobs.holds(sha256):
-                        raise damaged_file(version, path, "missing")
-                    try:
-                        self.blobs.materialize(sha256, file)
-                    except DamagedCard as error:
-                        raise damaged_file(version, path, str(error)) from None
-                if target.exists() and not _is_intact(target, version):
-                    target.rename(scratch / "old")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    (scratch / "new").rename(target)
-                except OSError:  # another process may have created the same folder
-                    if not _is_intact(target, version):
-                        raise
-        return target
-
-    def copy(self, version: Version, destination: Path) -> Path:
-        """Copy the version's files to a new folder, verified, completely or not at all.
-
-        Raises UsageError if the destination is a file or a folder that is not empty.
-        """
-
-        def opened(path: str) -> BinaryIO:
-            sha256 = version.files[path]
-            if not self.blobs.holds(sha256):
-                raise damaged_file(version, path, "missing")
-            return self.blobs.open(sha256)
-
-        return create_folder(destination, version.files, opened, partial(damaged_file, version))
-
-    def __iter__(self) -> Iterator[Path]:
-        """Yield all snapshots, named by their versions' sha256."""
-        yield from sorted(self.root.glob("*/*"))
-
-    def delete(self, folder: Path) -> None:
-        """Delete a snapshot."""
-        discard(folder)
-        with contextlib.suppress(OSError):  # the card has other snapshots
-            folder.parent.rmdir()
-
-
-def _is_intact(folder: Path, version: Version) -> bool:
-    expected = version.files
-    try:
-        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
-        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
-    except FileNotFoundError:
-        return False

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Lists of the cards of a hub.
 
 CARD = "knowledge-card"  # a tag in the README.md of every card
-MOST_TAGS = 100
-LONGEST = 200  # characters of a name or tag
+MAX_LISTED_TAGS = 100
+MAX_LISTED_CHARACTERS = 200  # characters of a name or tag
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def list_cards(url: str, token: str | None, text: str | None = None, *, limit: i
                 downloads=int(model.downloads or 0),
                 likes=int(model.likes or 0),
                 modified=model.last_modified,
-                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MOST_TAGS]),
+                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MAX_LISTED_TAGS]),
             )
             for model in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
@@ -66,7 +66,7 @@ def list_cards(url: str, token: str | None, text: str | None = None, *, limit: i
 
 
 def _shorten(text: object) -> str:
-    return str(text)[:LONGEST]
+    return str(text)[:MAX_LISTED_CHARACTERS]
 
 
 # A card's repository on a hub: tags v1, v2, … for versions, branches for aliases.
@@ -145,7 +145,7 @@ def has_manifest(api: "HfApi", repository: str, commit: str, manifest: bytes) ->
 
 README = "README.md"
 CREATED_BY_HUB = {".gitattributes"}  # created by the hub
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 CONFLICT, MOVED_ON = 409, 412
 
 
@@ -248,7 +248,7 @@ def _read_manifest(url: str, token: str | None, repository: str, commit: str) ->
     """Return the manifest of a version on a hub; None if it is no card that this kcard can read."""
     from huggingface_hub.errors import EntryNotFoundError
 
-    with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=LARGEST_MANIFEST) as api:
+    with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=MAX_MANIFEST_BYTES) as api:
         try:
             path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
             return Manifest.from_json(path.read_text(encoding="utf-8"), f"{repository}: {MANIFEST}")
@@ -262,7 +262,7 @@ def _publish_version(
     """Commit the card, and tag the commit with the next number."""
     commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         number = max((version.number for version in list_versions(api, repository)), default=0) + 1
         version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
@@ -286,7 +286,7 @@ def _commit_card(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
     from huggingface_hub.hf_api import RepoFile
 
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         head = str(api.model_info(repository).sha)
         try:
             # Add every file of the card and delete all others; the client skips unchanged files.
@@ -320,8 +320,8 @@ def _commit_card(
 
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
-LARGEST_MANIFEST = 8 << 20  # bytes
-MARGIN = 1 << 20  # bytes of the other answers while a file is downloaded
+MAX_MANIFEST_BYTES = 8 << 20  # bytes
+MARGIN_BYTES = 1 << 20  # bytes of the other answers while a file is downloaded
 
 
 @contextmanager
@@ -373,7 +373,7 @@ def _download(
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     # The manifest.
-    with connect(url, token, largest=LARGEST_MANIFEST) as api:
+    with connect(url, token, largest=MAX_MANIFEST_BYTES) as api:
         try:
             manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
         except LocalEntryNotFoundError:  # no response
@@ -404,7 +404,7 @@ def _download(
         )
     # The files, one by one: with threads, Ctrl-C would wait for all of them.
     for path, size in sizes.items():
-        with connect(url, token, progress=progress, largest=size + MARGIN) as api:
+        with connect(url, token, progress=progress, largest=size + MARGIN_BYTES) as api:
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
     check_contents(manifest, lambda path: (folder / path).open("rb"))

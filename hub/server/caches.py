@@ -19,14 +19,13 @@ from fastapi import Depends, Request
 
 from kcard.hub import card_metadata
 from kcard.hub.card_metadata import abridge_readme
-from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
 from kcard.hub.checks.metadata import (
-    LONGEST,
-    LONGEST_DESCRIPTION,
+    MAX_DESCRIPTION_CHARACTERS,
+    MAX_YAML_CHARACTERS,
     check_manifest,
-    render_readme,
     split_front_matter,
 )
+from kcard.hub.checks.rendering import MAX_RENDERED_CHARACTERS, render_readme
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import TooLarge
 from kcard.hub.server.responses import (
@@ -163,7 +162,7 @@ EncodedProperties: TypeAlias = dict[str, bytes]
 MOST = 60 << 20  # bytes of all values
 # Bytes of an entry besides its value, of a file in a tree, and of a manifest without its files.
 OVERHEAD, OF_FILE, OF_MANIFEST = 500, 600, 5000
-READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
+READ = 4 * (MAX_YAML_CHARACTERS + MAX_RENDERED_CHARACTERS)  # bytes of a README.md that may be shown
 # A placeholder for the path of the repository's files, since several repositories may have the same text. It is random,
 # so that no README can contain it.
 FILES = f"/{secrets.token_hex(16)}"
@@ -214,7 +213,9 @@ class Caches:
             manifest = card_metadata.read_manifest(tree, self._hub.blobs)
             if manifest is None:
                 return (None,)
-            manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
+            manifest = replace(
+                manifest, files={}, description=manifest.description[:MAX_DESCRIPTION_CHARACTERS]
+            )
             try:
                 check_manifest(manifest)
             except TooLarge:

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse
 
 from kcard.errors import DiskFull, HubError, KcardError, Unavailable, UsageError
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, load_yaml
+from kcard.hub.checks.metadata import MAX_DESCRIPTION_CHARACTERS, load_yaml
 from kcard.hub.db.models import Commit, Ref, Repository, Version
 from kcard.hub.errors import (
     Busy,
@@ -162,7 +162,7 @@ def _describe_summary(summary: Version) -> Json:
     return {
         "reference": summary.reference,
         "version": summary.sha256,
-        "description": summary.description[:LONGEST_DESCRIPTION],
+        "description": summary.description[:MAX_DESCRIPTION_CHARACTERS],
         "declared": None
         if declared is None
         else {

@@ -20,9 +20,10 @@ from kcard.hub.accounts import Accounts, Identity
 from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Role, Upload, now
 from kcard.hub.db.session import Database
 from kcard.hub.history import Commits, Refs
+from kcard.hub.listing import Listing
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import Listing, Repositories
+from kcard.hub.repositories import Repositories
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation

@@ -29,7 +29,7 @@ from kcard.hub.permissions import (
     require_write,
 )
 from kcard.hub.quotas import require_quota
-from kcard.hub.tokens import LONGEST_SESSION, Sessions, TokenStore
+from kcard.hub.tokens import MAX_SESSION, Sessions, TokenStore
 from tests.hub.postgres import on_both
 from tests.hub.stand import hold
 
@@ -332,7 +332,7 @@ def test_sessions_that_are_over_are_deleted_at_the_next_login(
 ) -> None:
     open_sessions.open("ada", token)
     with database_of_ada.write() as connection:
-        connection.execute(sa.update(BrowserSession).values(opened=now() - LONGEST_SESSION))
+        connection.execute(sa.update(BrowserSession).values(opened=now() - MAX_SESSION))
     open_sessions.open("ada", token)
     with database_of_ada.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(BrowserSession)) == 1

@@ -12,11 +12,11 @@ from sqlalchemy import func, select, update
 
 from kcard.errors import HubError
 from kcard.hub import history, trees
-from kcard.hub.checks.formats import MOST_FILES
+from kcard.hub.checks.paths import MAX_FILES
 from kcard.hub.db.models import Commit, Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound, Refused, TooLarge, WrongParent
 from kcard.hub.history import check_ref
-from kcard.hub.trees import LONGEST, CommitTree, EncodedTree
+from kcard.hub.trees import MAX_CHAIN_COMMITS, CommitTree, EncodedTree
 from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
 from kcard.manifest import Manifest, seal
 from tests.hub.postgres import on_both
@@ -108,8 +108,8 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
 
 
 def test_more_files_than_allowed_are_refused() -> None:
-    entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MOST_FILES + 1))
-    with pytest.raises(TooLarge, match=str(MOST_FILES)):
+    entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MAX_FILES + 1))
+    with pytest.raises(TooLarge, match=str(MAX_FILES)):
         trees.apply_operations({}, entries, lambda _: {})
 
 
@@ -239,7 +239,7 @@ FILES = 600
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains as long as those of trees of ten thousand files."""
-    monkeypatch.setattr(trees, "ROW", 16)
+    monkeypatch.setattr(trees, "ROW_BYTES", 16)
 
 
 def named(path: str) -> Add:
@@ -340,7 +340,7 @@ def test_a_chain_is_as_short_as_its_full_tree_is_small(hub: Stand, card: Reposit
         tree_of_head = chain(hub, card, head.sha)
         whole = len(tree_of_head.chain[0][1].content)
         assert len(tree_of_head.chain) <= 2 + whole / 1024
-        assert len(tree_of_head.chain) < LONGEST
+        assert len(tree_of_head.chain) < MAX_CHAIN_COMMITS
         assert sum(len(link.content) for _, link in tree_of_head.chain) <= 2 * whole + 1024
 
 
@@ -424,6 +424,6 @@ def test_a_removed_version_leaves_the_files_of_the_others(hub: Stand, tmp_path: 
 def test_content_that_unpacks_to_more_than_any_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = EncodedTree(trees.compress_tree("[" + " " * 5000 + "]"), delta=False)
     assert trees.decode_tree(bomb) == ({}, ())
-    monkeypatch.setattr(trees, "LARGEST", 1000)
+    monkeypatch.setattr(trees, "MAX_TREE_BYTES", 1000)
     with pytest.raises(HubError, match="incomplete or too large"):
         trees.decode_tree(bomb)

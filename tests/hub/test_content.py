@@ -16,8 +16,9 @@ import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.checks.content import check_file, check_safetensors
+from kcard.hub.checks.content import check_file
 from kcard.hub.checks.formats import kind_of
+from kcard.hub.checks.tensors import check_safetensors
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.index import Index
 
@@ -180,7 +181,7 @@ def test_text_of_valid_opcodes_is_text(text: str) -> None:
 
 
 def test_a_vocabulary_of_countless_empty_pieces_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.hub.checks.formats.MOST_FIELDS", 100)
+    monkeypatch.setattr("kcard.hub.checks.formats.MAX_VOCABULARY_PIECES", 100)
     check("a.model", b"\x0a\x00" * 100)
     with pytest.raises(Invalid, match="more than 100 pieces"):
         check("a.model", b"\x0a\x00" * 101)
@@ -417,10 +418,10 @@ def test_header_that_does_not_fit_its_bytes_is_refused(file: bytes, why: str) ->
 def test_header_and_number_of_tensors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = packed({"a": tensor("U8", [], (0, 1)), "b": tensor("U8", [], (1, 2))}, b"xy")
     check_tensors(two)
-    monkeypatch.setattr("kcard.hub.checks.content.MOST_TENSORS", 1)
+    monkeypatch.setattr("kcard.hub.checks.tensors.MAX_TENSORS", 1)
     with pytest.raises(Invalid, match="more than 1 tensors"):
         check_tensors(two)
-    monkeypatch.setattr("kcard.hub.checks.content.LARGEST_HEADER", 20)
+    monkeypatch.setattr("kcard.hub.checks.tensors.MAX_HEADER_BYTES", 20)
     with pytest.raises(Invalid, match="header of"):
         check_tensors(two)
 

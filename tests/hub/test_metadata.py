@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcard.hub.checks import formats
-from kcard.hub.checks.formats import check_path, check_tree, fold_path
-from kcard.hub.checks.metadata import derive_tags, find_library, parse_readme, render_readme
+from kcard.hub.checks import paths as paths_module
+from kcard.hub.checks.metadata import derive_tags, find_library, parse_readme
+from kcard.hub.checks.paths import check_path, check_tree, fold_path
+from kcard.hub.checks.rendering import render_readme
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.manifest import Manifest
 
@@ -376,14 +377,14 @@ def test_files_beside_each_other_pass() -> None:
 
 
 def test_files_have_no_more_folders_than_a_commit_has_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MOST_FILES", 3)
+    monkeypatch.setattr(paths_module, "MAX_FILES", 3)
     check_tree(["a/b/c/d.txt", "a/b/e.txt"])
     with pytest.raises(TooLarge, match="too many folders: the limit is 3"):
         check_tree(["a/b/c/d/e.txt"])
 
 
 def test_more_files_than_a_repository_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "MOST_FILES", 3)
+    monkeypatch.setattr(paths_module, "MAX_FILES", 3)
     check_tree(["a", "b", "c"])
     with pytest.raises(TooLarge, match="the limit is 3"):
         check_tree(["a", "b", "c", "d"])

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-import kcard.hub.repositories
+import kcard.hub.listing
 from kcard.hub import search_index
 from kcard.hub.accounts import Identity
 from kcard.hub.audits import AuditFinding
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Conflict, Invalid, NotFound, TooLarge
-from kcard.hub.repositories import SORTS, ListQuery
+from kcard.hub.listing import SORTS, ListQuery
 from kcard.hub.search import RepositorySearch, SearchIndex, SearchQuery
 from kcard.manifest import MANIFEST, Base, Manifest, seal
 from tests.hub.postgres import BOTH
@@ -147,10 +147,10 @@ class Shelf:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way to an answer in turn, whatever would be the shorter one."""
     if request.param == "given up":
-        monkeypatch.setattr(kcard.hub.repositories, "SCANNED", 1)
+        monkeypatch.setattr(kcard.hub.listing, "MAX_SCANNED_ROWS", 1)
     if request.param != "as counted":
         place = 0 if request.param == "looked up" else None
-        monkeypatch.setattr(kcard.hub.repositories, "find_rarest_term", lambda *_: place)
+        monkeypatch.setattr(kcard.hub.listing, "find_rarest_term", lambda *_: place)
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_cursor_of_another_query_is_refused(shelf: Shelf) -> None:
 def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
     for number in range(50):
         shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    rarest = kcard.hub.repositories.find_rarest_term
+    rarest = kcard.hub.listing.find_rarest_term
     with shelf.hub.registry.database.read() as connection:
         assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
         assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None
@@ -401,11 +401,11 @@ def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> No
 def test_a_reader_that_began_earlier_gets_what_was_read_since(hub: Stand) -> None:
     index = SearchIndex()
     with hub.registry.database.read() as earlier:
-        assert len(index.at(earlier).ids) == 3
+        assert len(index.at(earlier)["id"]) == 3
         hub.make("ada/fourth")
         with hub.registry.database.read() as later:
             newest = index.at(later)
-        assert len(newest.ids) == 4
+        assert len(newest["id"]) == 4
         assert index.at(earlier) is newest
 
 

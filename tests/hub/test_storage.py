@@ -66,7 +66,7 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
 
 
 def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_store, "BLOCK", 1000)
+    monkeypatch.setattr(object_store, "BLOCK_BYTES", 1000)
     monkeypatch.setattr("kcard.hub.storage.BUFFER", 1000)
     stored(blobs)
     blocks = list(blobs.read(SHA256, 10, 4000))

@@ -17,7 +17,7 @@ from kcard.hub.db.models import AccessRequest, Commit, Repository, Reservation, 
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.hub.garbage import find_referenced
-from kcard.hub.history import LONGEST_MESSAGE
+from kcard.hub.history import MAX_MESSAGE_CHARACTERS
 from kcard.hub.quotas import LIFETIME, Reservations
 from kcard.hub.storage import BlobStore
 from kcard.hub.uploads import Parts, Uploads, Verdicts, delete_committed
@@ -212,7 +212,7 @@ HALF = b"x" * 40_000
 
 
 def test_messages_of_commits_and_tags_are_charged(hub: Stand) -> None:
-    card, message = hub.make("ada/card"), "é" * LONGEST_MESSAGE
+    card, message = hub.make("ada/card"), "é" * MAX_MESSAGE_CHARACTERS
     main = hub.refs.resolve(card, "main")
 
     def commit(number: int) -> None:
@@ -222,7 +222,7 @@ def test_messages_of_commits_and_tags_are_charged(hub: Stand) -> None:
 
     commit(1)
     hub.refs.create_tag(card, "v1", main, message)
-    assert 4 * LONGEST_MESSAGE < counted(hub.registry.database)["ada"] < QUOTA
+    assert 4 * MAX_MESSAGE_CHARACTERS < counted(hub.registry.database)["ada"] < QUOTA
     with pytest.raises(TooLarge, match="quota of ada exceeded"):
         commit(2)
     with pytest.raises(TooLarge, match="quota of ada exceeded"):

@@ -16,8 +16,8 @@ from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Commit, Publication, Ref, Repository, RepositoryType, Version
 from kcard.hub.figures import EXAM_FILE, check_share, read_figure
+from kcard.hub.listing import ListQuery
 from kcard.hub.permissions import may_download
-from kcard.hub.repositories import ListQuery
 from kcard.hub.search import SearchQuery, SearchResults
 from kcard.hub.server.caches import Caches
 from kcard.hub.server.dependencies import get_repository, has_access

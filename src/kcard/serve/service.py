@@ -31,7 +31,8 @@ from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Question, Reply
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub, Selection
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
     from kcard.serve.upstream import Upstream
 
 logger = logging.getLogger("kcard.serve")

@@ -263,7 +263,7 @@ def test_a_listing_without_end_is_not_read_to_its_end() -> None:
 
 
 def test_pages_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MOST_REQUESTS", 20)
+    monkeypatch.setattr(connection, "MAX_REQUESTS", 20)
     with hostile_hub() as hub:
         link = {"Link": f'<{hub.url}/api/models?cursor=2>; rel="next"', "Content-Type": "application/json"}
         hub.answers["/api/models"] = lambda handler: send(handler, b"[]", headers=link)

@@ -159,15 +159,10 @@ class Events:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(
-        self, actor: str | None, action: Action, target: str, session: Session | None = None, **detail: object
-    ) -> None:
-        """Write an event, within the given transaction or in its own."""
-        if session is not None:
+    def add(self, actor: str | None, action: Action, target: str, **detail: object) -> None:
+        """Write an event in a transaction of its own."""
+        with self._database.write() as session:
             write_event(session, actor, action, target, **detail)
-            return
-        with self._database.write() as own:
-            write_event(own, actor, action, target, **detail)
 
     def list(
         self,

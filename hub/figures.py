@@ -83,14 +83,17 @@ def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
         return f"questions is {str(questions)[:40]}, but must be 1 or more"
     if not isinstance(digest, str) or not SHA256.fullmatch(digest):
         return "questions_sha256 is not a sha256"
-    if fault := _find_mean_fault(own.get("recall"), "recall", questions):
+    fault = _find_mean_fault(own.get("recall"), "recall", questions)
+    if fault:
         return fault
     right = own["recall"]["mean"] * questions
     if abs(right - round(right)) > questions * ROUNDING:
         return f"a recall of {own['recall']['mean']:g} is not a share of {questions} questions"
     faithfulness = own.get("faithfulness")
-    if faithfulness is not None and (fault := _find_scores_fault(faithfulness, "faithfulness")):
-        return fault
+    if faithfulness is not None:
+        fault = _find_scores_fault(faithfulness, "faithfulness")
+        if fault:
+            return fault
     # Factuality against independent evidence.
     factuality = own.get("factuality")
     if factuality is None:
@@ -107,12 +110,17 @@ def _find_scores_fault(figure: object, name: str) -> str | None:
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
         return f"{name} has no list of scores between 0 and 1"
     mean = _object(figure).get("mean")
+    if not scores and mean is None:
+        return None
     if not scores:
-        return None if mean is None else f"{name} has a mean without scores"
-    if fault := _find_mean_fault(mean, name, len(scores)):
+        return f"{name} has a mean without scores"
+    fault = _find_mean_fault(mean, name, len(scores))
+    if fault:
         return fault
     expected, stated = sum(scores) / len(scores), _object(mean)["mean"]
-    return None if abs(expected - stated) <= ROUNDING else f"the mean of {name} is not that of its scores"
+    if abs(expected - stated) > ROUNDING:
+        return f"the mean of {name} is not that of its scores"
+    return None
 
 
 def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
@@ -156,15 +164,19 @@ def read_figure(record: object, name: str) -> MeasuredFigure | None:
     document = _object(record)
     own = _object(document["own"]) if "own" in document else document
     figure = _object(own.get(name))
-    questions = own.get("questions")
-    count = questions if type(questions) is int and questions > 0 else None
+    questions, count = own.get("questions"), None
+    if type(questions) is int and questions > 0:
+        count = questions
     mean, unknown = figure, 0
     values: tuple[float, ...] = ()
     if isinstance(figure.get("mean"), dict):  # of scores, which are listed
         mean, listed, missing = figure["mean"], figure.get("scores"), figure.get("unknown")
-        scores = [_share(score) for score in listed[:MAX_SCORES]] if isinstance(listed, list) else []
-        values = tuple(score for score in scores if score is not None)
-        count, unknown = len(values) or None, missing if type(missing) is int and missing > 0 else 0
+        if isinstance(listed, list):
+            scores = map(_share, listed[:MAX_SCORES])
+            values = tuple(score for score in scores if score is not None)
+        count = len(values) or None
+        if type(missing) is int and missing > 0:
+            unknown = missing
     least = -1 if name == "lift" else 0
     value, low, high = (_share(mean.get(key), least) for key in ("mean", "low", "high"))
     if value is None:
@@ -191,7 +203,9 @@ def read_audit(audit: AuditRow, record: str, name: str = "factuality") -> Measur
     if name != "factuality" or audit.judged is None:
         return figure
     estimate = replace(figure.estimate, count=audit.judged)
-    unknown = round(audit.judged / audit.coverage) - audit.judged if audit.coverage else figure.unknown
+    unknown = figure.unknown
+    if audit.coverage:
+        unknown = round(audit.judged / audit.coverage) - audit.judged
     return MeasuredFigure(estimate, figure.scores, unknown)
 
 
@@ -287,12 +301,8 @@ def last_audited_factuality() -> ScalarSelect[float]:
 
 def measures_factuality() -> ColumnElement[bool]:
     """Return SQL for whether an audit measured factuality against evidence that is independent of the card."""
-    return and_(AuditRow.kind == AUDIT, AuditRow.factuality.is_not(None), has_independent_evidence())
-
-
-def has_independent_evidence() -> ColumnElement[bool]:
-    """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
-    return or_(AuditRow.overlap.is_(None), AuditRow.overlap < OVERLAP)
+    independent = or_(AuditRow.overlap.is_(None), AuditRow.overlap < OVERLAP)
+    return and_(AuditRow.kind == AUDIT, AuditRow.factuality.is_not(None), independent)
 
 
 def _latest(audits: Sequence[AuditRow], kind: AuditKind, figure: str) -> AuditRow | None:

@@ -331,7 +331,8 @@ class Refs:
         with self._database.read() as session:
             named = {"repository": repository.id, "name": revision}
             by_kind = dict(session.execute(_refs_named(), named).tuples().all())
-            if sha := by_kind.get(BRANCH) or by_kind.get(TAG):
+            sha = by_kind.get(BRANCH) or by_kind.get(TAG)
+            if sha:
                 return str(sha)
             if SHA_START.fullmatch(revision):
                 of = (Commit.repository_id == repository.id, Commit.sha.between(revision, revision + "g"))

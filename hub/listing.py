@@ -131,7 +131,9 @@ class Listing:
                 if page and size > MAX_PAGE_CHARACTERS:
                     break
                 page.append(repository)
-        return page, self.cursor(query, page[-1]) if len(ids) > len(page) else None
+        if len(ids) == len(page):
+            return page, None
+        return page, self.cursor(query, page[-1])
 
     def cursor(self, query: ListQuery, last: Repository) -> str:
         """Return the cursor of the page after this repository."""
@@ -180,16 +182,20 @@ def _find_ids(session: Session, query: ListQuery, identity: Identity | None) -> 
     sought = query.terms
     if not sought:
         return ids()
-    if (rarest := find_rarest_term(session, sought, query.limit)) is not None:
+    rarest = find_rarest_term(session, sought, query.limit)
+    if rarest is not None:
         others = sought[:rarest] + sought[rarest + 1 :]
-        return ids(_is_among(sought[rarest]), *(_has_term(term) for term in others))
+        return ids(_is_among(sought[rarest]), *map(_has_term, others))
     # How far to scan before giving up; empty if there are fewer repositories than that.
     end = select(*_sorting(query)).where(*rest).order_by(*order).offset(MAX_SCANNED_ROWS).limit(1)
     last = session.execute(end).one_or_none()
-    edge = [] if last is None else [_beyond(query, last[0], last[1], back=True)]
-    matching = ids(*edge, *(_has_term(term) for term in sought))
+    if last is None:
+        return ids(*map(_has_term, sought))
+    matching = ids(_beyond(query, last[0], last[1], back=True), *map(_has_term, sought))
+    if len(matching) > query.limit:
+        return matching
     # Common terms may be rare together: then the scan would read all repositories.
-    return matching if not edge or len(matching) > query.limit else ids(_is_among(*sought))
+    return ids(_is_among(*sought))
 
 
 def _sorting(query: ListQuery) -> tuple[Any, Any]:
@@ -250,4 +256,6 @@ def _beyond(query: ListQuery, value: Any, id_: int, *, back: bool = False) -> Co
     """Return the condition for repositories after one in the query's order; with `back`, before it."""
     column, key = _sorting(query)
     here, there = tuple_(column, key), tuple_(literal(value, column.type), literal(id_))
-    return here < there if (query.direction == -1) != back else here > there
+    if (query.direction == -1) != back:
+        return here < there
+    return here > there

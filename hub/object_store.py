@@ -85,7 +85,8 @@ class ObjectStore(Blobs):
         path.unlink()
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        if (size := self._size(sha256)) is None:
+        size = self._size(sha256)
+        if size is None:
             raise DamagedCard(f"blob {self.where(sha256)} is missing")
         end = size if stop is None else min(stop, size)
 

@@ -127,10 +127,10 @@ def require_download(identity: Identity | None, repository: Repository, granted:
     """Raise as `require_read`, and Gated unless `may_download`."""
     require_read(identity, repository)
     if not may_download(identity, repository, granted):
-        raise Gated(
-            f"{repository.name} is gated: " + ("request access" if identity else "log in and request access"),
-            known=identity is not None,
-        )
+        remedy = "request access"
+        if identity is None:
+            remedy = f"log in and {remedy}"
+        raise Gated(f"{repository.name} is gated: {remedy}", known=identity is not None)
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
@@ -170,9 +170,11 @@ def require_create(identity: Identity | None, namespace: str) -> None:
 
 def require_unrestricted(identity: Identity) -> None:
     """Raise Forbidden for a token that is limited to one repository or to reading."""
-    if identity.repository_id is not None or not _has_scope(identity, "write"):
-        limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
-        raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
+    remedy = "does not allow this: use one of scope write for all repositories"
+    if identity.repository_id is not None:
+        raise Forbidden(f"a token for one repository {remedy}")
+    if not _has_scope(identity, "write"):
+        raise Forbidden(f"a token of scope {identity.scope} {remedy}")
 
 
 def require_administrator(identity: Identity | None) -> None:
@@ -265,7 +267,8 @@ def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[
         select(Holding.size).join_from(Holding, Repository).where(downloadable(identity)).limit(1)
     )
     for sha256 in sorted(set(sha256s) - sizes.keys()):  # one by one: many repositories may have the same file
-        if (size := session.scalar(in_repositories.where(Holding.sha256 == sha256))) is not None:
+        size = session.scalar(in_repositories.where(Holding.sha256 == sha256))
+        if size is not None:
             sizes[sha256] = size
     return sizes
 
@@ -274,12 +277,10 @@ def _is_within_reach(identity: Identity | None) -> ColumnElement[bool]:
     theirs = reach_of(identity)
     if theirs.everything:
         return true()
+    if not theirs.namespaces:
+        return false()
     owners = select(Account.id).where(Account.folded.in_(sorted(theirs.namespaces)))
-    return (
-        and_(Repository.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
-        if theirs.namespaces
-        else false()
-    )
+    return and_(Repository.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
 
 
 def _is_allowed_by_token(only: int | None) -> ColumnElement[bool]:

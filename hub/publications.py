@@ -240,7 +240,8 @@ class Publications:
         verdicts = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
         for path, form in forms.items():
             entry = files[path]
-            if (verdict := verdicts.get((entry.sha256, form))) is not None:
+            verdict = verdicts.get((entry.sha256, form))
+            if verdict is not None:
                 verdict.enforce(path)
             else:
                 check_content(path, entry.size, form, lambda entry=entry: self._blobs.open(entry.sha256))  # type: ignore[misc]

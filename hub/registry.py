@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kcard.hub.publications import LocalCards
 
 
-MAX_NOTEBOOK_CARDS = 100
+MAX_NOTEBOOK_CARDS, MAX_SUGGESTED_VERSIONS = 100, 5
 Versions: TypeAlias = list[Version]  # `list` is a method below
 Garbages: TypeAlias = "list[Garbage]"
 
@@ -217,13 +217,19 @@ class Hub:
         """
         reference = CardReference.parse(ref)
         versions = self.versions(reference.name)
-        matches = [v for v in versions if reference.names(v)] if "@" in ref else versions[-1:]
+        matches = versions[-1:]
+        if "@" in ref:
+            matches = [version for version in versions if reference.names(version)]
         if len(matches) > 1:
             same = ", ".join(v.reference for v in matches)
             raise UnknownCard(f"{ref!r} is ambiguous ({same}): use more digits")
         if not matches:
-            names = [f"v{v.number}" + "".join(f" ({alias})" for alias in v.aliases) for v in versions[-5:]]
-            there = ("… " if len(versions) > 5 else "") + ", ".join(names)
+            names = []
+            for version in versions[-MAX_SUGGESTED_VERSIONS:]:
+                names.append(" ".join([f"v{version.number}", *(f"({alias})" for alias in version.aliases)]))
+            there = ", ".join(names)
+            if len(versions) > MAX_SUGGESTED_VERSIONS:
+                there = f"… {there}"
             raise UnknownCard(
                 f"card {reference.name!r} has no version {ref.partition('@')[2]!r}: it has {there}"
             )
@@ -231,7 +237,8 @@ class Hub:
 
     def versions(self, name: str) -> Versions:
         """Return every version of a card, oldest first. Raises UnknownCard."""
-        if versions := list_all(self.database, name):
+        versions = list_all(self.database, name)
+        if versions:
             return versions
         names = list_names(self.database)
         near = difflib.get_close_matches(name, names, cutoff=0.5)
@@ -275,7 +282,8 @@ class Hub:
     def open(self, ref: str, path: str) -> BinaryIO:
         """Open a verified file of a version; the caller closes it. Raises HubError for an unknown file, DamagedCard."""
         version = self.get(ref)
-        if (sha256 := version.files.get(path)) is None:
+        sha256 = version.files.get(path)
+        if sha256 is None:
             raise HubError(
                 f"file {path!r} not found in card {version.reference}, which has {', '.join(version.files)}"
             )
@@ -286,7 +294,8 @@ class Hub:
 
     def read(self, version: Version, path: str) -> bytes:
         """Return the content of a small verified file, without a query to the database. Raises as `open` does."""
-        if (sha256 := version.files.get(path)) is None:
+        sha256 = version.files.get(path)
+        if sha256 is None:
             raise HubError(f"file {path!r} not found in card {version.reference}")
         data = b"".join(self.blobs.read(sha256))
         if hashlib.sha256(data).hexdigest() != sha256:
@@ -354,7 +363,8 @@ class Hub:
             for path, sha256 in version.files.items():
                 if sha256 not in faults:
                     faults[sha256] = self.blobs.find_fault(sha256)
-                if what := faults[sha256]:
+                what = faults[sha256]
+                if what:
                     problems.append(FileProblem(version.name, version.number, path, what))
         return problems
 

@@ -49,10 +49,17 @@ SCORES = {
 
 
 def find_matches(session: Session, words: Sequence[str]) -> NDArray[np.int64]:
-    """Return the ids of the repositories that have all words, normalised by search_index.normalise_words."""
+    """Return the ids of the repositories that have all words, normalised by search_index.normalise_words.
+
+    Without any word there are none.
+    """
+    if not words:
+        return np.empty(0, np.int64)
     database = session.get_bind().dialect.name
     ids: str | None = session.scalar(text(MATCHES[database]), {"words": _query(database, words)})
-    return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
+    if not ids:
+        return np.empty(0, np.int64)
+    return np.fromstring(ids, dtype=np.int64, sep=",")
 
 
 def score_matches(session: Session, words: Sequence[str]) -> dict[int, float]:
@@ -258,7 +265,7 @@ class RepositorySearch:
             )
             # Repositories with all words, the author and the tags.
             if query.text.strip():
-                always &= snapshot.having(find_matches(session, query.words) if query.words else [])
+                always &= snapshot.having(find_matches(session, query.words))
             for kind, term in exact_terms(query.tags, query.author or None):
                 having = select(Term.repository_id).where(Term.kind == kind, Term.term == term)
                 always &= snapshot.having(session.scalars(having).all())
@@ -343,5 +350,7 @@ def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]
             continue
         while value:
             totals[value] = totals.get(value, 0) + count
-            value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
+            if facet != "domain":
+                break
+            value = value.rpartition("/")[0]
     return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))

@@ -151,7 +151,8 @@ def update_rows(session: Session, *repository_ids: int) -> None:
     )
     query = query.select_from(Repository).outerjoin(Version, of_newest)
     rows = session.execute(query.where(Repository.id.in_(repository_ids)))
-    if values := [_make_row(row) | {"changed": at} for row in rows]:
+    values = [_make_row(row) | {"changed": at} for row in rows]
+    if values:
         session.execute(insert(SearchRow), values)
 
 

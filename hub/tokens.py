@@ -134,7 +134,8 @@ class TokenStore:
 
         Raises Unauthenticated if the token was revoked or has expired, or its user was disabled.
         """
-        if (owner := self._identity(_is_referred_to(reference))) is None:
+        owner = self._identity(_is_referred_to(reference))
+        if owner is None:
             raise Unauthenticated(
                 "the token of this upload was revoked: start the upload again with another one"
             )

@@ -54,7 +54,8 @@ class CardReference:
             )
         if not at:
             return cls(name)
-        if match := NUMBER.fullmatch(rest):
+        match = NUMBER.fullmatch(rest)
+        if match:
             return cls(name, number=int(match[1]))
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 

@@ -314,7 +314,8 @@ def kind_of(path: str, size: int) -> FileKind:
     if kind is None and name.name.lower() in NAMES:
         kind = SMALL_TEXT
     if kind is None:
-        if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
+        reason = next((why for endings, why in REASONS if suffix in endings.split()), None)
+        if reason:
             raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
         raise Invalid(
             f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"

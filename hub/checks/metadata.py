@@ -30,7 +30,9 @@ def split_front_matter(text: str) -> tuple[str, str]:
     """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     match = FENCE.match(text)
-    return (match[1] or "", text[match.end() :]) if match else ("", text)
+    if match is None:
+        return "", text
+    return match[1] or "", text[match.end() :]
 
 
 def load_yaml(text: str, where: str, most: int | None = MAX_YAML_NODES) -> Any:
@@ -66,7 +68,8 @@ def check_yaml(text: str, where: str, most: int | None = None) -> None:
     for event in yaml.parse(text, Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise Dangerous(f"{where}: YAML anchors and aliases are not allowed: write the values out")
-        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
             raise Dangerous(f"{where}: the YAML tag {str(tag)[:80]!r} is not allowed: use a plain value")
         nodes += isinstance(event, yaml.NodeEvent)
         if most is not None and nodes > most:
@@ -102,9 +105,7 @@ def _check_node(node: yaml.Node, where: str) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key if isinstance(key, str) else str(_plain(key)): _plain(item) for key, item in value.items()
-        }
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, date):  # a datetime is one
@@ -176,21 +177,25 @@ def derive_tags(
         derived.append("peft")
     # The task, tags, languages and data sets. YAML reads the language code `no` as a boolean.
     derived += [find_pipeline_tag(card), *_texts(card.get("tags"))]
-    derived += ["no" if code == "False" else code for code in _texts(card.get("language"))]
+    derived += [{"False": "no"}.get(code, code) for code in _texts(card.get("language"))]
     derived += [f"dataset:{name}" for name in _texts(card.get("datasets"))]
     # The base models, and the relation to them.
     names = [*_texts(card.get("base_model"))]
     relation = card.get("base_model_relation")
     if relation not in RELATIONS:
-        is_adapter = ADAPTER in files or card.get("library_name") == "peft"
-        relation = "adapter" if is_adapter else "merge" if len(names) > 1 else "finetune"
+        relation = "finetune"
+        if ADAPTER in files or card.get("library_name") == "peft":
+            relation = "adapter"
+        elif len(names) > 1:
+            relation = "merge"
     for name in names:
         derived += [f"base_model:{name}", f"base_model:{relation}:{name}"]
     derived += [f"license:{name.lower()}" for name in _texts(card.get("license"))]
     # The kind and the domain of a knowledge card; biomedical/oncology has biomedical and biomedical/oncology.
     if manifest is not None:
         derived += ["kcard", f"kcard:kind:{manifest.kind}"]
-        derived += [f"kcard:method:{manifest.method}"] if manifest.method else []
+        if manifest.method:
+            derived.append(f"kcard:method:{manifest.method}")
         domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
         derived += [f"domain:{domain}" for domain in domains]
     unique = dict.fromkeys(tag for tag in derived if tag and _is_tag(tag))
@@ -199,7 +204,8 @@ def derive_tags(
 
 def find_library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     """Return the library that loads the repository, from its metadata or else from its files."""
-    if named := _text(card.get("library_name")):
+    named = _text(card.get("library_name"))
+    if named:
         return named
     files = frozenset(paths)
     if ADAPTER in files:

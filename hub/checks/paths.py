@@ -32,7 +32,8 @@ def check_path(path: str) -> str:
     if len(names) > MAX_PATH_DEPTH:
         raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {MAX_PATH_DEPTH} folders")
     for name in names:
-        if reason := _find_name_fault(name):
+        reason = _find_name_fault(name)
+        if reason:
             raise Dangerous(f"unsafe path {path!r}: {reason}")
     return path
 
@@ -64,7 +65,8 @@ def check_tree(paths: Iterable[str]) -> None:
                 raise Invalid(
                     f"{folder!r} and {other!r} are the same folder on case-insensitive disks: rename one"
                 )
-    if clash := files.keys() & folders.keys():
+    clash = files.keys() & folders.keys()
+    if clash:
         path = files[min(clash)]
         raise Invalid(f"{path!r} is both a file and a folder: rename one")
 
@@ -81,9 +83,11 @@ def _find_name_fault(name: str) -> str | None:
         return "it is empty, or has an empty segment"
     if name in (".", ".."):
         return f"{name!r} is a relative segment"
-    if odd := next((c for c in name if unicodedata.category(c) in INVISIBLE), None):
+    odd = next((c for c in name if unicodedata.category(c) in INVISIBLE), None)
+    if odd:
         return f"it contains the invisible character U+{ord(odd):04X}"
-    if odd := next((c for c in name if c in FORBIDDEN), None):
+    odd = next((c for c in name if c in FORBIDDEN), None)
+    if odd:
         return f"it contains {odd!r}"
     if name[0] == " " or name[-1] in " .":
         return f"{name!r} starts with a space, or ends with a space or a dot"

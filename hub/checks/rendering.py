@@ -54,7 +54,8 @@ def render_readme(markdown: str, files: str = "", seconds: float = MAX_RENDERING
     def located(_tag: str, attribute: str, value: str) -> str | None:
         if attribute not in ("src", "href"):
             return value
-        if (own := _path_on_hub(value, files)) is not None:
+        own = _path_on_hub(value, files)
+        if own is not None:
             return own
         if attribute != "href":
             return None

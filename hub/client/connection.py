@@ -294,12 +294,14 @@ def _on_request(request: Any) -> None:
     mark = request.headers.pop(MARK, None)
     if mark is not None:
         request.extensions[MARK] = mark  # redirects keep it
-    if (guard := _guards.get(request.extensions.get(MARK))) is not None:
+    guard = _guards.get(request.extensions.get(MARK))
+    if guard is not None:
         guard.check_request(request)
 
 
 def _on_response(response: Any) -> None:
-    if (guard := _guards.get(response.request.extensions.get(MARK))) is not None:
+    guard = _guards.get(response.request.extensions.get(MARK))
+    if guard is not None:
         guard.check_response(response)
 
 

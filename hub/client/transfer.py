@@ -107,21 +107,12 @@ class RemoteVersion:
 
 def list_versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """Return the versions of a repository, newest first."""
-    tags = api.list_repo_refs(repository).tags
-    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
-    tagged = (RemoteVersion(int(match[1]), commit) for match, commit in numbered if match is not None)
-    return sorted(tagged, key=lambda version: -version.number)
-
-
-def newest_commit(api: "HfApi", repository: str) -> str:
-    """Return the commit of the newest version, or of main if none was published."""
-    tagged = list_versions(api, repository)
-    return tagged[0].commit if tagged else str(api.model_info(repository).sha)
-
-
-def list_branches(api: "HfApi", repository: str) -> dict[str, str]:
-    """Return the commit of each branch, by name."""
-    return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
+    versions = []
+    for tag in api.list_repo_refs(repository).tags:
+        match = NUMBERED.fullmatch(tag.name)
+        if match is not None:
+            versions.append(RemoteVersion(int(match[1]), tag.target_commit))
+    return sorted(versions, key=lambda version: -version.number)
 
 
 def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
@@ -223,7 +214,8 @@ def push_card(
             version = _publish_version(api, name, folder, manifest, text, page)
         # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
-            head = list_branches(api, name).get(alias)
+            branches = {branch.name: branch.target_commit for branch in api.list_repo_refs(name).branches}
+            head = branches.get(alias)
             if head == version.commit:
                 continue
             if head is not None:
@@ -272,7 +264,8 @@ def _publish_version(
             if http_status(error) != CONFLICT:
                 raise
             # Another client has taken the number, perhaps for the same card.
-            if (same := next(find_published(api, repository, {text}), None)) is not None:
+            same = next(find_published(api, repository, {text}), None)
+            if same is not None:
                 return same
         else:
             return version
@@ -345,10 +338,13 @@ def download_card(
         elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
             entry.unlink(missing_ok=True)
     with connect(url, token) as api:
-        name, revision = reference.repository, reference.revision
-        commit = (
-            newest_commit(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
-        )
+        name = reference.repository
+        versions = list_versions(api, name) if reference.revision is None else []
+        if versions:
+            commit = versions[0].commit
+        else:  # of the revision, or of main if no version was published
+            info = api.model_info(name, revision=reference.revision)
+            commit = str(info.sha)
         if not COMMIT.fullmatch(commit):
             raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, LargeBinary, cast, event, func, insert, select, update
+from sqlalchemy import ColumnElement, Engine, LargeBinary, cast, event, func, select, update
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
 from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
-from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Role, Upload, now
+from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Role, Upload
 from kcard.hub.db.session import Database
 from kcard.hub.history import Commits, Refs
 from kcard.hub.listing import Listing
@@ -227,29 +227,14 @@ def pending_bytes(database: Database, account_id: int) -> int:
 
 def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> None:
     """A repository whose commits name these blobs."""
-    row = {
-        "type": "model",
-        "namespace_id": owner,
-        "name": name,
-        "folded": name.lower(),
-        "visibility": "public",
-        "gated": "no",
-        "created": now(),
-        "modified": now(),
-        "downloads": 0,
-        "likes": 0,
-        "card": {},
-        "tags": [],
-        "size": 0,
-        "newest": 0,
-    }
-    with database.write() as connection:
-        repository_id = connection.execute(
-            insert(Repository).values(row).returning(Repository.id)
-        ).scalar_one()
+    with database.write() as session:
+        repository = Repository(type="model", namespace_id=owner, name=name, folded=name.lower())
+        session.add(repository)
+        session.flush()
         for sha256, size in files:
-            connection.execute(insert(Holding).values(repository_id=repository_id, sha256=sha256, size=size))
-        recount(connection)
+            session.add(Holding(repository_id=repository.id, sha256=sha256, size=size))
+        session.flush()
+        recount(session)
 
 
 QUESTIONS = 10

@@ -193,7 +193,6 @@ FIRST_ADMINISTRATOR = "admin"
 UNLOGGED = {"email", "description"}
 MAX_TEXT_CHARACTERS = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
-AccountList: TypeAlias = list[Account]  # `list` is a method below
 UNCHANGED: Any = object()  # default of arguments for which None has a meaning
 
 
@@ -246,14 +245,6 @@ class Accounts:
         """Return every account, by name."""
         with self._database.read() as session:
             return [*session.scalars(select(Account).order_by(Account.folded))]
-
-    def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
-        """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
-        start = fold_name(search)
-        query = select(Account).where(Account.folded.startswith(start, autoescape=True))
-        query = query.where(Account.folded > fold_name(after)).order_by(Account.folded).limit(limit)
-        with self._database.read() as session:
-            return [*session.scalars(query)]
 
     def update(
         self,

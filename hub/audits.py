@@ -33,21 +33,7 @@ def is_measurable(manifest: Manifest) -> bool:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """The result of an audit or of the hub's own exam, as far as the hub reads it.
-
-    checker         name of the checker, and the sha256 of its weights if known
-    evidence        independent evidence by name and digest; None without any
-    queries         the questions, by name and digest
-    faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
-    factuality      mean score against the independent evidence, in [0, 1]; None if not measured
-    coverage        the share of the documents that the evidence covers, in [0, 1], and `judged`, how many these
-                    are; None if not known
-    overlap         how far evidence and corpus are the same, in [0, 1]; None if not known
-    record          the whole audit or exam as JSON
-    kind            audit, which decides about quarantine, or exam
-    recall          of the exam, in [0, 1]; None if not measured
-    kcard           the version of kcard that measured; None if not known
-    """
+    """The result of an audit or of the hub's own exam, as far as the hub reads it: columns of AuditRow."""
 
     checker: str
     checker_sha256: str | None

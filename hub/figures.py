@@ -3,10 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, bindparam, or_, select
+from sqlalchemy import ColumnElement, ScalarSelect, and_, bindparam, or_, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from kcard.errors import HubError, UsageError
@@ -222,6 +221,7 @@ def _share(value: object, least: float = 0) -> float | None:
 # The settings by which a hub quarantines cards: a threshold of factuality, and the coverage that evidence needs.
 
 THRESHOLD, COVERAGE = "threshold", "coverage"
+LIMITS = select(HubSetting.name, HubSetting.value).where(HubSetting.name.in_((THRESHOLD, COVERAGE)))
 
 
 def read_limits(session: Session) -> tuple[float | None, float]:
@@ -229,7 +229,7 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     cover to quarantine it. Raises HubError for an invalid setting.
     """
     stored = {}
-    for name, value in session.execute(_limits()).tuples():
+    for name, value in session.execute(LIMITS).tuples():
         try:
             stored[name] = check_share(float(value))
         except ValueError:
@@ -240,32 +240,26 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
-@cache
-def _limits() -> Select[str, str]:
-    return select(HubSetting.name, HubSetting.value).where(HubSetting.name.in_((THRESHOLD, COVERAGE)))
-
-
 # The verified figures of versions, from their audits.
 
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
+AUDITS_OF = (
+    select(AuditRow)
+    .where(AuditRow.version_id.in_(bindparam("ids", expanding=True)))
+    .order_by(AuditRow.id)
+    .options(defer(AuditRow.record, raiseload=True))
+)
 
 
 def load_audits(session: Session, ids: Sequence[int]) -> dict[int, list[AuditRow]]:
     """Return the audits of these versions, without their records, by the version's id, oldest first."""
     audits: dict[int, list[AuditRow]] = {}
     if ids:
-        for audit in session.scalars(_audits_of(), {"ids": ids}):
+        for audit in session.scalars(AUDITS_OF, {"ids": ids}):
             audits.setdefault(audit.version_id, []).append(audit)
     return audits
-
-
-@cache
-def _audits_of() -> Select[AuditRow]:
-    of = AuditRow.version_id.in_(bindparam("ids", expanding=True))
-    query = select(AuditRow).where(of).order_by(AuditRow.id)
-    return query.options(defer(AuditRow.record, raiseload=True))
 
 
 def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures | None:

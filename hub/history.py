@@ -5,10 +5,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
@@ -311,10 +310,9 @@ SHA = re.compile(r"[0-9a-f]{40}")
 SHA_START = re.compile(r"[0-9a-f]{7,40}")
 
 
-@cache
-def _refs_named() -> Select[str, str]:
-    here = (Ref.repository_id == bindparam("repository"), Ref.name == bindparam("name"))
-    return select(Ref.kind, Ref.sha).where(*here)
+REFS_NAMED = select(Ref.kind, Ref.sha).where(
+    Ref.repository_id == bindparam("repository"), Ref.name == bindparam("name")
+)
 
 
 class Refs:
@@ -330,7 +328,7 @@ class Refs:
         """
         with self._database.read() as session:
             named = {"repository": repository.id, "name": revision}
-            by_kind = dict(session.execute(_refs_named(), named).tuples().all())
+            by_kind = dict(session.execute(REFS_NAMED, named).tuples().all())
             sha = by_kind.get(BRANCH) or by_kind.get(TAG)
             if sha:
                 return str(sha)

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 from sqlalchemy import (
     ColumnElement,
     Integer,
-    ScalarSelect,
     Select,
     bindparam,
     func,
@@ -55,6 +54,7 @@ MAX_TERMS = 20
 MAX_COUNTED_ROWS = 10_000
 MAX_SCANNED_ROWS = 5_000  # repositories before the scan is given up
 MAX_INTEGER = 2**31 - 1  # of an integer column
+HIGHEST_ID = select(func.coalesce(func.max(Repository.id), 1)).scalar_subquery()
 LAST_CHARACTER = "\U0010ffff"
 
 
@@ -206,15 +206,10 @@ def find_rarest_term(session: Session, sought: Sequence[Condition], limit: int) 
     """Return the index of the rarest term, to look up its repositories; None if scanning reads fewer rows."""
     rows = [select(Term.kind).where(term).limit(MAX_COUNTED_ROWS).subquery() for term in sought]
     counts = [select(func.count()).select_from(each).scalar_subquery() for each in rows]
-    total, *frequencies = session.execute(select(_highest_id(), *counts)).one()
+    total, *frequencies = session.execute(select(HIGHEST_ID, *counts)).one()
     place = min(range(len(frequencies)), key=frequencies.__getitem__)
     scanned = (limit + 1) * prod(total / max(count, 1) for count in frequencies)
     return place if frequencies[place] < scanned else None
-
-
-@cache
-def _highest_id() -> ScalarSelect[int]:
-    return select(func.coalesce(func.max(Repository.id), 1)).scalar_subquery()
 
 
 def _is_among(*sought: Condition) -> Condition:

@@ -14,7 +14,6 @@ others.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, false, or_, select, true
@@ -230,15 +229,12 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
 
 # SQL conditions for what an identity may read, by the same rules.
 
+IS_PUBLIC = Repository.visibility == PUBLIC
+
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those that the identity may read."""
-    return _is_public() if identity is None else or_(_is_public(), _is_within_reach(identity))
-
-
-@cache
-def _is_public() -> ColumnElement[bool]:
-    return Repository.visibility == PUBLIC
+    return IS_PUBLIC if identity is None else or_(IS_PUBLIC, _is_within_reach(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
@@ -250,7 +246,7 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
             select(AccessRequest.state).where(*mine, AccessRequest.state == GRANTED).correlate(Repository)
         )
         granted = and_(requests.exists(), _is_allowed_by_token(identity.repository_id))
-    return or_(and_(_is_public(), or_(Repository.gated == "no", granted)), _is_within_reach(identity))
+    return or_(and_(IS_PUBLIC, or_(Repository.gated == "no", granted)), _is_within_reach(identity))
 
 
 def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:

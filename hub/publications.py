@@ -35,12 +35,12 @@ from kcard.hub.trees import Tree, file_entry
 from kcard.hub.uploads import Verdicts
 from kcard.hub.values import MAIN, TAG, DeclaredFigures, Entry
 from kcard.hub.versions import (
+    ALL_VERSIONS,
+    IS_NEWEST,
     find_row,
     find_versions,
     is_card,
-    is_newest,
     load_versions,
-    select_versions,
 )
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
@@ -217,7 +217,7 @@ class Publications:
         repository_ids = list(ids)
         if not repository_ids:
             return {}
-        query = select_versions(is_newest(), Version.repository_id.in_(repository_ids))
+        query = ALL_VERSIONS.where(IS_NEWEST, Version.repository_id.in_(repository_ids))
         with self._database.read() as session:
             return {row.repository_id: row for row in load_versions(session, query)}
 

@@ -31,12 +31,6 @@ def find_quota(session: Session, account_id: int, default: int | None) -> int | 
     return default if own is None else int(own)
 
 
-def remaining_quota(session: Session, account_id: int, default: int | None) -> int | None:
-    """Return the unused bytes of the account's quota; None: no limit."""
-    quota = find_quota(session, account_id, default)
-    return None if quota is None else quota - charged_bytes(session, account_id)
-
-
 def require_quota(session: Session, account_id: int, default: int | None = None, more: int = 0) -> None:
     """Raise TooLarge if the account exceeds its quota, or would with `more` bytes.
 
@@ -112,7 +106,9 @@ class Reservations:
     def remaining(self, repository_id: int) -> int | None:
         """Return the unused bytes of the quota of the repository's namespace; None: no limit."""
         with self._database.read() as session:
-            return remaining_quota(session, require_owner(session, repository_id), self._quota)
+            owner = require_owner(session, repository_id)
+            quota = find_quota(session, owner, self._quota)
+            return None if quota is None else quota - charged_bytes(session, owner)
 
 
 def reduce_reservation(session: Session, reservation: int, size: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from kcard.config import settings
-from kcard.errors import DamagedCard, HubError, UnknownCard
+from kcard.errors import HubError, UnknownCard
 from kcard.hub.db.models import Version
 from kcard.hub.db.session import Database
 from kcard.hub.selection import EMPTY_HUB, Selection, select_cards
@@ -287,10 +287,10 @@ class Hub:
             raise HubError(
                 f"file {path!r} not found in card {version.reference}, which has {', '.join(version.files)}"
             )
-        try:
-            return self.blobs.open_verified(sha256)
-        except DamagedCard as error:
-            raise damaged_file(version, path, "missing or damaged") from error
+        fault = self.blobs.find_fault(sha256)
+        if fault is not None:
+            raise damaged_file(version, path, fault)
+        return self.blobs.open(sha256)
 
     def read(self, version: Version, path: str) -> bytes:
         """Return the content of a small verified file, without a query to the database. Raises as `open` does."""

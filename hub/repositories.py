@@ -2,9 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
-from functools import cache
 
-from sqlalchemy import ColumnElement, Select, delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from kcard.hub import card_metadata, garbage, history, permissions, publications, quotas, search_index
@@ -32,6 +31,7 @@ from kcard.hub.values import MAIN, Entry
 # For git-lfs users; the hub ignores it.
 ATTRIBUTES = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 FIRST_TITLE = "initial commit"
+ALL_REPOSITORIES = select(Repository)  # built once: that takes longer than executing it
 
 
 class Repositories:
@@ -206,13 +206,8 @@ def _named(type_: RepositoryType, name: str) -> ColumnElement[bool]:
     return (Repository.type == type_) & (Repository.folded == fold_name(name))
 
 
-@cache  # building a query takes longer than executing it
-def _all_repositories() -> Select[Repository]:
-    return select(Repository)
-
-
 def _find(session: Session, condition: ColumnElement[bool], name: str) -> Repository:
-    repository = session.scalar(_all_repositories().where(condition))
+    repository = session.scalar(ALL_REPOSITORIES.where(condition))
     if repository is None:
         raise NotFound("repository", f"repository {name[:200]!r} not found")
     return repository

@@ -211,10 +211,6 @@ class Blobs(ABC):
         """Yield the location and size of what killed uploads left in the store; optionally delete it."""
         yield from ()
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield every blob's sha256, sorted."""
-        return (sha256 for sha256, _ in self.sizes())
-
     def put(self, source: Path, expected: str) -> Blob:
         """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
         if self.find_fault(expected) is None:
@@ -244,13 +240,6 @@ class Blobs(ABC):
         if digest.hexdigest() != sha256:
             return describe_mismatch(digest.hexdigest(), sha256)
         return None
-
-    def open_verified(self, sha256: str) -> BinaryIO:
-        """Verify a blob, then open it as a stream. Raises DamagedCard."""
-        wrong = self.find_fault(sha256)
-        if wrong is not None:
-            raise DamagedCard(f"blob {self.where(sha256)} is {wrong}")
-        return self.open(sha256)
 
 
 def open_store(root: Path, url: str | None) -> Blobs:

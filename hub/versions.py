@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, undefer
@@ -89,26 +88,17 @@ def is_card(card: str) -> ColumnElement[bool]:
     return and_(Repository.type == "model", same)
 
 
-@cache  # building it takes as long as executing it
-def is_newest() -> ColumnElement[bool]:
-    """Return the condition on `versions` for the newest one of each card."""
-    other = aliased(Version)
-    highest = select(func.max(other.number)).where(other.repository_id == Version.repository_id)
-    return Version.number == highest.scalar_subquery()
-
-
-def select_versions(*conditions: ColumnElement[bool]) -> Select[Version, str, str, str]:
-    """Return the query for versions, and the names of their repositories and who may read these."""
-    return _all_versions().where(*conditions)
-
-
-@cache
-def _all_versions() -> Select[Version, str, str, str]:
-    return select(Version, Repository.name, Repository.visibility, Repository.gated).join(Repository)
+# Queries are built once, since that takes as long as executing them.
+ALL_VERSIONS = select(Version, Repository.name, Repository.visibility, Repository.gated).join(Repository)
+_others = aliased(Version)
+# The condition on `versions` for the newest one of each card.
+IS_NEWEST = Version.number == (
+    select(func.max(_others.number)).where(_others.repository_id == Version.repository_id).scalar_subquery()
+)
 
 
 def name_versions(session: Session, query: Select[Version, str, str, str]) -> list[Version]:
-    """Return the versions of a query of `select_versions`, called as their repositories."""
+    """Return the versions of a query of ALL_VERSIONS, called as their repositories."""
     rows = session.execute(query).tuples().all()
     for version, name, visibility, gate in rows:
         version.name = name
@@ -133,7 +123,7 @@ def load_versions(session: Session, query: Select[Version, str, str, str]) -> li
 
 def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, with manifests and aliases, by card name, oldest first."""
-    versions = load_versions(session, select_versions(*conditions).options(undefer(Version.text)))
+    versions = load_versions(session, ALL_VERSIONS.where(*conditions).options(undefer(Version.text)))
     # The branches, other than main, that are at the commit of a version are its aliases.
     here = and_(Ref.repository_id == Version.repository_id, Ref.sha == Version.commit)
     pointing = select(Version.id, Ref.name).join(Ref, here).join(Repository)
@@ -159,21 +149,21 @@ MAX_LISTED_VERSIONS = 30
 
 def list_versions(database: Database, repository: Repository) -> list[Version]:
     """Return the newest versions of a repository, at most 30, oldest first, with their manifests."""
-    query = select_versions(Version.repository_id == repository.id).options(undefer(Version.text))
+    query = ALL_VERSIONS.where(Version.repository_id == repository.id).options(undefer(Version.text))
     with database.read() as session:
         return load_versions(session, query.order_by(Version.number.desc()).limit(MAX_LISTED_VERSIONS))[::-1]
 
 
 def find_version(database: Database, sha256: str, identity: Identity | None) -> Version | None:
     """Return the version with that manifest, if the identity may read it; None if this hub has none."""
-    query = select_versions(Version.sha256 == sha256, readable(identity)).limit(1)
+    query = ALL_VERSIONS.where(Version.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as session:
         return next(iter(name_versions(session, query)), None)
 
 
 def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[Version]:
     """Return the cards whose newest version is an update of one of these versions."""
-    query = select_versions(is_newest(), SearchRow.updates.in_(sha256), readable(identity))
+    query = ALL_VERSIONS.where(IS_NEWEST, SearchRow.updates.in_(sha256), readable(identity))
     query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MAX_LISTED_VERSIONS)
     with database.read() as session:
         return name_versions(session, query)
@@ -183,7 +173,7 @@ def list_recent(database: Database, count: int) -> list[Version]:
     """Return the versions that were published last in public repositories, newest first."""
     with database.read() as session:
         return name_versions(
-            session, select_versions(readable(None)).order_by(Version.id.desc()).limit(count)
+            session, ALL_VERSIONS.where(readable(None)).order_by(Version.id.desc()).limit(count)
         )
 
 
@@ -195,7 +185,7 @@ def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int
     other = aliased(Version)
     measured = select(func.max(other.number)).join(AuditRow, AuditRow.version_id == other.id)
     measured = measured.where(other.repository_id == Version.repository_id, figures.measures_factuality())
-    query = select_versions(
+    query = ALL_VERSIONS.where(
         Version.number == measured.scalar_subquery(), Version.repository_id.in_([*repository_ids])
     )
     with database.read() as session:
@@ -230,8 +220,8 @@ def list_overlapping(database: Database, domain: str, limit: int) -> list[Versio
     """Return newest versions of public cards of a domain that only evidence with their own corpus has measured."""
     audit = select(AuditRow.id).where(AuditRow.version_id == Version.id, AuditRow.kind == figures.AUDIT)
     below = or_(Version.domain == domain, Version.domain.startswith(f"{domain}/", autoescape=True))
-    query = select_versions(
-        is_newest(),
+    query = ALL_VERSIONS.where(
+        IS_NEWEST,
         readable(None),
         below if domain else true(),
         figures.last_audited_factuality().is_(None),
@@ -296,7 +286,7 @@ class Quarantine:
             row = find_row(session, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = load_versions(session, select_versions(Version.id == row.id))
+            [current] = load_versions(session, ALL_VERSIONS.where(Version.id == row.id))
             reason = current.quarantine
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
@@ -327,7 +317,7 @@ def list_all(database: Database, name: str | None = None) -> list[Version]:
 
 def list_newest(database: Database, domain: str | None = None, base: str | None = None) -> list[Version]:
     """Return the newest version of every card, if it is in the domain subtree and has the base."""
-    conditions: list[ColumnElement[bool]] = [is_newest()]
+    conditions: list[ColumnElement[bool]] = [IS_NEWEST]
     if domain is not None:
         inside = Version.domain.startswith(domain + "/", autoescape=True)
         conditions.append(or_(Version.domain == domain, inside))

@@ -56,15 +56,12 @@ def test_what_goes_into_a_store_comes_out_of_it(blobs: Blobs) -> None:
     with blobs.open(SHA256) as stream:
         stream.seek(300)
         assert stream.read(10) == CONTENT[300:310]
-    with blobs.open_verified(SHA256) as stream:
-        assert stream.read() == CONTENT
     stored(blobs, b"other")
     assert dict(blobs.sizes()) == {SHA256: len(CONTENT), OTHER: 5}
-    assert list(blobs) == sorted([SHA256, OTHER])
     assert SHA256 in blobs.where(SHA256)
     assert list(blobs.partial.iterdir()) == []
     blobs.delete(SHA256, OTHER, "ab" * 32)
-    assert list(blobs) == []
+    assert list(blobs.sizes()) == []
 
 
 def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +74,7 @@ def test_a_large_blob_is_read_in_blocks(blobs: Blobs, monkeypatch: pytest.Monkey
 
 
 def test_a_missing_blob_is_told_before_the_first_byte(blobs: Blobs, tmp_path: Path) -> None:
-    assert not blobs.holds(SHA256)
-    assert blobs.size(SHA256) == 0
+    assert (blobs.holds(SHA256), blobs.size(SHA256)) == (False, 0)
     assert blobs.find_fault(SHA256) == "missing"
     for ask in (blobs.read, blobs.open, lambda sha256: blobs.materialize(sha256, tmp_path / "laid")):
         with pytest.raises(DamagedCard, match="missing"):
@@ -97,14 +93,12 @@ def test_a_damaged_blob_is_found_when_it_is_laid_out(blobs: Blobs, tmp_path: Pat
     assert str(blobs.find_fault(SHA256)).startswith("damaged")
     with pytest.raises(DamagedCard, match="damaged"):
         blobs.materialize(SHA256, tmp_path / "laid")
-    with pytest.raises(DamagedCard, match="damaged"):
-        blobs.open_verified(SHA256)
 
 
 def test_what_is_not_what_was_announced_leaves_nothing_behind(blobs: Blobs) -> None:
     with pytest.raises(DamagedCard, match="was changed"):
         blobs.put_stream(io.BytesIO(CONTENT), OTHER, "test")
-    assert list(blobs) == []
+    assert list(blobs.sizes()) == []
     assert list(blobs.partial.iterdir()) == []  # gone although its block failed
 
 
@@ -116,13 +110,13 @@ def test_a_reader_sees_a_file_that_is_being_uploaded_not_before_it_is_whole(
 
     def cut_short(files: LocalFileSystem, source: str, target: str, **options: Any) -> None:
         whole(files, source, target, **options)
-        assert not blobs.holds(SHA256)
+        assert (blobs.holds(SHA256), blobs.size(SHA256)) == (False, 0)
         raise OSError("the connection broke")
 
     monkeypatch.setattr(LocalFileSystem, "put_file", cut_short)
     with pytest.raises(Unavailable, match=r"file://.*is unavailable: the connection broke; try again"):
         stored(blobs)
-    assert (blobs.holds(SHA256), list(blobs), list(blobs.remains(delete=False))) == (False, [], [])
+    assert (blobs.holds(SHA256), list(blobs.sizes()), list(blobs.remains(delete=False))) == (False, [], [])
     left = next((tmp_path / "store").glob("*/.partial-*"))
     yesterday = time.time() - 25 * 3600
     os.utime(left, (yesterday, yesterday))

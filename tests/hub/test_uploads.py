@@ -288,7 +288,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     assert Reservations(hub.registry.database).reserve(repository.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(Reservation)) == 0
-        assert quotas.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
+    assert Reservations(hub.registry.database).remaining(repository.id) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(

@@ -140,8 +140,10 @@ def delete_commit(session: Session, repository_id: int, sha: str) -> str | None:
     session.execute(delete(Ref).where(Ref.repository_id == repository_id, Ref.sha == sha))
     session.execute(delete(Commit).where(mine, Commit.sha == sha))
     # Delete the holdings of files that are in no other commit.
-    rows = session.execute(select(Commit.tree, Commit.delta).where(mine))
-    named = {entry.sha256 for row in rows for entry in trees.decode_tree(EncodedTree(*row))[0].values()}
+    named: set[str] = set()
+    for row in session.execute(select(Commit.tree, Commit.delta).where(mine)):
+        files, _ = trees.decode_tree(EncodedTree(*row))
+        named.update(entry.sha256 for entry in files.values())
     here = Holding.repository_id == repository_id
     unneeded = set(session.scalars(select(Holding.sha256).where(here))) - named
     quotas.discount_blobs(session, repository_id, unneeded)
@@ -154,14 +156,13 @@ def add_holdings(session: Session, repository_id: int, entries: Mapping[str, Ent
     here = (Holding.repository_id == repository_id, Holding.sha256.in_(entries))
     existing = set(session.scalars(select(Holding.sha256).where(*here)))
     owner = quotas.require_owner(session, repository_id)
-    rows = [
-        {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
-        for sha256, entry in entries.items()
-        if sha256 not in existing
-    ]
-    if rows:
-        session.execute(insert(Holding), rows)
-        quotas.count_blobs(session, repository_id, [str(row["sha256"]) for row in rows])
+    whose = {"repository_id": repository_id, "namespace_id": owner}
+    new = {sha256: entry.size for sha256, entry in entries.items() if sha256 not in existing}
+    if new:
+        session.execute(
+            insert(Holding), [{"sha256": sha256, "size": size, **whose} for sha256, size in new.items()]
+        )
+        quotas.count_blobs(session, repository_id, new.keys())
 
 
 # Commits.

@@ -215,8 +215,10 @@ def _rank_in(identity: Identity, namespace: str) -> int:
     key = fold_name(namespace)
     if fold_name(identity.name) == key:
         return RANKS["admin"]
-    roles = (role for name, role in identity.organisations.items() if fold_name(name) == key)
-    return max((RANKS[role] for role in roles), default=0)
+    for name, role in identity.organisations.items():
+        if fold_name(name) == key:
+            return RANKS[role]
+    return 0
 
 
 def _is_token_for(identity: Identity | None, repository: Repository) -> bool:

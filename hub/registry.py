@@ -109,17 +109,11 @@ class Hub:
         from kcard.io import shown_size
 
         versions = self.list()
-        rows = [
-            [
-                version.reference,
-                version.manifest.description,
-                version.manifest.kind,
-                version.manifest.domain,
-                shown_size(version.size),
-                f"{version.published:%Y-%m-%d}",
-            ]
-            for version in versions[:MAX_NOTEBOOK_CARDS]
-        ]
+        rows = []
+        for version in versions[:MAX_NOTEBOOK_CARDS]:
+            manifest, published = version.manifest, f"{version.published:%Y-%m-%d}"
+            known = [manifest.description, manifest.kind, manifest.domain, shown_size(version.size)]
+            rows.append([version.reference, *known, published])
         count = f"{len(versions)} card{'' if len(versions) == 1 else 's'}"
         caption = (
             count if len(versions) <= MAX_NOTEBOOK_CARDS else f"the first {MAX_NOTEBOOK_CARDS} of {count}"

@@ -82,8 +82,11 @@ class Snapshots:
 
 def _is_intact(folder: Path, version: Version) -> bool:
     expected = version.files
+    actual = {}
     try:
-        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
-        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
+        for path in folder.rglob("*"):
+            if not path.is_dir():
+                actual[path.relative_to(folder).as_posix()] = file_digest(path)
     except FileNotFoundError:
         return False
+    return actual == expected

@@ -67,8 +67,10 @@ class TokenStore:
             # The name: the given one, which must be free, else the next of cli, cli-2, ...
             taken = set(session.scalars(select(Token.name).where(Token.account_id == account.id)))
             if name is None:
-                numbered = (f"{DEFAULT_NAME}-{number}" for number in range(2, len(taken) + 3))
-                name = next(free for free in (DEFAULT_NAME, *numbered) if free not in taken)
+                name, number = DEFAULT_NAME, 1
+                while name in taken:
+                    number += 1
+                    name = f"{DEFAULT_NAME}-{number}"
             elif not name.isprintable() or not 0 < len(name) <= MAX_NAME_CHARACTERS:
                 raise UsageError(
                     f"invalid token name {name[:100]!r}: use 1 to {MAX_NAME_CHARACTERS} printable characters"

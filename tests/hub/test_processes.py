@@ -139,7 +139,7 @@ def kill(folder: Path, every: int, *operations: str) -> list[tuple[str, str]]:
 
 
 def test_a_kill_here_and_there_leaves_the_hub_whole(tmp_path: Path) -> None:
-    assert len(kill(tmp_path, 25, "publish a version", "remove a version", "gc")) >= 3
+    assert len(kill(tmp_path, 12, "publish a version", "remove a version", "gc")) >= 4
 
 
 @pytest.mark.slow

@@ -123,11 +123,6 @@ def test_print_escapes_what_a_terminal_would_obey() -> None:
     assert str(answer) == "Ann\\x1b[2J\nBob"
 
 
-def test_repr_is_one_line() -> None:
-    assert repr(ANSWER).startswith("Answer(question='Who found Miranda?'")
-    assert "\n" not in repr(Answer("a\nb", "c\nd", "direct", ANSWER.gate))
-
-
 class Elements(HTMLParser):
     """The tags and attributes of a page; fails where tags do not match."""
 
@@ -204,13 +199,6 @@ def test_an_answer_in_a_notebook_marks_the_words_that_it_rests_on() -> None:
         "confidence 0.85 · cards used (gate: self-ask 0.19) · mode: top-down · 3 LLM calls · 0.91 s" in text
     )
     assert "1 passage " in text
-
-
-def test_an_evaluation_shows_a_row_for_each_setting_with_its_interval() -> None:
-    page = hostile_evaluation(Path())._repr_html_()
-    assert '<td class="kcard-figure">[0.100, 0.900]</td>' in page
-    assert "2 of 9 questions" in page
-    assert "1 questions were not asked yet" in page
 
 
 @pytest.mark.browser

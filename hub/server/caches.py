@@ -124,7 +124,9 @@ class Caches:
             manifest = card_metadata.read_manifest(tree, self._hub.blobs)
             if manifest is None:
                 return None
-            manifest = replace(manifest, files={}, description=manifest.description[:MAX_DESCRIPTION_CHARACTERS])
+            manifest = replace(
+                manifest, files={}, description=manifest.description[:MAX_DESCRIPTION_CHARACTERS]
+            )
             try:
                 check_manifest(manifest)
             except TooLarge:

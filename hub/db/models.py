@@ -28,7 +28,7 @@ from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures,
 from kcard.manifest import MANIFEST, Manifest
 
 # Changes of the tables need a migration and a new HEAD (docs/hub.md).
-HEAD = "0105"
+HEAD = "0106"
 metadata = Row.metadata
 # Values of `Repository.visibility`.
 PRIVATE, PUBLIC = "private", "public"

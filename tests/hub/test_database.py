@@ -25,7 +25,7 @@ from kcard.config_file import concealed
 from kcard.errors import HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.accounts import Accounts
 from kcard.hub.audits import AuditFinding
-from kcard.hub.db.models import HEAD, StoredVerdict, Upload, metadata
+from kcard.hub.db.models import HEAD, Account, HubSetting, StoredVerdict, Upload, metadata
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from tests.hub.postgres import Cluster, running
@@ -93,6 +93,35 @@ def location(each_database: str | None, tmp_path: Path) -> Path | str:
 @pytest.fixture
 def hub(each_database: str | None, home: Path) -> Hub:
     return Hub(home, database_url=each_database)
+
+
+@pytest.mark.parametrize(
+    ("setting", "account", "message"),
+    [
+        (None, None, None),
+        ("library", "library", None),
+        ("clinic", "clinic", "own cards are in the organisation clinic.*serve --namespace library.*publish"),
+        ("library-cards", "library", "own cards are in the organisation library-cards"),
+        (None, "Library", "has an account Library.*reserves that name.*publish the cards again"),
+    ],
+)
+def test_a_hub_whose_own_cards_are_in_another_organisation_is_refused(
+    location: Path | str, setting: str | None, account: str | None, message: str | None
+) -> None:
+    """A hub of the schema before `library` became the only name."""
+    with Database(location).write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '0105'"))
+        if setting is not None:
+            session.add(HubSetting(name="namespace", value=setting))
+        if account is not None:
+            session.add(Account(name=account, folded=account.lower(), kind="organisation"))
+    if message is not None:
+        with pytest.raises(HubError, match=message):
+            Database(location)
+        return
+    with Database(location).read() as session:
+        assert session.scalar(text("SELECT version_num FROM alembic_version")) == HEAD
+        assert session.scalar(select(HubSetting.name)) is None
 
 
 def row(rules: int) -> dict[str, object]:

@@ -105,9 +105,10 @@ def _browse_row(report: "CardReport") -> dict[str, Any]:
 def _print_table(reports: "list[CardReport]", sort: str, *, is_filtered: bool) -> None:
     """Print a row for each card, with the figures that fit; below the description, what to know about them."""
     if not reports:
-        from kcard.hub.registry import EMPTY, Hub
+        from kcard.hub.registry import Hub
+        from kcard.hub.selection import EMPTY_HUB
 
-        note("no card matches" if is_filtered and len(Hub()) else EMPTY)
+        note("no card matches" if is_filtered and len(Hub()) else EMPTY_HUB)
         return
     from rich.padding import Padding
     from rich.text import Text

@@ -84,9 +84,9 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         print_json([version_row(v) | _quarantine_mark(v) for v in versions])
         return
     if not versions:
-        from kcard.hub.registry import EMPTY
+        from kcard.hub.selection import EMPTY_HUB
 
-        note("no card matches" if len(hub_here) else EMPTY)
+        note("no card matches" if len(hub_here) else EMPTY_HUB)
         return
     from rich.markup import escape
 

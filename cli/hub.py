@@ -335,12 +335,6 @@ def serve(
     shutdown_timeout: Annotated[
         int, typer.Option(min=0, help="Seconds for requests to finish when the server stops.")
     ] = 30,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            help="Set the organisation of this hub's own cards, now and for later starts. [default: library]"
-        ),
-    ] = None,
     chat: Annotated[
         str | None,
         typer.Option(help="URL of the page to ask (`kcard serve`), which the pages link to."),
@@ -380,7 +374,7 @@ def serve(
     )
 
     # Serve until Ctrl-C; a new hub reports its administrator's token first.
-    serving = Serving(host, port, workers, log_format, proxies, shutdown_timeout, namespace)
+    serving = Serving(host, port, workers, log_format, proxies, shutdown_timeout)
     location = Location(None, database_url, blobs_url)
 
     def print_token(token: str) -> None:

@@ -123,7 +123,8 @@ def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
 
     `hub`: None is the local hub. Raises what `find_target` raises.
     """
-    from kcard.hub.registry import Hub, is_hub_name
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import is_hub_name
 
     if not is_hub_name(card):
         return find_target(card)
@@ -137,7 +138,8 @@ def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
 
 
 def _find_folder(card: Path | str) -> tuple[Path, str | None]:
-    from kcard.hub.registry import Hub, find_card_folder, is_hub_name
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import find_card_folder, is_hub_name
 
     name = str(card)
     try:

@@ -9,13 +9,13 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import UsageError
-from kcard.hub.db.models import Account, HubSetting, LoggedEvent, Membership, Role, Scope
+from kcard.hub.db.models import Account, LoggedEvent, Membership, Role, Scope
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Invalid, NotFound
 
 # Valid names of namespaces and repositories.
 
-LONGEST_NAME = 96
+MAX_NAME_CHARACTERS = 96
 PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 ENDINGS = (".git", ".ipynb")
 
@@ -25,12 +25,19 @@ RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "s
 # Words that would make the path of a repository with this name, or in this namespace, ambiguous. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
-# Organisations that the hub creates for its own cards: no account may be created with these names. The second one is
-# for a hub where somebody had the first name before it was reserved.
-DEFAULT_NAMESPACE, FALLBACK_NAMESPACE = OWN_NAMESPACES = ("library", "library-cards")
-# First segments of paths where an account's page would be. They are refused for new accounts only.
-TAKEN = {"ask", "compare", "favicon.ico", "favicon.svg", "feed.atom", "leaderboard", "robots.txt"}
-TAKEN |= {*OWN_NAMESPACES}
+# The organisation of the cards that `kcard publish` adds to this hub, which the hub creates with the first of them.
+OWN_NAMESPACE = "library"
+# Names that are refused for new accounts only: first segments of paths where their page would be, and that one.
+TAKEN = {
+    "ask",
+    "compare",
+    "favicon.ico",
+    "favicon.svg",
+    "feed.atom",
+    "leaderboard",
+    "robots.txt",
+    OWN_NAMESPACE,
+}
 
 
 def fold_name(name: str) -> str:
@@ -40,14 +47,14 @@ def fold_name(name: str) -> str:
 
 def is_valid_name(name: str) -> bool:
     """Return whether a name is well-formed; others need not be looked up."""
-    return len(name) <= LONGEST_NAME and PART.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_CHARACTERS and PART.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
     """Return the name, if it is valid for a namespace or a repository. Raises Invalid."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_CHARACTERS:
         raise Invalid(
-            f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {LONGEST_NAME}"
+            f"name {name[:40]!r}... is too long: {len(name)} characters, the limit is {MAX_NAME_CHARACTERS}"
         )
     if not PART.fullmatch(name):
         raise Invalid(
@@ -109,28 +116,17 @@ class Identity:
     email: str = ""
 
 
-# The hub's own namespace: the organisation for cards that `kcard publish` adds to this hub.
-#
-# Locally its cards have bare names, such as `rivers`; for clients of a served hub that is the repository
-# library/rivers. The first card creates the namespace.
-
-NAMESPACE_SETTING = "namespace"
+# Locally the hub's own cards have bare names, such as `rivers`; for clients of a served hub that is library/rivers.
 
 
-def find_own_namespace(session: Session) -> Account | None:
-    """Return the account that owns the hub's own cards; None if the hub never had one."""
-    name = select(HubSetting.value).where(HubSetting.name == NAMESPACE_SETTING).scalar_subquery()
-    return session.scalar(select(Account).where(Account.folded == name))
-
-
-def full_name(own: Account | None, name: str) -> str:
+def full_name(card: str) -> str:
     """Return the name of a card's repository, namespace/name."""
-    return name if "/" in name or own is None else f"{own.name}/{name}"
+    return card if "/" in card else f"{OWN_NAMESPACE}/{card}"
 
 
-def bare_name(own: Account | None, repository: str) -> str:
+def bare_name(repository: str) -> str:
     """Return the name of a repository's card: without the hub's own namespace."""
-    return repository if own is None else repository.removeprefix(f"{own.name}/")
+    return repository.removeprefix(f"{OWN_NAMESPACE}/")
 
 
 # The event log: who changed what, and when. Events are only added and contain no secrets.
@@ -163,15 +159,10 @@ class Events:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(
-        self, actor: str | None, action: Action, target: str, session: Session | None = None, **detail: object
-    ) -> None:
-        """Write an event, within the given transaction or in its own."""
-        if session is not None:
+    def add(self, actor: str | None, action: Action, target: str, **detail: object) -> None:
+        """Write an event in a transaction of its own."""
+        with self._database.write() as session:
             write_event(session, actor, action, target, **detail)
-            return
-        with self._database.write() as own:
-            write_event(own, actor, action, target, **detail)
 
     def list(
         self,
@@ -198,11 +189,10 @@ def write_event(session: Session, actor: str | None, action: Action, target: str
     session.add(LoggedEvent(actor=actor, action=action, target=target, detail=values))
 
 
-FIRST = "admin"
+FIRST_ADMINISTRATOR = "admin"
 UNLOGGED = {"email", "description"}
-LONGEST = {"fullname": 100, "email": 200, "description": 2000}  # characters
+MAX_TEXT_CHARACTERS = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
-AccountList: TypeAlias = list[Account]  # `list` is a method below
 UNCHANGED: Any = object()  # default of arguments for which None has a meaning
 
 
@@ -244,7 +234,7 @@ class Accounts:
         with self._database.write() as session:
             if session.scalar(select(func.count()).where(Account.kind == "user")):
                 return None
-            return _add_account(session, Account(kind="user", name=FIRST, admin=True), None)
+            return _add_account(session, Account(kind="user", name=FIRST_ADMINISTRATOR, admin=True), None)
 
     def get(self, name: str) -> Account:
         """Return the account of that name, in any case. Raises NotFound."""
@@ -255,14 +245,6 @@ class Accounts:
         """Return every account, by name."""
         with self._database.read() as session:
             return [*session.scalars(select(Account).order_by(Account.folded))]
-
-    def page(self, search: str = "", after: str = "", limit: int = 50) -> "AccountList":
-        """Return at most `limit` accounts whose name starts with `search` and follows `after`, by name."""
-        start = fold_name(search)
-        query = select(Account).where(Account.folded.startswith(start, autoescape=True))
-        query = query.where(Account.folded > fold_name(after)).order_by(Account.folded).limit(limit)
-        with self._database.read() as session:
-            return [*session.scalars(query)]
 
     def update(
         self,
@@ -387,8 +369,10 @@ def _require_kind(session: Session, name: str, kind: Literal["user", "organisati
 
 def check_text(field: str, text: str) -> None:
     """Raise UsageError unless the text is allowed for fullname, email or description."""
-    if len(text) > LONGEST[field]:
-        raise UsageError(f"{field} is too long: {len(text)} characters, the limit is {LONGEST[field]}")
+    if len(text) > MAX_TEXT_CHARACTERS[field]:
+        raise UsageError(
+            f"{field} is too long: {len(text)} characters, the limit is {MAX_TEXT_CHARACTERS[field]}"
+        )
     allowed = text.replace("\n", "") if field == "description" else text
     if not allowed.isprintable():
         raise UsageError(f"{field} contains a control character: use plain text")

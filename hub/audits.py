@@ -12,7 +12,7 @@ from sqlalchemy import exists, select
 
 from kcard.errors import UnknownCard
 from kcard.hub import search_index
-from kcard.hub.accounts import bare_name, find_own_namespace, write_event
+from kcard.hub.accounts import bare_name, write_event
 from kcard.hub.db.models import AuditRow, Repository, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.figures import AUDIT, AuditKind, read_limits
@@ -33,21 +33,7 @@ def is_measurable(manifest: Manifest) -> bool:
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """The result of an audit or of the hub's own exam, as far as the hub reads it.
-
-    checker         name of the checker, and the sha256 of its weights if known
-    evidence        independent evidence by name and digest; None without any
-    queries         the questions, by name and digest
-    faithfulness    mean score against the card's own corpus, in [0, 1]; None if not measured
-    factuality      mean score against the independent evidence, in [0, 1]; None if not measured
-    coverage        the share of the documents that the evidence covers, in [0, 1], and `judged`, how many these
-                    are; None if not known
-    overlap         how far evidence and corpus are the same, in [0, 1]; None if not known
-    record          the whole audit or exam as JSON
-    kind            audit, which decides about quarantine, or exam
-    recall          of the exam, in [0, 1]; None if not measured
-    kcard           the version of kcard that measured; None if not known
-    """
+    """The result of an audit or of the hub's own exam, as far as the hub reads it: columns of AuditRow."""
 
     checker: str
     checker_sha256: str | None
@@ -157,11 +143,10 @@ class Audits:
         query = query.select_from(AuditRow).join(Version).join(Repository)
         with self._database.read() as session:
             if card is not None:
-                query = query.where(is_card(session, card))
-            own = find_own_namespace(session)
+                query = query.where(is_card(card))
             stored = []
             for name, number, audit in session.execute(query.order_by(AuditRow.id)):
                 values = {field.name: getattr(audit, field.name) for field in fields(AuditFinding)}
                 finding = AuditFinding(**values)
-                stored.append(StoredAudit(bare_name(own, name), number, audit.taken, finding, audit.author))
+                stored.append(StoredAudit(bare_name(name), number, audit.taken, finding, audit.author))
             return stored

@@ -10,14 +10,14 @@ from sqlalchemy.orm import Session
 from kcard.errors import CardError
 from kcard.hub import search_index, trees
 from kcard.hub.checks import metadata
-from kcard.hub.checks.metadata import MOST_NODES
+from kcard.hub.checks.metadata import MAX_YAML_NODES
 from kcard.hub.db.models import Commit, Repository
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 from kcard.manifest import MANIFEST, Manifest
 
 README = "README.md"
-LONGEST = 4_000_000  # bytes of a README.md or a manifest that are read
+MAX_README_BYTES = 4_000_000  # bytes of a README.md or a manifest that are read
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def read_metadata(
     if manifest is not None and before is not None and tree[MANIFEST] != before.get(MANIFEST):
         metadata.check_manifest(manifest)
     limited = before is not None and tree.get(README) != before.get(README)
-    return describe_card(tree, readme, manifest, MOST_NODES if limited else None)
+    return describe_card(tree, readme, manifest, MAX_YAML_NODES if limited else None)
 
 
 def describe_card(
@@ -75,9 +75,9 @@ def read_manifest(tree: Mapping[str, Entry], blobs: Blobs) -> Manifest | None:
 
 
 def read_text(blobs: Blobs, entry: Entry) -> str:
-    """Return a file as text, cut at LONGEST bytes; invalid UTF-8 is replaced."""
+    """Return a file as text, cut at MAX_README_BYTES bytes; invalid UTF-8 is replaced."""
     with blobs.open(entry.sha256) as stream:
-        content: bytes = stream.read(LONGEST)
+        content: bytes = stream.read(MAX_README_BYTES)
     return content.decode(errors="replace")
 
 

@@ -3,10 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, bindparam, or_, select
+from sqlalchemy import ColumnElement, ScalarSelect, and_, bindparam, or_, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from kcard.errors import HubError, UsageError
@@ -34,7 +33,7 @@ WEIGHTS = ".safetensors"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 ROUNDING = 0.0002  # means and scores have four digits
 # The largest sample whose interval has a width after rounding.
-MOST_QUESTIONS = 10_000
+MAX_ROUNDED_SAMPLE = 10_000
 
 
 def read_exam(exam: bytes, manifest: Manifest) -> DeclaredFigures:
@@ -83,14 +82,17 @@ def _find_exam_fault(exam: object, manifest: Manifest) -> str | None:
         return f"questions is {str(questions)[:40]}, but must be 1 or more"
     if not isinstance(digest, str) or not SHA256.fullmatch(digest):
         return "questions_sha256 is not a sha256"
-    if fault := _find_mean_fault(own.get("recall"), "recall", questions):
+    fault = _find_mean_fault(own.get("recall"), "recall", questions)
+    if fault:
         return fault
     right = own["recall"]["mean"] * questions
     if abs(right - round(right)) > questions * ROUNDING:
         return f"a recall of {own['recall']['mean']:g} is not a share of {questions} questions"
     faithfulness = own.get("faithfulness")
-    if faithfulness is not None and (fault := _find_scores_fault(faithfulness, "faithfulness")):
-        return fault
+    if faithfulness is not None:
+        fault = _find_scores_fault(faithfulness, "faithfulness")
+        if fault:
+            return fault
     # Factuality against independent evidence.
     factuality = own.get("factuality")
     if factuality is None:
@@ -107,12 +109,17 @@ def _find_scores_fault(figure: object, name: str) -> str | None:
     if not isinstance(scores, list) or any(_share(score) is None for score in scores):
         return f"{name} has no list of scores between 0 and 1"
     mean = _object(figure).get("mean")
+    if not scores and mean is None:
+        return None
     if not scores:
-        return None if mean is None else f"{name} has a mean without scores"
-    if fault := _find_mean_fault(mean, name, len(scores)):
+        return f"{name} has a mean without scores"
+    fault = _find_mean_fault(mean, name, len(scores))
+    if fault:
         return fault
     expected, stated = sum(scores) / len(scores), _object(mean)["mean"]
-    return None if abs(expected - stated) <= ROUNDING else f"the mean of {name} is not that of its scores"
+    if abs(expected - stated) > ROUNDING:
+        return f"the mean of {name} is not that of its scores"
+    return None
 
 
 def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
@@ -120,14 +127,14 @@ def _find_mean_fault(figure: object, name: str, count: int) -> str | None:
     low, mean, high = (_share(_object(figure).get(key)) for key in ("low", "mean", "high"))
     if low is None or mean is None or high is None:
         return f"{name} has no mean with an interval between 0 and 1"
-    if not low <= mean <= high or (low == high and count <= MOST_QUESTIONS):
+    if not low <= mean <= high or (low == high and count <= MAX_ROUNDED_SAMPLE):
         return f"the interval of {name} can't be right: {low:g} to {high:g} around {mean:g}"
     return None
 
 
 # A figure with its sample, from the record of an exam or an audit. The record may contain anything.
 
-MOST_SCORES = 100_000
+MAX_SCORES = 100_000
 
 
 @dataclass(frozen=True)
@@ -156,15 +163,19 @@ def read_figure(record: object, name: str) -> MeasuredFigure | None:
     document = _object(record)
     own = _object(document["own"]) if "own" in document else document
     figure = _object(own.get(name))
-    questions = own.get("questions")
-    count = questions if type(questions) is int and questions > 0 else None
+    questions, count = own.get("questions"), None
+    if type(questions) is int and questions > 0:
+        count = questions
     mean, unknown = figure, 0
     values: tuple[float, ...] = ()
     if isinstance(figure.get("mean"), dict):  # of scores, which are listed
         mean, listed, missing = figure["mean"], figure.get("scores"), figure.get("unknown")
-        scores = [_share(score) for score in listed[:MOST_SCORES]] if isinstance(listed, list) else []
-        values = tuple(score for score in scores if score is not None)
-        count, unknown = len(values) or None, missing if type(missing) is int and missing > 0 else 0
+        if isinstance(listed, list):
+            scores = map(_share, listed[:MAX_SCORES])
+            values = tuple(score for score in scores if score is not None)
+        count = len(values) or None
+        if type(missing) is int and missing > 0:
+            unknown = missing
     least = -1 if name == "lift" else 0
     value, low, high = (_share(mean.get(key), least) for key in ("mean", "low", "high"))
     if value is None:
@@ -191,7 +202,9 @@ def read_audit(audit: AuditRow, record: str, name: str = "factuality") -> Measur
     if name != "factuality" or audit.judged is None:
         return figure
     estimate = replace(figure.estimate, count=audit.judged)
-    unknown = round(audit.judged / audit.coverage) - audit.judged if audit.coverage else figure.unknown
+    unknown = figure.unknown
+    if audit.coverage:
+        unknown = round(audit.judged / audit.coverage) - audit.judged
     return MeasuredFigure(estimate, figure.scores, unknown)
 
 
@@ -208,6 +221,7 @@ def _share(value: object, least: float = 0) -> float | None:
 # The settings by which a hub quarantines cards: a threshold of factuality, and the coverage that evidence needs.
 
 THRESHOLD, COVERAGE = "threshold", "coverage"
+LIMITS = select(HubSetting.name, HubSetting.value).where(HubSetting.name.in_((THRESHOLD, COVERAGE)))
 
 
 def read_limits(session: Session) -> tuple[float | None, float]:
@@ -215,7 +229,7 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     cover to quarantine it. Raises HubError for an invalid setting.
     """
     stored = {}
-    for name, value in session.execute(_limits()).tuples():
+    for name, value in session.execute(LIMITS).tuples():
         try:
             stored[name] = check_share(float(value))
         except ValueError:
@@ -226,32 +240,26 @@ def read_limits(session: Session) -> tuple[float | None, float]:
     return stored.get(THRESHOLD), stored.get(COVERAGE, FLOOR)
 
 
-@cache
-def _limits() -> Select[str, str]:
-    return select(HubSetting.name, HubSetting.value).where(HubSetting.name.in_((THRESHOLD, COVERAGE)))
-
-
 # The verified figures of versions, from their audits.
 
 AuditKind: TypeAlias = Literal["audit", "exam"]
 AUDIT: AuditKind = "audit"
 EXAM_FIGURES: AuditKind = "exam"
+AUDITS_OF = (
+    select(AuditRow)
+    .where(AuditRow.version_id.in_(bindparam("ids", expanding=True)))
+    .order_by(AuditRow.id)
+    .options(defer(AuditRow.record, raiseload=True))
+)
 
 
 def load_audits(session: Session, ids: Sequence[int]) -> dict[int, list[AuditRow]]:
     """Return the audits of these versions, without their records, by the version's id, oldest first."""
     audits: dict[int, list[AuditRow]] = {}
     if ids:
-        for audit in session.scalars(_audits_of(), {"ids": ids}):
+        for audit in session.scalars(AUDITS_OF, {"ids": ids}):
             audits.setdefault(audit.version_id, []).append(audit)
     return audits
-
-
-@cache
-def _audits_of() -> Select[AuditRow]:
-    of = AuditRow.version_id.in_(bindparam("ids", expanding=True))
-    query = select(AuditRow).where(of).order_by(AuditRow.id)
-    return query.options(defer(AuditRow.record, raiseload=True))
 
 
 def verify_figures(audits: Sequence[AuditRow], floor: float) -> VerifiedFigures | None:
@@ -287,12 +295,8 @@ def last_audited_factuality() -> ScalarSelect[float]:
 
 def measures_factuality() -> ColumnElement[bool]:
     """Return SQL for whether an audit measured factuality against evidence that is independent of the card."""
-    return and_(AuditRow.kind == AUDIT, AuditRow.factuality.is_not(None), has_independent_evidence())
-
-
-def has_independent_evidence() -> ColumnElement[bool]:
-    """Return SQL for whether an audit's evidence is independent of the card's corpus; unknown overlap counts so."""
-    return or_(AuditRow.overlap.is_(None), AuditRow.overlap < OVERLAP)
+    independent = or_(AuditRow.overlap.is_(None), AuditRow.overlap < OVERLAP)
+    return and_(AuditRow.kind == AUDIT, AuditRow.factuality.is_not(None), independent)
 
 
 def _latest(audits: Sequence[AuditRow], kind: AuditKind, figure: str) -> AuditRow | None:

@@ -8,23 +8,22 @@ short, since they block other writers.
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from sqlalchemy import ColumnElement, delete, select, union
 from sqlalchemy.orm import Session
 
+from kcard.batching import batched
 from kcard.hub.db.models import Holding, Upload, Version
 from kcard.hub.db.session import Database
+from kcard.hub.snapshots import Snapshots
 from kcard.hub.storage import Blobs, abandoned_folders, discard
 from kcard.hub.uploads import Parts, delete_stale_verdicts
-from kcard.hub.versions import Snapshots
 
 # How long uncommitted uploads are kept: clients may resume the next day.
 GRACE = timedelta(hours=24)
 READ_BATCH, DELETE_BATCH = 500, 100  # candidates that one transaction looks up, or deletes
-T = TypeVar("T")
 
 
 # What the database refers to, and the hub must keep.
@@ -41,7 +40,7 @@ def find_referenced(session: Session, candidates: Collection[str]) -> set[str]:
 
 def delete_unreferenced(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None:
     """Delete those blobs that nothing refers to any more."""
-    for batch in _batches(candidates, DELETE_BATCH):
+    for batch in batched(candidates, DELETE_BATCH):
         # Whoever is about to refer to one of them waits for this transaction, and then stores the blob again.
         with database.write() as session:
             in_use = find_referenced(session, batch)
@@ -94,7 +93,7 @@ def collect_garbage(
             session.execute(delete(Upload).where(_is_expired()))
             delete_stale_verdicts(session)
     delete_blobs = None if dry_run else lambda unneeded: blobs.delete(*unneeded)
-    for listed in _batches(blobs.sizes(), READ_BATCH):
+    for listed in batched(blobs.sizes(), READ_BATCH):
         sizes = dict(listed)
         for sha256 in _delete_unneeded(database, sizes, find_referenced, delete_blobs):
             garbage.append(Garbage("file", blobs.where(sha256), sizes[sha256]))
@@ -118,11 +117,11 @@ def _delete_unneeded(
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
     """Yield the candidates that the database does not need, after deleting them; `delete` None: without."""
-    for batch in _batches(candidates, READ_BATCH):
+    for batch in batched(candidates, READ_BATCH):
         with database.read() as session:
             needed = find_needed(session, batch)
             unneeded = [candidate for candidate in batch if candidate not in needed]
-        for few in _batches(unneeded, DELETE_BATCH):
+        for few in batched(unneeded, DELETE_BATCH):
             if delete is None:
                 yield from few
                 continue
@@ -145,9 +144,3 @@ def _freed_size(path: Path) -> int:
     except FileNotFoundError:
         return 0
     return sum(stat.st_size for stat in stats if stat.st_nlink == 1)
-
-
-def _batches(items: Iterable[T], count: int) -> Iterator[list[T]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, count)):
-        yield batch

@@ -5,10 +5,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeAlias
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
@@ -141,8 +140,10 @@ def delete_commit(session: Session, repository_id: int, sha: str) -> str | None:
     session.execute(delete(Ref).where(Ref.repository_id == repository_id, Ref.sha == sha))
     session.execute(delete(Commit).where(mine, Commit.sha == sha))
     # Delete the holdings of files that are in no other commit.
-    rows = session.execute(select(Commit.tree, Commit.delta).where(mine))
-    named = {entry.sha256 for row in rows for entry in trees.decode_tree(EncodedTree(*row))[0].values()}
+    named: set[str] = set()
+    for row in session.execute(select(Commit.tree, Commit.delta).where(mine)):
+        files, _ = trees.decode_tree(EncodedTree(*row))
+        named.update(entry.sha256 for entry in files.values())
     here = Holding.repository_id == repository_id
     unneeded = set(session.scalars(select(Holding.sha256).where(here))) - named
     quotas.discount_blobs(session, repository_id, unneeded)
@@ -155,22 +156,21 @@ def add_holdings(session: Session, repository_id: int, entries: Mapping[str, Ent
     here = (Holding.repository_id == repository_id, Holding.sha256.in_(entries))
     existing = set(session.scalars(select(Holding.sha256).where(*here)))
     owner = quotas.require_owner(session, repository_id)
-    rows = [
-        {"repository_id": repository_id, "sha256": sha256, "size": entry.size, "namespace_id": owner}
-        for sha256, entry in entries.items()
-        if sha256 not in existing
-    ]
-    if rows:
-        session.execute(insert(Holding), rows)
-        quotas.count_blobs(session, repository_id, [str(row["sha256"]) for row in rows])
+    whose = {"repository_id": repository_id, "namespace_id": owner}
+    new = {sha256: entry.size for sha256, entry in entries.items() if sha256 not in existing}
+    if new:
+        session.execute(
+            insert(Holding), [{"sha256": sha256, "size": size, **whose} for sha256, size in new.items()]
+        )
+        quotas.count_blobs(session, repository_id, new.keys())
 
 
 # Commits.
 
 CommitList: TypeAlias = list[Commit]  # `list` is a method below
-LONGEST_TITLE, LONGEST_MESSAGE = 500, 20_000  # characters, the latter also of tags
-ATTEMPTS = 100  # of a commit without a parent, which is retried after a concurrent one
-DEEPEST = 10_000  # commits before a page of the history; walking them takes 30 ms
+MAX_TITLE_CHARACTERS, MAX_MESSAGE_CHARACTERS = 500, 20_000  # characters, the latter also of tags
+MAX_COMMIT_ATTEMPTS = 100  # of a commit without a parent, which is retried after a concurrent one
+MAX_SKIPPED_COMMITS = 10_000  # commits before a page of the history; walking them takes 30 ms
 
 
 class Commits:
@@ -199,11 +199,12 @@ class Commits:
         """
         if not title.strip():
             raise Invalid("a commit needs a title: summarise the change in one line")
-        if len(title) > LONGEST_TITLE or len(message) > LONGEST_MESSAGE:
+        if len(title) > MAX_TITLE_CHARACTERS or len(message) > MAX_MESSAGE_CHARACTERS:
             raise Invalid(
-                f"commit text too long: a title has at most {LONGEST_TITLE} characters, a message {LONGEST_MESSAGE}"
+                f"commit text too long: a title has at most {MAX_TITLE_CHARACTERS} characters, a message "
+                f"{MAX_MESSAGE_CHARACTERS}"
             )
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_COMMIT_ATTEMPTS):
             # The head of the branch, which must be the expected one.
             with self._database.read() as session:
                 head = find_head(session, repository.id, branch)
@@ -257,11 +258,12 @@ class Commits:
     def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> CommitList:
         """Return a page of the commit's history, the commit first; pages count from 0.
 
-        Raises Invalid for a page that starts after more than DEEPEST commits: list from an older commit instead.
+        Raises Invalid for a page that starts after more than MAX_SKIPPED_COMMITS: list from an older commit instead.
         """
-        if page * size > DEEPEST:
+        if page * size > MAX_SKIPPED_COMMITS:
             raise Invalid(
-                f"page {page} starts after {page * size} commits, the limit is {DEEPEST}: follow the Link header"
+                f"page {page} starts after {page * size} commits, the limit is {MAX_SKIPPED_COMMITS}: follow the "
+                "Link header"
             )
         # A commit and its ancestors, up to the end of the page.
         columns = (Commit.sha, Commit.parent)
@@ -301,18 +303,17 @@ def _is_commit(repository: Repository, sha: str) -> tuple[ColumnElement[bool], .
 # Branches and tags.
 
 RefList: TypeAlias = list[Ref]
-LONGEST_NAME = 250
-MOST_REFS = 10_000  # branches and tags of a repository, which clients list at once
+MAX_REF_CHARACTERS = 250
+MAX_REFS = 10_000  # branches and tags of a repository, which clients list at once
 # A subset of git's rules that is safe in URLs.
 NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._/+@-]*[A-Za-z0-9_+-])?")
 SHA = re.compile(r"[0-9a-f]{40}")
 SHA_START = re.compile(r"[0-9a-f]{7,40}")
 
 
-@cache
-def _refs_named() -> Select[str, str]:
-    here = (Ref.repository_id == bindparam("repository"), Ref.name == bindparam("name"))
-    return select(Ref.kind, Ref.sha).where(*here)
+REFS_NAMED = select(Ref.kind, Ref.sha).where(
+    Ref.repository_id == bindparam("repository"), Ref.name == bindparam("name")
+)
 
 
 class Refs:
@@ -328,8 +329,9 @@ class Refs:
         """
         with self._database.read() as session:
             named = {"repository": repository.id, "name": revision}
-            by_kind = dict(session.execute(_refs_named(), named).tuples().all())
-            if sha := by_kind.get(BRANCH) or by_kind.get(TAG):
+            by_kind = dict(session.execute(REFS_NAMED, named).tuples().all())
+            sha = by_kind.get(BRANCH) or by_kind.get(TAG)
+            if sha:
                 return str(sha)
             if SHA_START.fullmatch(revision):
                 of = (Commit.repository_id == repository.id, Commit.sha.between(revision, revision + "g"))
@@ -337,7 +339,8 @@ class Refs:
                 if len(shas) == 1:
                     return str(shas[0])
         raise NotFound(
-            "revision", f"branch, tag or commit {revision[:LONGEST_NAME]!r} not found in {repository.name}"
+            "revision",
+            f"branch, tag or commit {revision[:MAX_REF_CHARACTERS]!r} not found in {repository.name}",
         )
 
     def branches(self, repository: Repository) -> RefList:
@@ -357,7 +360,7 @@ class Refs:
         """Create a branch at a commit of the repository.
 
         Raises Conflict if it exists, unless `exist_ok`; Invalid for an invalid name, NotFound for an unknown sha,
-        TooLarge over MOST_REFS branches and tags.
+        TooLarge over MAX_REFS branches and tags.
         """
         check_ref(name, BRANCH)
         with self._database.write() as session:
@@ -373,7 +376,7 @@ class Refs:
             _delete_ref(session, repository, BRANCH, name)
 
     def create_tag(self, repository: Repository, name: str, sha: str, message: str = "") -> None:
-        """Create a tag. Raises Conflict if the name is taken, TooLarge over MOST_REFS branches and tags or the quota.
+        """Create a tag. Raises Conflict if the name is taken, TooLarge over MAX_REFS branches and tags or the quota.
 
         For a commit with a card, use Publications.publish, which also creates the version.
         """
@@ -413,15 +416,15 @@ def check_ref(name: str, what: str) -> str:
         or any(not part or part.startswith(".") or part.endswith((".", ".lock")) for part in parts)
     )
     if (
-        len(name) > LONGEST_NAME
+        len(name) > MAX_REF_CHARACTERS
         or not NAME.fullmatch(name)
         or odd
         or parts[0] == "refs"
         or SHA.fullmatch(name)
     ):
         raise Invalid(
-            f"invalid {what} name {name[:LONGEST_NAME]!r}: use at most {LONGEST_NAME} letters, digits, '.', '_', '-', "
-            "'+', '@' and '/', by git's rules, and not the sha of a commit"
+            f"invalid {what} name {name[:MAX_REF_CHARACTERS]!r}: use at most {MAX_REF_CHARACTERS} letters, digits, "
+            "'.', '_', '-', '+', '@' and '/', by git's rules, and not the sha of a commit"
         )
     return name
 
@@ -431,8 +434,8 @@ def put_tag(
 ) -> None:
     """Create a tag inside a transaction; raises as `Refs.create_tag`. `card`: the sha256 of the card it publishes."""
     check_ref(name, TAG)
-    if len(message) > LONGEST_MESSAGE:
-        raise Invalid(f"tag message too long: the limit is {LONGEST_MESSAGE} characters")
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        raise Invalid(f"tag message too long: the limit is {MAX_MESSAGE_CHARACTERS} characters")
     _put_ref(session, repository, TAG, name, sha, message, card)
 
 
@@ -451,8 +454,8 @@ def _put_ref(
         if session.get(Ref, (repository.id, other, name)) is not None:
             raise Conflict(f"{other} {name!r} already exists in {repository.name}: choose another name")
     count = select(func.count()).select_from(Ref).where(Ref.repository_id == repository.id)
-    if (session.scalar(count) or 0) >= MOST_REFS:
-        raise TooLarge(f"{repository.name} has {MOST_REFS} branches and tags, the limit: delete some")
+    if (session.scalar(count) or 0) >= MAX_REFS:
+        raise TooLarge(f"{repository.name} has {MAX_REFS} branches and tags, the limit: delete some")
     of = (Commit.repository_id == repository.id, Commit.sha == sha)
     if session.scalar(select(Commit.id).where(*of)) is None:
         raise unknown_commit(repository, sha)
@@ -480,6 +483,6 @@ def require_unpublished(
 def _delete_ref(session: Session, repository: Repository, kind: str, name: str) -> None:
     ref = session.get(Ref, (repository.id, kind, name))
     if ref is None:
-        raise NotFound("revision", f"{kind} {name[:LONGEST_NAME]!r} not found in {repository.name}")
+        raise NotFound("revision", f"{kind} {name[:MAX_REF_CHARACTERS]!r} not found in {repository.name}")
     quotas.count_history(session, repository.id, -quotas.text_bytes(ref.message))
     session.delete(ref)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
-BLOCK = 2 << 20  # bytes of one request
+BLOCK_BYTES = 2 << 20  # bytes of one request
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
 ASIDE = ".partial-"
 STALE_SECONDS = 24 * 3600
@@ -85,15 +85,16 @@ class ObjectStore(Blobs):
         path.unlink()
 
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        if (size := self._size(sha256)) is None:
+        size = self._size(sha256)
+        if size is None:
             raise DamagedCard(f"blob {self.where(sha256)} is missing")
         end = size if stop is None else min(stop, size)
 
         def read_blocks() -> Iterator[bytes]:
-            for first in range(start, end, BLOCK):
+            for first in range(start, end, BLOCK_BYTES):
                 with self._explain_errors():
                     try:
-                        last = min(first + BLOCK, end)
+                        last = min(first + BLOCK_BYTES, end)
                         block = self._files.cat_file(self.path(sha256), start=first, end=last)
                     except FileNotFoundError:  # deleted concurrently
                         raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
@@ -104,7 +105,7 @@ class ObjectStore(Blobs):
     def open(self, sha256: str) -> BinaryIO:
         with self._explain_errors():
             try:
-                stream: BinaryIO = self._files.open(self.path(sha256), "rb", block_size=BLOCK)
+                stream: BinaryIO = self._files.open(self.path(sha256), "rb", block_size=BLOCK_BYTES)
             except FileNotFoundError:
                 raise DamagedCard(f"blob {self.where(sha256)} is missing") from None
             return stream

@@ -14,7 +14,6 @@ others.
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, false, or_, select, true
@@ -28,15 +27,15 @@ from kcard.hub.tokens import refresh_identity
 # Requests for access to gated repositories.
 
 GRANTED: Literal["granted"] = "granted"
-LONGEST_NOTE = 2000  # characters
+MAX_NOTE_CHARACTERS = 2000  # characters
 
 
 def put_request(
     session: Session, repository: Repository, account_id: int, state: AccessState, note: str = ""
 ) -> None:
     """Set the state of an account's request, creating it with the note if needed. Raises Invalid for a long note."""
-    if len(note) > LONGEST_NOTE or "\0" in note:
-        raise Invalid(f"invalid note: use at most {LONGEST_NOTE} characters, without NUL")
+    if len(note) > MAX_NOTE_CHARACTERS or "\0" in note:
+        raise Invalid(f"invalid note: use at most {MAX_NOTE_CHARACTERS} characters, without NUL")
     key = {"repository_id": repository.id, "account_id": account_id}
     request = session.get(AccessRequest, key)
     if request is None:
@@ -127,10 +126,10 @@ def require_download(identity: Identity | None, repository: Repository, granted:
     """Raise as `require_read`, and Gated unless `may_download`."""
     require_read(identity, repository)
     if not may_download(identity, repository, granted):
-        raise Gated(
-            f"{repository.name} is gated: " + ("request access" if identity else "log in and request access"),
-            known=identity is not None,
-        )
+        remedy = "request access"
+        if identity is None:
+            remedy = f"log in and {remedy}"
+        raise Gated(f"{repository.name} is gated: {remedy}", known=identity is not None)
 
 
 def require_write(identity: Identity | None, repository: Repository) -> None:
@@ -170,9 +169,11 @@ def require_create(identity: Identity | None, namespace: str) -> None:
 
 def require_unrestricted(identity: Identity) -> None:
     """Raise Forbidden for a token that is limited to one repository or to reading."""
-    if identity.repository_id is not None or not _has_scope(identity, "write"):
-        limit = "for one repository" if identity.repository_id is not None else f"of scope {identity.scope}"
-        raise Forbidden(f"a token {limit} does not allow this: use one of scope write for all repositories")
+    remedy = "does not allow this: use one of scope write for all repositories"
+    if identity.repository_id is not None:
+        raise Forbidden(f"a token for one repository {remedy}")
+    if not _has_scope(identity, "write"):
+        raise Forbidden(f"a token of scope {identity.scope} {remedy}")
 
 
 def require_administrator(identity: Identity | None) -> None:
@@ -214,8 +215,10 @@ def _rank_in(identity: Identity, namespace: str) -> int:
     key = fold_name(namespace)
     if fold_name(identity.name) == key:
         return RANKS["admin"]
-    roles = (role for name, role in identity.organisations.items() if fold_name(name) == key)
-    return max((RANKS[role] for role in roles), default=0)
+    for name, role in identity.organisations.items():
+        if fold_name(name) == key:
+            return RANKS[role]
+    return 0
 
 
 def _is_token_for(identity: Identity | None, repository: Repository) -> bool:
@@ -228,15 +231,12 @@ def _has_scope(identity: Identity | None, least: Role) -> bool:
 
 # SQL conditions for what an identity may read, by the same rules.
 
+IS_PUBLIC = Repository.visibility == PUBLIC
+
 
 def readable(identity: Identity | None) -> ColumnElement[bool]:
     """Return the condition on `repositories` for those that the identity may read."""
-    return _is_public() if identity is None else or_(_is_public(), _is_within_reach(identity))
-
-
-@cache
-def _is_public() -> ColumnElement[bool]:
-    return Repository.visibility == PUBLIC
+    return IS_PUBLIC if identity is None else or_(IS_PUBLIC, _is_within_reach(identity))
 
 
 def downloadable(identity: Identity | None) -> ColumnElement[bool]:
@@ -248,7 +248,7 @@ def downloadable(identity: Identity | None) -> ColumnElement[bool]:
             select(AccessRequest.state).where(*mine, AccessRequest.state == GRANTED).correlate(Repository)
         )
         granted = and_(requests.exists(), _is_allowed_by_token(identity.repository_id))
-    return or_(and_(_is_public(), or_(Repository.gated == "no", granted)), _is_within_reach(identity))
+    return or_(and_(IS_PUBLIC, or_(Repository.gated == "no", granted)), _is_within_reach(identity))
 
 
 def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[str]) -> dict[str, int]:
@@ -265,7 +265,8 @@ def find_usable_blobs(session: Session, identity: Identity, sha256s: Collection[
         select(Holding.size).join_from(Holding, Repository).where(downloadable(identity)).limit(1)
     )
     for sha256 in sorted(set(sha256s) - sizes.keys()):  # one by one: many repositories may have the same file
-        if (size := session.scalar(in_repositories.where(Holding.sha256 == sha256))) is not None:
+        size = session.scalar(in_repositories.where(Holding.sha256 == sha256))
+        if size is not None:
             sizes[sha256] = size
     return sizes
 
@@ -274,12 +275,10 @@ def _is_within_reach(identity: Identity | None) -> ColumnElement[bool]:
     theirs = reach_of(identity)
     if theirs.everything:
         return true()
+    if not theirs.namespaces:
+        return false()
     owners = select(Account.id).where(Account.folded.in_(sorted(theirs.namespaces)))
-    return (
-        and_(Repository.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
-        if theirs.namespaces
-        else false()
-    )
+    return and_(Repository.namespace_id.in_(owners), _is_allowed_by_token(theirs.only))
 
 
 def _is_allowed_by_token(only: int | None) -> ColumnElement[bool]:

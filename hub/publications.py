@@ -9,28 +9,15 @@ from dataclasses import dataclass
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from kcard.errors import CardError, DamagedCard, HubError
+from kcard.errors import CardError, DamagedCard
 from kcard.hub import history, quotas, search_index, trees
-from kcard.hub.accounts import (
-    DEFAULT_NAMESPACE,
-    FALLBACK_NAMESPACE,
-    NAMESPACE_SETTING,
-    OWN_NAMESPACES,
-    Identity,
-    check_namespace,
-    check_unambiguous,
-    find_own_namespace,
-    fold_name,
-    full_name,
-)
+from kcard.hub.accounts import OWN_NAMESPACE, Identity, fold_name, full_name
 from kcard.hub.card_metadata import README, CardMetadata, describe_card, read_metadata, write_metadata
 from kcard.hub.checks.content import check_content, check_name
 from kcard.hub.checks.metadata import check_manifest
 from kcard.hub.db.models import (
     Account,
     Commit,
-    HubSetting,
-    Membership,
     Publication,
     PublishedTag,
     Ref,
@@ -48,12 +35,12 @@ from kcard.hub.trees import Tree, file_entry
 from kcard.hub.uploads import Verdicts
 from kcard.hub.values import MAIN, TAG, DeclaredFigures, Entry
 from kcard.hub.versions import (
+    ALL_VERSIONS,
+    IS_NEWEST,
     find_row,
     find_versions,
     is_card,
-    is_newest,
     load_versions,
-    select_versions,
 )
 from kcard.manifest import MANIFEST, Manifest, check_counts
 
@@ -158,19 +145,9 @@ def record_tags(session: Session, repository: Repository) -> None:
         session.add(PublishedTag(name=repository.folded, tag=tag, **values))
 
 
-def move_repository(session: Session, repository: Repository, namespace_id: int, name: str) -> None:
-    """Move a repository with its quota, its published tags and its search terms to another namespace and name."""
-    quotas.transfer_repository(session, repository.id, namespace_id)
-    repository.namespace_id, repository.name, repository.folded = namespace_id, name, fold_name(name)
-    session.flush()
-    record_tags(session, repository)
-    search_index.replace_terms(session, repository.id, name, repository.tags)
-    search_index.update_rows(session, repository.id)
-
-
 # Kinds of cards without a trained model, which need no exam.
 UNTRAINED = ("reference", "llm")
-LONGEST = 16_000_000  # bytes of a manifest or an exam
+MAX_DOCUMENT_BYTES = 16_000_000  # bytes of a manifest or an exam
 
 
 class Publications:
@@ -240,7 +217,7 @@ class Publications:
         repository_ids = list(ids)
         if not repository_ids:
             return {}
-        query = select_versions(is_newest(), Version.repository_id.in_(repository_ids))
+        query = ALL_VERSIONS.where(IS_NEWEST, Version.repository_id.in_(repository_ids))
         with self._database.read() as session:
             return {row.repository_id: row for row in load_versions(session, query)}
 
@@ -263,17 +240,18 @@ class Publications:
         verdicts = Verdicts(self._database).find([(files[path].sha256, form) for path, form in forms.items()])
         for path, form in forms.items():
             entry = files[path]
-            if (verdict := verdicts.get((entry.sha256, form))) is not None:
+            verdict = verdicts.get((entry.sha256, form))
+            if verdict is not None:
                 verdict.enforce(path)
             else:
                 check_content(path, entry.size, form, lambda entry=entry: self._blobs.open(entry.sha256))  # type: ignore[misc]
         return files
 
     def _read(self, entry: Entry) -> bytes:
-        if entry.size > LONGEST:
-            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {LONGEST}")
+        if entry.size > MAX_DOCUMENT_BYTES:
+            raise TooLarge(f"{entry.path} has {entry.size} bytes: the limit is {MAX_DOCUMENT_BYTES}")
         with self._blobs.open(entry.sha256) as stream:
-            content: bytes = stream.read(LONGEST)
+            content: bytes = stream.read(MAX_DOCUMENT_BYTES)
         return content
 
 
@@ -310,18 +288,16 @@ class LocalCards:
         with self._database.write() as session:
             locked()
             # The namespace, created for the first card.
-            own = find_own_namespace(session)
+            own = session.scalar(select(Account).where(Account.folded == OWN_NAMESPACE))
             if own is None:
-                taken = select(Account.id).where(Account.folded == DEFAULT_NAMESPACE)
-                own = _find_or_create_organisation(
-                    session, DEFAULT_NAMESPACE if session.scalar(taken) is None else FALLBACK_NAMESPACE
-                )
-                session.add(HubSetting(name=NAMESPACE_SETTING, value=fold_name(own.name)))
+                own = Account(name=OWN_NAMESPACE, folded=OWN_NAMESPACE, kind="organisation")
+                session.add(own)
+                session.flush()
             # The repository of the card, likewise.
             name = parsed.name
-            repository = session.scalar(select(Repository).where(is_card(session, name)))
+            repository = session.scalar(select(Repository).where(is_card(name)))
             if repository is None:
-                full = full_name(own, name)
+                full = full_name(name)
                 repository = Repository(type="model", namespace_id=own.id, name=full, folded=fold_name(full))
                 session.add(repository)
                 session.flush()
@@ -361,42 +337,14 @@ class LocalCards:
         Repositories in other namespaces stay, since they belong to their users.
         """
         with self._database.write() as session:
-            own = find_own_namespace(session)
             for version in gone:
                 row = find_row(session, version)
                 if row is None:
                     continue
                 session.execute(delete(Version).where(Version.id == row.id))
                 search_index.update_rows(session, row.repository_id)
-                if own is not None and "/" not in version.name:
+                if "/" not in version.name:
                     _delete_version_commit(session, row.repository_id, row.commit, self._blobs)
-
-    def rename(self, name: str) -> None:
-        """Move the cards to another organisation, created if needed.
-
-        Raises Invalid for an invalid name, HubError if that account is a user's or an organisation with members.
-        """
-        with self._database.write() as session:
-            own = find_own_namespace(session)
-            if own is not None and fold_name(own.name) == fold_name(name):
-                return
-            if fold_name(check_namespace(name)) not in OWN_NAMESPACES:
-                check_unambiguous(name, account=True)
-            new = _find_or_create_organisation(session, name)
-            if own is None:
-                session.add(HubSetting(name=NAMESPACE_SETTING, value=fold_name(name)))
-                return
-            session.get_one(HubSetting, NAMESPACE_SETTING).value = fold_name(name)
-            # Move every repository, with its card.
-            owned = select(Repository).where(Repository.namespace_id == own.id)
-            for repository in session.scalars(owned).all():
-                to = f"{new.name}/{repository.name.partition('/')[2]}"
-                taken = (Repository.type == repository.type, Repository.folded == fold_name(to))
-                if session.scalar(select(Repository.id).where(*taken)) is not None:
-                    raise HubError(
-                        f"can't move the hub's own cards to {new.name}: {to} already exists; choose another name"
-                    )
-                move_repository(session, repository, new.id, to)
 
 
 def _point_alias(session: Session, version: Version, alias: str) -> None:
@@ -428,20 +376,3 @@ def _delete_version_commit(session: Session, repository_id: int, sha: str, blobs
     except (Refused, DamagedCard):  # an invalid or missing README.md
         metadata = CardMetadata(size=trees.total_size(tree))
     write_metadata(session, repository, metadata, commit)
-
-
-def _find_or_create_organisation(session: Session, name: str) -> Account:
-    """Return an organisation of the hub's own, created if needed. Raises HubError if the account has members."""
-    account = session.scalar(select(Account).where(Account.folded == fold_name(name)))
-    if account is None:
-        account = Account(name=name, folded=fold_name(name), kind="organisation")
-        session.add(account)
-        session.flush()
-        return account
-    members = select(Membership.user_id).where(Membership.organisation_id == account.id).limit(1)
-    if account.kind != "organisation" or session.scalar(members) is not None:
-        raise HubError(
-            f"can't keep the hub's own cards in {account.name}: it belongs to its members or is a user; choose "
-            "another name with `kcard hub serve --namespace`"
-        )
-    return account

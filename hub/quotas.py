@@ -14,12 +14,11 @@ same transaction, by the functions `count_…` and `discount_…`, so that it is
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import ColumnElement, LargeBinary, and_, cast, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Reservation, Upload, now
+from kcard.hub.db.models import Account, Holding, Repository, Reservation, Upload, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import NotFound, TooLarge
 
@@ -30,12 +29,6 @@ def find_quota(session: Session, account_id: int, default: int | None) -> int | 
     """Return the account's quota in bytes, or `default` if it has none of its own; None: no limit."""
     own = session.scalar(select(Account.quota).where(Account.id == account_id))
     return default if own is None else int(own)
-
-
-def remaining_quota(session: Session, account_id: int, default: int | None) -> int | None:
-    """Return the unused bytes of the account's quota; None: no limit."""
-    quota = find_quota(session, account_id, default)
-    return None if quota is None else quota - charged_bytes(session, account_id)
 
 
 def require_quota(session: Session, account_id: int, default: int | None = None, more: int = 0) -> None:
@@ -113,7 +106,9 @@ class Reservations:
     def remaining(self, repository_id: int) -> int | None:
         """Return the unused bytes of the quota of the repository's namespace; None: no limit."""
         with self._database.read() as session:
-            return remaining_quota(session, require_owner(session, repository_id), self._quota)
+            owner = require_owner(session, repository_id)
+            quota = find_quota(session, owner, self._quota)
+            return None if quota is None else quota - charged_bytes(session, owner)
 
 
 def reduce_reservation(session: Session, reservation: int, size: int) -> None:
@@ -175,36 +170,6 @@ def transfer_repository(session: Session, repository_id: int, to: int) -> None:
     here = Holding.repository_id == repository_id
     session.execute(update(Holding).where(here).values(namespace_id=to))
     add_committed(session, to, _repository_bytes(session, repository_id, to))
-
-
-def recount(session: Session) -> None:
-    """Count everything again, for a hub whose counters can't be trusted."""
-    # The trees and the texts of each repository.
-    stored_bytes = _octets(session, Commit.tree)
-    stored_bytes += _octets(session, Commit.title) + _octets(session, Commit.message)
-    commits = select(func.coalesce(func.sum(stored_bytes), 0)).where(Commit.repository_id == Repository.id)
-    texts = select(func.coalesce(func.sum(_octets(session, Ref.message)), 0))
-    texts = texts.where(Ref.repository_id == Repository.id)
-    history = commits.scalar_subquery() + texts.scalar_subquery()
-    session.execute(update(Repository).values(tree_bytes=history))
-    # The owner of each holding.
-    owner = select(Repository.namespace_id).where(Repository.id == Holding.repository_id)
-    session.execute(update(Holding).values(namespace_id=owner.scalar_subquery()))
-    # The sum of both for each account.
-    blobs = select(Holding.namespace_id, Holding.sha256, Holding.size).distinct().subquery()
-    sizes = select(blobs.c.namespace_id, func.sum(blobs.c.size)).group_by(blobs.c.namespace_id)
-    tree_sizes = select(Repository.namespace_id, func.sum(Repository.tree_bytes))
-    session.execute(update(Account).values(used=0))
-    for query in (sizes, tree_sizes.group_by(Repository.namespace_id)):
-        for account, size in session.execute(query).tuples().all():
-            add_committed(session, account, int(size))
-
-
-def _octets(session: Session, column: Any) -> ColumnElement[int]:
-    """Return the bytes of a value of the column, as the database stores it."""
-    if session.get_bind().dialect.name == "postgresql":
-        return func.octet_length(column)
-    return func.length(cast(column, LargeBinary))  # SQLite's length counts characters of text
 
 
 def _repository_bytes(session: Session, repository_id: int, owner: int) -> int:

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from kcard.hub.accounts import Identity, fold_name
-from kcard.hub.db.models import PUBLIC, Account, Repository, RepositoryType, SearchClock, SearchRow, Term
+from kcard.hub.accounts import Identity
+from kcard.hub.db.models import PRIVATE, PUBLIC, Repository, RepositoryType, SearchClock, SearchRow, Term
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
-from kcard.hub.permissions import reach_of
-from kcard.hub.search_index import AUTHOR, FACETS, LONGEST, TAG, normalise_words
+from kcard.hub.permissions import readable
+from kcard.hub.search_index import FACETS, exact_terms, normalise_words
 
 Order: TypeAlias = Literal["relevance", "factuality", "downloads", "date"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 FACTUALITY = (0.5, 0.7, 0.9)
-MOST_WORDS, MOST_PAGES = 20, 400
+MAX_WORDS, MAX_PAGES = 20, 400
 # With more matches than this, the most downloaded come first: words that so many repositories have say little.
-RANKED = 3000
+MAX_RANKED_MATCHES = 3000
 
 
 # Full-text search: FTS5 in SQLite, a tsvector in PostgreSQL. Each word must be the prefix of a word of the text.
@@ -49,10 +49,17 @@ SCORES = {
 
 
 def find_matches(session: Session, words: Sequence[str]) -> NDArray[np.int64]:
-    """Return the ids of the repositories that have all words, normalised by search_index.normalise_words."""
+    """Return the ids of the repositories that have all words, normalised by search_index.normalise_words.
+
+    Without any word there are none.
+    """
+    if not words:
+        return np.empty(0, np.int64)
     database = session.get_bind().dialect.name
     ids: str | None = session.scalar(text(MATCHES[database]), {"words": _query(database, words)})
-    return np.fromstring(ids, dtype=np.int64, sep=",") if ids else np.empty(0, np.int64)
+    if not ids:
+        return np.empty(0, np.int64)
+    return np.fromstring(ids, dtype=np.int64, sep=",")
 
 
 def score_matches(session: Session, words: Sequence[str]) -> dict[int, float]:
@@ -73,19 +80,17 @@ def _query(database: str, words: Sequence[str]) -> str:
 # tells which rows have changed since it was read, so that only those are read again.
 
 Array: TypeAlias = NDArray[Any]
-TYPES = ("model", "dataset")
-COLUMNS = (
-    Repository.id,
-    Repository.type,
-    Repository.visibility,
-    Repository.namespace_id,
-    Repository.modified,
-    Repository.downloads,
-    SearchRow.verified,
-    SearchRow.factuality,
-    *(getattr(SearchRow, name) for name in FACETS),
-)
-KINDS = (np.int64, np.int8, np.bool_, np.int32, np.float64, np.int64, np.bool_, np.float64, *[np.int32] * 5)
+# The columns that are searched: where they are in the database, and the type of their array.
+COLUMNS = {
+    "id": (Repository.id, np.int64),
+    "is_model": (Repository.type == "model", np.bool_),
+    "public": (Repository.visibility == PUBLIC, np.bool_),
+    "modified": (Repository.modified, np.float64),
+    "downloads": (Repository.downloads, np.int64),
+    "verified": (SearchRow.verified, np.bool_),
+    "factuality": (SearchRow.factuality, np.float64),
+    **{facet: (getattr(SearchRow, facet), np.int32) for facet in FACETS},
+}
 
 
 @dataclass(frozen=True)
@@ -93,69 +98,39 @@ class Snapshot:
     """The searched columns: each array has one entry per repository, by ascending id.
 
     changed, removed  the search clock when it was read
-    factuality        NaN: not measured
-    codes             of each facet: the index of its value in `values`
+    columns           arrays by the names of COLUMNS; factuality is NaN if not measured, and a facet is the index of a
+                      value in `values`
     """
 
     changed: int
     removed: int
-    columns: tuple[Array, ...]
+    columns: Mapping[str, Array]
     values: Mapping[str, Sequence[str]]
 
-    @property
-    def ids(self) -> Array:
-        return self.columns[0]
-
-    @property
-    def public(self) -> Array:
-        return self.columns[2]
-
-    @property
-    def namespaces(self) -> Array:
-        return self.columns[3]
-
-    @property
-    def verified(self) -> Array:
-        return self.columns[6]
-
-    @property
-    def factuality(self) -> Array:
-        return self.columns[7]
-
-    def of_type(self, type_: str) -> Array:
-        """Return whether each repository is of the type."""
-        mask: Array = self.columns[1] == TYPES.index(type_)
-        return mask
-
-    def codes(self, facet: str) -> Array:
-        return self.columns[8 + FACETS.index(facet)]
+    def __getitem__(self, column: str) -> Array:
+        return self.columns[column]
 
     def having(self, ids: Sequence[int] | Array) -> Array:
         """Return whether each repository has one of these ids."""
-        mask: Array = np.zeros(len(self.ids), dtype=np.bool_)
-        sought = np.asarray(ids, dtype=np.int64)
-        places = np.searchsorted(self.ids, sought)
-        inside = places < len(self.ids)
-        places, sought = places[inside], sought[inside]
-        mask[places[self.ids[places] == sought]] = True
+        mask: Array = np.isin(self["id"], np.asarray(ids, dtype=np.int64))
         return mask
 
     @cached_property
     def by_date(self) -> Array:
         """The indices of all repositories, the last changed first."""
-        return self._ordered(self.columns[4])
+        return self._ordered(self["modified"])
 
     @cached_property
     def by_downloads(self) -> Array:
-        return self._ordered(self.columns[5])
+        return self._ordered(self["downloads"])
 
     @cached_property
     def by_factuality(self) -> Array:
         """Verified ones come first, unmeasured ones last."""
-        return self._ordered(np.nan_to_num(self.factuality, nan=-1.0) + 2 * self.verified)
+        return self._ordered(np.nan_to_num(self["factuality"], nan=-1.0) + 2 * self["verified"])
 
     def _ordered(self, key: Array) -> Array:
-        order: Array = np.lexsort((-self.ids, -key))
+        order: Array = np.lexsort((-self["id"], -key))
         return order
 
 
@@ -165,70 +140,49 @@ class SearchIndex:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._codes: dict[str, dict[str, int]] = {facet: {} for facet in FACETS}
-        self._snapshot = Snapshot(-1, -1, _make_arrays([]), {})
+        self._snapshot = Snapshot(-1, -1, self._make_columns([]), {})
 
     def at(self, session: Session) -> Snapshot:
         """Return a snapshot with at least the changes that the session sees."""
         clock = session.execute(select(SearchClock.changed, SearchClock.removed)).tuples().one()
-        snapshot = self._snapshot
-        if not _is_behind(snapshot, *clock):
-            return snapshot
-        with self._lock:
-            snapshot = self._snapshot
-            if _is_behind(snapshot, *clock):
-                # Read the rows that changed since the last snapshot.
-                changed, removed = clock
-                query = (
-                    select(*COLUMNS)
-                    .join_from(Repository, SearchRow)
-                    .where(SearchRow.changed > snapshot.changed)
-                )
-                fresh = _make_arrays([self._encode(row) for row in session.execute(query)])
-                keep = ~np.isin(snapshot.ids, fresh[0])
-                if removed != snapshot.removed and len(snapshot.ids):
-                    keep &= np.isin(
-                        snapshot.ids, np.asarray(session.scalars(select(SearchRow.repository_id)).all())
-                    )
-                columns = [
-                    np.concatenate([old[keep], new]) for old, new in zip(snapshot.columns, fresh, strict=True)
-                ]
-                order = np.argsort(columns[0])
-                values = {facet: tuple(codes) for facet, codes in self._codes.items()}
-                self._snapshot = snapshot = Snapshot(
-                    changed, removed, tuple(column[order] for column in columns), values
-                )
-            return snapshot
+        if _is_behind(self._snapshot, *clock):
+            with self._lock:
+                if _is_behind(self._snapshot, *clock):
+                    self._snapshot = self._read_changes(session, *clock)
+        return self._snapshot
 
-    def _encode(self, row: Any) -> tuple[Any, ...]:
-        id_, type_, visibility, namespace, modified, downloads, verified, factuality, *facets = row
-        coded = [
-            self._codes[facet].setdefault(value, len(self._codes[facet]))
-            for facet, value in zip(FACETS, facets, strict=True)
-        ]
-        measured = np.nan if factuality is None else factuality
-        at = modified.timestamp()
-        return (
-            id_,
-            TYPES.index(type_),
-            visibility == PUBLIC,
-            namespace,
-            at,
-            downloads,
-            verified,
-            measured,
-            *coded,
-        )
+    def _read_changes(self, session: Session, changed: int, removed: int) -> Snapshot:
+        """Return the snapshot with the rows that changed since it was read."""
+        old = self._snapshot
+        columns = [column for column, _ in COLUMNS.values()]
+        query = select(*columns).join_from(Repository, SearchRow).where(SearchRow.changed > old.changed)
+        fresh = self._make_columns(session.execute(query).all())
+        keep = ~np.isin(old["id"], fresh["id"])
+        if removed != old.removed:
+            there = session.scalars(select(SearchRow.repository_id)).all()
+            keep &= old.having(there)
+        merged = {name: np.concatenate([old[name][keep], fresh[name]]) for name in COLUMNS}
+        order = np.argsort(merged["id"])
+        values = {facet: tuple(codes) for facet, codes in self._codes.items()}
+        return Snapshot(changed, removed, {name: array[order] for name, array in merged.items()}, values)
+
+    def _make_columns(self, rows: Sequence[Any]) -> dict[str, Array]:
+        """Return an array for each column of the rows, in which facets are coded."""
+        arrays: dict[str, Array] = {}
+        for place, (name, (_, kind)) in enumerate(COLUMNS.items()):
+            values = [row[place] for row in rows]
+            if name == "modified":
+                values = [value.timestamp() for value in values]
+            elif name in FACETS:
+                codes = self._codes[name]
+                values = [codes.setdefault(value, len(codes)) for value in values]
+            arrays[name] = np.asarray(values, dtype=kind)
+        return arrays
 
 
 def _is_behind(snapshot: Snapshot, changed: int, removed: int) -> bool:
     # A reader that began earlier may see an older clock than the snapshot's.
     return snapshot.changed < changed or snapshot.removed < removed
-
-
-def _make_arrays(rows: Sequence[tuple[Any, ...]]) -> tuple[Array, ...]:
-    """Return an array for each column."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(KINDS)
-    return tuple(np.asarray(column, kind) for column, kind in zip(columns, KINDS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -261,11 +215,11 @@ class SearchQuery:
             raise Invalid("a tag or an author contains a NUL character")
         if self.sort not in ORDERS:
             raise Invalid(f"unknown sort {self.sort[:50]!r}: use {', '.join(ORDERS)}")
-        if not 1 <= self.page <= MOST_PAGES:
-            raise Invalid(f"invalid page {self.page}: use 1 to {MOST_PAGES}, or a narrower search")
-        if len(self.words) + len(self.tags) > MOST_WORDS:
+        if not 1 <= self.page <= MAX_PAGES:
+            raise Invalid(f"invalid page {self.page}: use 1 to {MAX_PAGES}, or a narrower search")
+        if len(self.words) + len(self.tags) > MAX_WORDS:
             raise Invalid(
-                f"too many words and tags ({len(self.words) + len(self.tags)}): the limit is {MOST_WORDS}"
+                f"too many words and tags ({len(self.words) + len(self.tags)}): the limit is {MAX_WORDS}"
             )
 
     @property
@@ -306,38 +260,33 @@ class RepositorySearch:
         """Return a page of the repositories that the identity may read."""
         with self._database.read() as session:
             snapshot = self._index.at(session)
-            always = snapshot.of_type(query.type) & _readable(session, snapshot, identity)
+            always = (snapshot["is_model"] == (query.type == "model")) & _readable(
+                session, snapshot, identity
+            )
             # Repositories with all words, the author and the tags.
             if query.text.strip():
-                always &= snapshot.having(find_matches(session, query.words) if query.words else [])
-            exact = [(TAG, tag.lower()[:LONGEST]) for tag in query.tags]
-            if query.author:
-                exact.append((AUTHOR, fold_name(query.author)))
-            for kind, term in exact:
+                always &= snapshot.having(find_matches(session, query.words))
+            for kind, term in exact_terms(query.tags, query.author or None):
                 having = select(Term.repository_id).where(Term.kind == kind, Term.term == term)
                 always &= snapshot.having(session.scalars(having).all())
             # For each facet of the query, by name: the repositories that have its value.
             chosen: dict[str, Array] = {}
             for facet, value in (query.facets or {}).items():
                 if value:
-                    below = f"{value}/" if facet == "domain" else None
-                    fits = [
-                        each == value or (below is not None and each.startswith(below))
-                        for each in snapshot.values[facet]
-                    ]
-                    chosen[facet] = np.asarray(fits, dtype=np.bool_)[snapshot.codes(facet)]
+                    fits = [_is_value(facet, value, each) for each in snapshot.values[facet]]
+                    chosen[facet] = np.asarray(fits, dtype=np.bool_)[snapshot[facet]]
             if query.verified:
-                chosen["verified"] = snapshot.verified
+                chosen["verified"] = snapshot["verified"]
             if query.factuality is not None:
-                chosen["factuality"] = snapshot.verified & (snapshot.factuality >= query.factuality)
+                chosen["factuality"] = snapshot["verified"] & (snapshot["factuality"] >= query.factuality)
             # The page.
             matching = _intersect(always, chosen.values())
             places = _sort(session, snapshot, query, matching)
             start = (query.page - 1) * query.size
-            ids = [int(id_) for id_ in snapshot.ids[places[start : start + query.size]]]
+            ids = [int(id_) for id_ in snapshot["id"][places[start : start + query.size]]]
             by_id = {row.id: row for row in session.scalars(select(Repository).where(Repository.id.in_(ids)))}
         total = int(np.count_nonzero(matching))
-        pages = min(-(-total // query.size), MOST_PAGES)
+        pages = min(-(-total // query.size), MAX_PAGES)
         page = [by_id[id_] for id_ in ids if id_ in by_id]  # the snapshot may be newer than this transaction
 
         def without(name: str) -> Array:
@@ -345,29 +294,24 @@ class RepositorySearch:
 
         # How many repositories there would be with each value of a facet.
         facets = {facet: _count_values(snapshot, facet, without(facet)) for facet in FACETS}
-        factuality = snapshot.factuality[without("factuality") & snapshot.verified]
-        counts = Counts(
-            facets,
-            int(np.count_nonzero(without("verified") & snapshot.verified)),
-            {least: int(np.count_nonzero(factuality >= least)) for least in FACTUALITY},
-        )
-        return SearchResults(page, total, pages, counts)
+        verified = int(np.count_nonzero(without("verified") & snapshot["verified"]))
+        measured = snapshot["factuality"][without("factuality") & snapshot["verified"]]
+        factuality = {least: int(np.count_nonzero(measured >= least)) for least in FACTUALITY}
+        return SearchResults(page, total, pages, Counts(facets, verified, factuality))
 
 
 def _readable(session: Session, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """Return whether the identity may read each repository, by the rules of permissions.readable."""
-    reachable = reach_of(identity)
-    if reachable.everything:
-        own: Array = np.ones(len(snapshot.ids), dtype=np.bool_)
-    elif reachable.namespaces:
-        names = select(Account.id).where(Account.folded.in_(reachable.namespaces))
-        own = np.isin(snapshot.namespaces, session.scalars(names).all())
-    else:
-        return snapshot.public
-    if reachable.only is not None:
-        own &= snapshot.ids == reachable.only
-    visible: Array = snapshot.public | own
+    """Return whether the identity may read each repository."""
+    if identity is None:
+        return snapshot["public"]
+    private = select(Repository.id).where(Repository.visibility == PRIVATE, readable(identity))
+    visible: Array = snapshot["public"] | snapshot.having(session.scalars(private).all())
     return visible
+
+
+def _is_value(facet: str, value: str, other: str) -> bool:
+    """Return whether a repository with the value `other` has the facet's value; a domain includes those below it."""
+    return other == value or (facet == "domain" and other.startswith(f"{value}/"))
 
 
 def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
@@ -380,11 +324,11 @@ def _intersect(always: Array, chosen: Iterable[Array]) -> Array:
 def _sort(session: Session, snapshot: Snapshot, query: SearchQuery, matching: Array) -> Array:
     """Return the indices of the matching repositories in the order of the query."""
     by_relevance = query.sort == "relevance" and bool(query.words)
-    if by_relevance and np.count_nonzero(matching) <= RANKED:
+    if by_relevance and np.count_nonzero(matching) <= MAX_RANKED_MATCHES:
         places = np.flatnonzero(matching)
         scored = score_matches(session, query.words)
-        score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot.ids[places]])
-        ranked: Array = places[np.lexsort((-snapshot.ids[places], -score))]
+        score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot["id"][places]])
+        ranked: Array = places[np.lexsort((-snapshot["id"][places], -score))]
         return ranked
     order = {
         "relevance": snapshot.by_downloads if by_relevance else snapshot.by_date,
@@ -400,11 +344,13 @@ def _count_values(snapshot: Snapshot, facet: str, mask: Array) -> dict[str, int]
     """Count repositories by value, most frequent first; a domain counts for those above it too."""
     values = snapshot.values[facet]
     totals: dict[str, int] = {}
-    counts = np.bincount(snapshot.codes(facet)[mask], minlength=len(values))
+    counts = np.bincount(snapshot[facet][mask], minlength=len(values))
     for value, count in zip(values, counts.tolist(), strict=True):
         if not count:
             continue
         while value:
             totals[value] = totals.get(value, 0) + count
-            value = value.rpartition("/")[0] if facet == "domain" and "/" in value else ""
+            if facet != "domain":
+                break
+            value = value.rpartition("/")[0]
     return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.orm import Session, aliased
 
+from kcard.batching import batched
 from kcard.hub import figures
 from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, Version
 
@@ -18,24 +19,32 @@ from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, Versio
 # A word is a run of letters and digits, in lower case: gpt2-large has the words gpt2 and large.
 
 AUTHOR, TAG, WORD = "author", "tag", "word"
-LONGEST = 200
+MAX_TERM_CHARACTERS = 200
 WORDS = re.compile(r"[^\W_]+")
 
 
 def split_words(*texts: str) -> set[str]:
     """Return the distinct words of texts, in lower case."""
-    return {word[:LONGEST] for text in texts for word in WORDS.findall(text.lower())}
+    return {word[:MAX_TERM_CHARACTERS] for text in texts for word in WORDS.findall(text.lower())}
 
 
 def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
     """Return the kind and the text of all terms of a repository with this name and these tags."""
-    lowered = [tag.lower()[:LONGEST] for tag in tags]
+    lowered = [tag.lower()[:MAX_TERM_CHARACTERS] for tag in tags]
     author = name.partition("/")[0].lower()
     return {
         (AUTHOR, author),
         *((TAG, tag) for tag in lowered),
         *((WORD, word) for word in split_words(name, *lowered)),
     }
+
+
+def exact_terms(tags: Iterable[str], author: str | None) -> list[tuple[str, str]]:
+    """Return the terms of the repositories that have all of these tags, in any case, and this author, if any."""
+    terms = [(TAG, tag.lower()[:MAX_TERM_CHARACTERS]) for tag in dict.fromkeys(tags)]
+    if author is not None:
+        terms.append((AUTHOR, author.lower()))
+    return terms
 
 
 def replace_terms(session: Session, repository_id: int, name: str, tags: Iterable[str]) -> None:
@@ -104,8 +113,8 @@ def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
 
 # The rows of the index, written in the transactions that change what they say.
 
-AT_ONCE = 1000
-LONGEST_TEXT = 20_000  # characters
+IDS_PER_STATEMENT = 1000
+MAX_INDEXED_CHARACTERS = 20_000  # of a text
 # Parts of the tags that all cards have.
 COMMON = frozenset(
     {"kcard", "kind", "method", "domain", "base", "model", "license", "knowledge", "card", "dataset"}
@@ -114,10 +123,10 @@ COMMON = frozenset(
 
 def normalise_words(text: str) -> list[str]:
     """Return the words of a text in order: runs of letters and digits, in lower case and without accents."""
-    plain = text[:LONGEST_TEXT].casefold()
+    plain = text[:MAX_INDEXED_CHARACTERS].casefold()
     if not plain.isascii():
         plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
-    return [word[:LONGEST] for word in WORDS.findall(plain)]
+    return [word[:MAX_TERM_CHARACTERS] for word in WORDS.findall(plain)]
 
 
 def update_rows(session: Session, *repository_ids: int) -> None:
@@ -142,15 +151,15 @@ def update_rows(session: Session, *repository_ids: int) -> None:
     )
     query = query.select_from(Repository).outerjoin(Version, of_newest)
     rows = session.execute(query.where(Repository.id.in_(repository_ids)))
-    if values := [_make_row(row) | {"changed": at} for row in rows]:
+    values = [_make_row(row) | {"changed": at} for row in rows]
+    if values:
         session.execute(insert(SearchRow), values)
 
 
 def mark_changed(session: Session, repository_ids: Sequence[int]) -> None:
     """Let readers notice that other columns of these repositories have changed, such as their downloads."""
     at = _tick(session, "changed")
-    for first in range(0, len(repository_ids), AT_ONCE):
-        ids = repository_ids[first : first + AT_ONCE]
+    for ids in batched(repository_ids, IDS_PER_STATEMENT):
         session.execute(update(SearchRow).where(SearchRow.repository_id.in_(ids)).values(changed=at))
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from kcard.hub.accounts import Accounts, Events
 from kcard.hub.history import Commits, Refs
+from kcard.hub.listing import Listing
 from kcard.hub.publications import Publications
 from kcard.hub.quotas import Reservations
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import Listing, Repositories
+from kcard.hub.repositories import Repositories
 from kcard.hub.search import RepositorySearch
 from kcard.hub.storage import Blobs, open_private, partial_folder
 from kcard.hub.tokens import Sessions, TokenStore

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from kcard.errors import DamagedCard, DiskFull, HubError, UsageError
 from kcard.io import STALE_SECONDS, lock_alone
@@ -20,13 +20,7 @@ from kcard.io import STALE_SECONDS, lock_alone
 BUFFER = 1 << 20
 
 
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
+def copy_hashing(source: BinaryIO, target: Path) -> tuple[str, int]:
     """Copy a stream to a new file and flush it; return its sha256 and size in bytes."""
     digest, size = hashlib.sha256(), 0
     with target.open("xb") as stream:
@@ -36,16 +30,6 @@ def copy_hashing(source: Readable, target: Path) -> tuple[str, int]:
         stream.flush()
         os.fsync(stream.fileno())
     return digest.hexdigest(), size
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Hard-link a file, or copy it if the file system can't."""
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def open_private(path: str, flags: int) -> int:
@@ -126,7 +110,7 @@ def abandoned_folders(parent: Path, pattern: str = "*") -> Iterator[Path]:
 
     On systems without locks, those that have not changed for a day.
     """
-    for entry in sorted(parent.glob(pattern)) if parent.is_dir() else []:
+    for entry in sorted(parent.glob(pattern)):
         try:
             lock = lock_alone(entry)
             if lock is None and entry.stat().st_mtime > time.time() - STALE_SECONDS:
@@ -152,8 +136,10 @@ def explain_os_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        message = f"{doing}: {error.strerror or error}{where}; the hub is unchanged"
+        reason = str(error.strerror or error)
+        if error.filename:
+            reason += f" ({error.filename})"
+        message = f"{doing}: {reason}; the hub is unchanged"
         if is_full(error):
             raise DiskFull(f"{message}; free some space and try again") from error
         raise HubError(message) from error
@@ -221,17 +207,9 @@ class Blobs(ABC):
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Return the sha256 and the size of every blob, sorted."""
 
-    def hard_link(self, sha256: str, target: Path) -> bool:  # noqa: ARG002
-        """Create a hard link to the blob; False if the store has none."""
-        return False
-
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:  # noqa: ARG002
         """Yield the location and size of what killed uploads left in the store; optionally delete it."""
         yield from ()
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield every blob's sha256, sorted."""
-        return (sha256 for sha256, _ in self.sizes())
 
     def put(self, source: Path, expected: str) -> Blob:
         """Store a file with that sha256, unless an intact blob exists. Raises DamagedCard for another sha256."""
@@ -240,7 +218,7 @@ class Blobs(ABC):
         with source.open("rb") as stream:
             return self.put_stream(stream, expected, str(source))
 
-    def put_stream(self, stream: Readable, expected: str, where: str) -> Blob:
+    def put_stream(self, stream: BinaryIO, expected: str, where: str) -> Blob:
         """Store a stream. Raises DamagedCard, with `where`, for another sha256 than expected."""
         with partial_folder(self.partial) as folder:
             sha256, size = copy_hashing(stream, folder / "blob")
@@ -259,13 +237,9 @@ class Blobs(ABC):
                 digest.update(block)
         except DamagedCard:  # deleted concurrently
             return "missing"
-        return None if digest.hexdigest() == sha256 else describe_mismatch(digest.hexdigest(), sha256)
-
-    def open_verified(self, sha256: str) -> BinaryIO:
-        """Verify a blob, then open it as a stream. Raises DamagedCard."""
-        if (wrong := self.find_fault(sha256)) is not None:
-            raise DamagedCard(f"blob {self.where(sha256)} is {wrong}")
-        return self.open(sha256)
+        if digest.hexdigest() != sha256:
+            return describe_mismatch(digest.hexdigest(), sha256)
+        return None
 
 
 def open_store(root: Path, url: str | None) -> Blobs:
@@ -360,15 +334,14 @@ class BlobStore(Blobs):
     def read(self, sha256: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         stream = self.open(sha256)  # at once, so that a missing blob raises here
         stream.seek(start)
-        left = None if stop is None else stop - start
 
-        def read_blocks(left: int | None) -> Iterator[bytes]:
+        def read_blocks() -> Iterator[bytes]:
             with stream:
-                while block := stream.read(BUFFER if left is None else min(BUFFER, left)):
+                end = os.fstat(stream.fileno()).st_size if stop is None else stop
+                while block := stream.read(min(BUFFER, end - stream.tell())):
                     yield block
-                    left = None if left is None else left - len(block)
 
-        return read_blocks(left)
+        return read_blocks()
 
     def open(self, sha256: str) -> BinaryIO:
         try:
@@ -377,16 +350,15 @@ class BlobStore(Blobs):
             raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
 
     def materialize(self, sha256: str, target: Path) -> None:
-        if (wrong := self.find_fault(sha256)) is not None:
+        wrong = self.find_fault(sha256)
+        if wrong is not None:
             raise DamagedCard(wrong)
-        link_or_copy(self.path(sha256), target)
-
-    def hard_link(self, sha256: str, target: Path) -> bool:
         try:
-            link_or_copy(self.path(sha256), target)
+            os.link(self.path(sha256), target)
         except FileNotFoundError:
-            raise DamagedCard(f"blob {self.path(sha256)} is missing") from None
-        return True
+            raise
+        except OSError:  # the file system has no hard links
+            shutil.copyfile(self.path(sha256), target)
 
     def holds(self, sha256: str) -> bool:
         return self.path(sha256).is_file()

@@ -22,10 +22,10 @@ from kcard.hub.errors import Conflict, NotFound, Unauthenticated
 PREFIX = "kc_"
 FOREIGN = "hf_"
 RANDOM_BYTES = 30
-LONGEST = 200
-MOST_DAYS = 36_500
-DEFAULT_NAME, LONGEST_NAME = "cli", 96
-REFERENCE = 16  # digits of a digest, which tell a token from a later one with the same id
+MAX_TOKEN_CHARACTERS = 200
+MAX_TOKEN_DAYS = 36_500
+DEFAULT_NAME, MAX_NAME_CHARACTERS = "cli", 96
+REFERENCE_DIGITS = 16  # digits of a digest, which tell a token from a later one with the same id
 
 
 class TokenStore:
@@ -54,9 +54,9 @@ class TokenStore:
         """
         if scope not in get_args(Scope):
             raise UsageError(f"unknown scope {scope!r}: use {', '.join(get_args(Scope))}")
-        if days is not None and not 0 < days <= MOST_DAYS:
+        if days is not None and not 0 < days <= MAX_TOKEN_DAYS:
             raise UsageError(
-                f"invalid token lifetime of {days} days: use more than 0 and at most {MOST_DAYS}"
+                f"invalid token lifetime of {days} days: use more than 0 and at most {MAX_TOKEN_DAYS}"
             )
         token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
         created = now()
@@ -67,11 +67,13 @@ class TokenStore:
             # The name: the given one, which must be free, else the next of cli, cli-2, ...
             taken = set(session.scalars(select(Token.name).where(Token.account_id == account.id)))
             if name is None:
-                numbered = (f"{DEFAULT_NAME}-{number}" for number in range(2, len(taken) + 3))
-                name = next(free for free in (DEFAULT_NAME, *numbered) if free not in taken)
-            elif not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+                name, number = DEFAULT_NAME, 1
+                while name in taken:
+                    number += 1
+                    name = f"{DEFAULT_NAME}-{number}"
+            elif not name.isprintable() or not 0 < len(name) <= MAX_NAME_CHARACTERS:
                 raise UsageError(
-                    f"invalid token name {name[:100]!r}: use 1 to {LONGEST_NAME} printable characters"
+                    f"invalid token name {name[:100]!r}: use 1 to {MAX_NAME_CHARACTERS} printable characters"
                 )
             elif name in taken:
                 raise Conflict(f"token {name!r} already exists: revoke it, or choose another name")
@@ -125,7 +127,7 @@ class TokenStore:
                 f"a Hugging Face token ({FOREIGN}...) was sent to this hub: create one for this hub with `kcard hub "
                 "token create`, and consider revoking the Hugging Face token"
             )
-        if not text.startswith(PREFIX) or not text.isascii() or len(text) > LONGEST:
+        if not text.startswith(PREFIX) or not text.isascii() or len(text) > MAX_TOKEN_CHARACTERS:
             return None
         return self._identity(Token.digest == digest_secret(text))
 
@@ -134,7 +136,8 @@ class TokenStore:
 
         Raises Unauthenticated if the token was revoked or has expired, or its user was disabled.
         """
-        if (owner := self._identity(_is_referred_to(reference))) is None:
+        owner = self._identity(_is_referred_to(reference))
+        if owner is None:
             raise Unauthenticated(
                 "the token of this upload was revoked: start the upload again with another one"
             )
@@ -162,7 +165,7 @@ def find_identity(session: Session, token: Token) -> Identity:
         scope=token.scope,
         repository_id=token.repository_id,
         organisations=find_roles(session, user.id),
-        token=f"{token.id}.{token.digest[:REFERENCE]}",
+        token=f"{token.id}.{token.digest[:REFERENCE_DIGITS]}",
         token_name=token.name,
         fullname=user.fullname,
         email=user.email,
@@ -197,14 +200,14 @@ def digest_secret(secret: str) -> str:
 # Sessions of browsers.
 #
 # A browser logs in with a token and gets a random id (256 bits), of which only the sha256 is stored. A session may do
-# what its token may. It ends with the token, or if the account is disabled, after IDLE without use, and after
-# LONGEST_SESSION.
+# what its token may. It ends with the token, or if the account is disabled, after MAX_IDLE without use, and after
+# MAX_SESSION.
 
-IDLE, LONGEST_SESSION = timedelta(days=7), timedelta(days=30)
+MAX_IDLE, MAX_SESSION = timedelta(days=7), timedelta(days=30)
 # Precision of the time of last use, so that few requests write it.
 PRECISION = timedelta(hours=1)
 SESSION_BYTES = 32
-LONGEST_ID = 100
+MAX_ID_CHARACTERS = 100
 REFUSED = "unknown name or token: check both, and whether the token was revoked"
 
 
@@ -244,7 +247,7 @@ class Sessions:
 
     def find(self, id_: str) -> Login | None:
         """Return the session of an id, and record its use; None if there is none or it has ended."""
-        if not id_ or len(id_) > LONGEST_ID or not id_.isascii():
+        if not id_ or len(id_) > MAX_ID_CHARACTERS or not id_.isascii():
             return None
         at = now()
         query = select(BrowserSession).where(BrowserSession.digest == digest_secret(id_), ~_has_ended(at))
@@ -274,4 +277,4 @@ class Sessions:
 
 
 def _has_ended(at: datetime) -> Any:
-    return or_(BrowserSession.used <= at - IDLE, BrowserSession.opened <= at - LONGEST_SESSION)
+    return or_(BrowserSession.used <= at - MAX_IDLE, BrowserSession.opened <= at - MAX_SESSION)

@@ -18,7 +18,8 @@ from sqlalchemy import Select, bindparam, literal, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import DamagedCard, HubError
-from kcard.hub.checks.formats import check_tree, kind_of
+from kcard.hub.checks.formats import kind_of
+from kcard.hub.checks.paths import check_tree
 from kcard.hub.db.models import Commit
 from kcard.hub.errors import NotFound, Refused
 from kcard.hub.storage import Blob
@@ -28,13 +29,13 @@ from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
 
 # Forms of files that are regular files in a commit, if small.
 TEXTS = frozenset(["text", "json", "jsonl", "yaml", "readme"])
-LARGEST_TEXT = 4_000_000  # bytes; larger text is a large file, as in uploads
+MAX_TEXT_BYTES = 4_000_000  # bytes; larger text is a large file, as in uploads
 
 
 def file_entry(path: str, blob: Blob, content: Callable[[str], bytes]) -> Entry:
     """Return the entry of a file. `content` returns the bytes of a path; damaged text becomes a large file."""
     try:
-        is_text = blob.size <= LARGEST_TEXT and kind_of(path, blob.size).form in TEXTS
+        is_text = blob.size <= MAX_TEXT_BYTES and kind_of(path, blob.size).form in TEXTS
     except Refused:  # a kind that clients can't upload
         is_text = False
     if is_text:
@@ -119,12 +120,12 @@ def _absent(path: str, commit: str | None) -> NotFound:
     return NotFound("entry", f"{path!r} not found in the parent commit", commit=commit)
 
 
-LEVEL = 1  # of compression: hashes, most of a tree, hardly compress
+COMPRESSION_LEVEL = 1  # of compression: hashes, most of a tree, hardly compress
 # Bytes of a commit in the database besides its tree. They count for each delta of a chain, so that a chain of small
 # deltas has at most one for each kilobyte of its full tree.
-ROW = 1024
-LONGEST = 1000  # commits of a chain
-LARGEST = 1 << 28  # bytes of an uncompressed tree; anything larger is not one
+ROW_BYTES = 1024
+MAX_CHAIN_COMMITS = 1000  # commits of a chain
+MAX_TREE_BYTES = 1 << 28  # bytes of an uncompressed tree; anything larger is not one
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def encode_delta(before: Mapping[str, Entry], tree: Mapping[str, Entry]) -> Enco
 
 def compress_tree(text: str) -> bytes:
     """Compress the text of a tree, as it is stored."""
-    return zlib.compress(text.encode(), LEVEL)
+    return zlib.compress(text.encode(), COMPRESSION_LEVEL)
 
 
 def choose_storage(
@@ -170,7 +171,7 @@ def choose_storage(
         return encode_full(tree), {}
     stored, first = encode_delta(parent.tree, tree), len(parent.chain[0][1].content)
     weights = [_weight(link) for _, link in parent.chain[1:]]
-    if len(weights) + 1 < LONGEST and sum(weights) + _weight(stored) <= first:
+    if len(weights) + 1 < MAX_CHAIN_COMMITS and sum(weights) + _weight(stored) <= first:
         return stored, {}
     complete = encode_full(tree)
     if len(complete.content) <= _weight(stored):
@@ -186,7 +187,7 @@ def choose_storage(
 
 
 def _weight(stored: EncodedTree) -> int:
-    return len(stored.content) + ROW
+    return len(stored.content) + ROW_BYTES
 
 
 def find_tree(session: Session, repository_id: int, sha: str) -> CommitTree | None:
@@ -210,7 +211,7 @@ def _chain() -> Select[str, bool, bytes]:
     before = (
         select(*columns, linked.c.place + 1)
         .join_from(linked, Commit, mine & (Commit.sha == linked.c.parent))
-        .where(linked.c.delta, linked.c.place < LONGEST)
+        .where(linked.c.delta, linked.c.place < MAX_CHAIN_COMMITS)
     )
     linked = linked.union_all(before)
     links = select(Commit.sha, Commit.delta, Commit.tree)
@@ -243,7 +244,7 @@ def decode_tree(stored: EncodedTree) -> tuple[Tree, Sequence[str]]:
     """Return the files that a stored tree sets, and the paths that it deletes. Raises HubError if it is damaged."""
     unpacking = zlib.decompressobj()
     try:
-        text = unpacking.decompress(stored.content, LARGEST)
+        text = unpacking.decompress(stored.content, MAX_TREE_BYTES)
         if not unpacking.eof:
             raise ValueError("it is incomplete or too large")
         if not stored.delta:

@@ -212,7 +212,7 @@ def delete_committed(session: Session, account_id: int, repository_id: int, sha2
 
 # The sha256 of the content, and the form that was required.
 VerdictKey: TypeAlias = tuple[str, str]
-BATCH = 500
+DIGESTS_PER_QUERY = 500
 
 
 class Verdicts:
@@ -225,7 +225,7 @@ class Verdicts:
         """Return the stored verdicts for these keys, and perhaps on the same content for other forms."""
         digests, results = sorted({sha256 for sha256, _ in keys}), dict[VerdictKey, ContentVerdict]()
         with self._database.read() as session:
-            for batch in batched(digests, BATCH):
+            for batch in batched(digests, DIGESTS_PER_QUERY):
                 here = (StoredVerdict.sha256.in_(batch), StoredVerdict.rules == RULES)
                 for row in session.scalars(select(StoredVerdict).where(*here)):
                     results[row.sha256, row.form] = ContentVerdict(row.refusal, row.reason)

@@ -52,7 +52,9 @@ class ScoreEstimate:
     @property
     def tone(self) -> Tone:
         """How good the value is, whatever its sample."""
-        return "good" if self.value >= GOOD else "fair" if self.value >= POOR else "poor"
+        if self.value >= GOOD:
+            return "good"
+        return "fair" if self.value >= POOR else "poor"
 
     @property
     def sample(self) -> str:

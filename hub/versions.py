@@ -1,66 +1,34 @@
-"""Published versions of cards, the quarantine, and snapshots of versions as folders."""
+"""Published versions of cards, and the quarantine."""
 
-import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import BinaryIO
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased, undefer
 from sqlalchemy.orm.attributes import set_committed_value
 
-from kcard.errors import DamagedCard, UnknownCard, UsageError
+from kcard.errors import UnknownCard, UsageError
 from kcard.hub import figures
-from kcard.hub.accounts import Identity, bare_name, find_own_namespace, fold_name, full_name, write_event
+from kcard.hub.accounts import Identity, bare_name, fold_name, full_name, write_event
 from kcard.hub.db.models import PRIVATE, AuditRow, HubSetting, Ref, Repository, SearchRow, Version, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Invalid
 from kcard.hub.figures import COVERAGE, THRESHOLD, check_share, read_limits
 from kcard.hub.permissions import readable
-from kcard.hub.storage import Blobs, create_folder, discard, partial_folder
 from kcard.hub.values import (
     BRANCH,
     MAIN,
     quarantine_reason,
 )
-from kcard.manifest import NAME, file_digest
+from kcard.manifest import NAME
 
 # Files of a card that describe it, and may name it: they say nothing of what it knows.
 DESCRIBING_FILES = ("README.md", figures.EXAM_FILE, "routing.json")
 NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 DIGEST = re.compile(r"[0-9a-f]{6,64}")
-
-
-@dataclass(frozen=True)
-class FileProblem:
-    """A missing or damaged file of a version; `what` says which."""
-
-    card: str
-    version: int
-    path: str
-    what: str
-
-
-@dataclass(frozen=True)
-class HubContents:
-    """The size of a hub. `files` are distinct files, `size` is in bytes.
-
-    `database` and `blobs` are their locations: paths, or URLs without credentials.
-    """
-
-    path: Path
-    database: str
-    blobs: str
-    cards: int
-    versions: int
-    pools: int
-    files: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +53,8 @@ class CardReference:
             )
         if not at:
             return cls(name)
-        if match := NUMBER.fullmatch(rest):
+        match = NUMBER.fullmatch(rest)
+        if match:
             return cls(name, number=int(match[1]))
         return cls(name, digest=rest) if DIGEST.fullmatch(rest) else cls(name, alias=rest)
 
@@ -108,45 +77,28 @@ def check_alias(alias: str) -> None:
         raise UsageError(f"alias {alias!r} is reserved for the newest version: choose another")
 
 
-def damaged_file(version: Version, path: str, fault: str) -> DamagedCard:
-    """Return the error for a file of a version that is missing or damaged, as `fault` says."""
-    return DamagedCard(
-        f"card {version.reference}: {path} is {fault} in the hub: `kcard verify {version.name}` lists all damage; "
-        f"publish the card's folder again, or pull it again"
-    )
-
-
 # Rows of versions.
 
 
-def is_card(session: Session, card: str) -> ColumnElement[bool]:
+def is_card(card: str) -> ColumnElement[bool]:
     """Return the condition on `repositories` for that of a card."""
-    name = full_name(find_own_namespace(session), card)
+    name = full_name(card)
     # The index is on the folded name; cards are named by their exact one.
     same = and_(Repository.folded == fold_name(name), Repository.name == name)
     return and_(Repository.type == "model", same)
 
 
-@cache  # building it takes as long as executing it
-def is_newest() -> ColumnElement[bool]:
-    """Return the condition on `versions` for the newest one of each card."""
-    other = aliased(Version)
-    highest = select(func.max(other.number)).where(other.repository_id == Version.repository_id)
-    return Version.number == highest.scalar_subquery()
-
-
-def select_versions(*conditions: ColumnElement[bool]) -> Select[Version, str, str, str]:
-    """Return the query for versions, and the names of their repositories and who may read these."""
-    return _all_versions().where(*conditions)
-
-
-@cache
-def _all_versions() -> Select[Version, str, str, str]:
-    return select(Version, Repository.name, Repository.visibility, Repository.gated).join(Repository)
+# Queries are built once, since that takes as long as executing them.
+ALL_VERSIONS = select(Version, Repository.name, Repository.visibility, Repository.gated).join(Repository)
+_others = aliased(Version)
+# The condition on `versions` for the newest one of each card.
+IS_NEWEST = Version.number == (
+    select(func.max(_others.number)).where(_others.repository_id == Version.repository_id).scalar_subquery()
+)
 
 
 def name_versions(session: Session, query: Select[Version, str, str, str]) -> list[Version]:
-    """Return the versions of a query of `select_versions`, called as their repositories."""
+    """Return the versions of a query of ALL_VERSIONS, called as their repositories."""
     rows = session.execute(query).tuples().all()
     for version, name, visibility, gate in rows:
         version.name = name
@@ -171,8 +123,7 @@ def load_versions(session: Session, query: Select[Version, str, str, str]) -> li
 
 def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Version]:
     """Return the versions that match, with manifests and aliases, by card name, oldest first."""
-    own = find_own_namespace(session)
-    versions = load_versions(session, select_versions(*conditions).options(undefer(Version.text)))
+    versions = load_versions(session, ALL_VERSIONS.where(*conditions).options(undefer(Version.text)))
     # The branches, other than main, that are at the commit of a version are its aliases.
     here = and_(Ref.repository_id == Version.repository_id, Ref.sha == Version.commit)
     pointing = select(Version.id, Ref.name).join(Ref, here).join(Repository)
@@ -181,39 +132,39 @@ def find_versions(session: Session, *conditions: ColumnElement[bool]) -> list[Ve
     for id_, alias in session.execute(pointing):
         aliases.setdefault(id_, []).append(alias)
     for version in versions:
-        version.name, version.aliases = bare_name(own, version.name), tuple(aliases.get(version.id, ()))
+        version.name, version.aliases = bare_name(version.name), tuple(aliases.get(version.id, ()))
     return sorted(versions, key=lambda version: (version.name, version.number))
 
 
 def find_row(session: Session, version: Version) -> Version | None:
     """Return a version as it is now; None if it was removed."""
-    here = (is_card(session, version.name), Version.sha256 == version.sha256)
+    here = (is_card(version.name), Version.sha256 == version.sha256)
     return session.scalar(select(Version).join(Repository).where(*here))
 
 
 # Versions on the pages of a shared hub.
 
-MOST = 30
+MAX_LISTED_VERSIONS = 30
 
 
 def list_versions(database: Database, repository: Repository) -> list[Version]:
     """Return the newest versions of a repository, at most 30, oldest first, with their manifests."""
-    query = select_versions(Version.repository_id == repository.id).options(undefer(Version.text))
+    query = ALL_VERSIONS.where(Version.repository_id == repository.id).options(undefer(Version.text))
     with database.read() as session:
-        return load_versions(session, query.order_by(Version.number.desc()).limit(MOST))[::-1]
+        return load_versions(session, query.order_by(Version.number.desc()).limit(MAX_LISTED_VERSIONS))[::-1]
 
 
 def find_version(database: Database, sha256: str, identity: Identity | None) -> Version | None:
     """Return the version with that manifest, if the identity may read it; None if this hub has none."""
-    query = select_versions(Version.sha256 == sha256, readable(identity)).limit(1)
+    query = ALL_VERSIONS.where(Version.sha256 == sha256, readable(identity)).limit(1)
     with database.read() as session:
         return next(iter(name_versions(session, query)), None)
 
 
 def list_derived(database: Database, sha256: Sequence[str], identity: Identity | None) -> list[Version]:
     """Return the cards whose newest version is an update of one of these versions."""
-    query = select_versions(is_newest(), SearchRow.updates.in_(sha256), readable(identity))
-    query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MOST)
+    query = ALL_VERSIONS.where(IS_NEWEST, SearchRow.updates.in_(sha256), readable(identity))
+    query = query.join(SearchRow, SearchRow.repository_id == Repository.id).limit(MAX_LISTED_VERSIONS)
     with database.read() as session:
         return name_versions(session, query)
 
@@ -222,7 +173,7 @@ def list_recent(database: Database, count: int) -> list[Version]:
     """Return the versions that were published last in public repositories, newest first."""
     with database.read() as session:
         return name_versions(
-            session, select_versions(readable(None)).order_by(Version.id.desc()).limit(count)
+            session, ALL_VERSIONS.where(readable(None)).order_by(Version.id.desc()).limit(count)
         )
 
 
@@ -234,7 +185,7 @@ def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int
     other = aliased(Version)
     measured = select(func.max(other.number)).join(AuditRow, AuditRow.version_id == other.id)
     measured = measured.where(other.repository_id == Version.repository_id, figures.measures_factuality())
-    query = select_versions(
+    query = ALL_VERSIONS.where(
         Version.number == measured.scalar_subquery(), Version.repository_id.in_([*repository_ids])
     )
     with database.read() as session:
@@ -269,8 +220,8 @@ def list_overlapping(database: Database, domain: str, limit: int) -> list[Versio
     """Return newest versions of public cards of a domain that only evidence with their own corpus has measured."""
     audit = select(AuditRow.id).where(AuditRow.version_id == Version.id, AuditRow.kind == figures.AUDIT)
     below = or_(Version.domain == domain, Version.domain.startswith(f"{domain}/", autoescape=True))
-    query = select_versions(
-        is_newest(),
+    query = ALL_VERSIONS.where(
+        IS_NEWEST,
         readable(None),
         below if domain else true(),
         figures.last_audited_factuality().is_(None),
@@ -335,7 +286,7 @@ class Quarantine:
             row = find_row(session, version)
             if row is None:
                 raise UnknownCard(f"{version.reference} was removed by another process")
-            [current] = load_versions(session, select_versions(Version.id == row.id))
+            [current] = load_versions(session, ALL_VERSIONS.where(Version.id == row.id))
             reason = current.quarantine
             if reason is None:
                 raise Invalid(f"{version.reference} is not quarantined")
@@ -355,19 +306,18 @@ def list_names(database: Database) -> list[str]:
     """Return every card's name, sorted."""
     query = select(Repository.name).where(exists().where(Version.repository_id == Repository.id))
     with database.read() as session:
-        own = find_own_namespace(session)
-        return sorted(bare_name(own, name) for name in session.scalars(query))
+        return sorted(bare_name(name) for name in session.scalars(query))
 
 
 def list_all(database: Database, name: str | None = None) -> list[Version]:
     """Return every version of a card, or of all cards, oldest first."""
     with database.read() as session:
-        return find_versions(session, *([] if name is None else [is_card(session, name)]))
+        return find_versions(session, *([] if name is None else [is_card(name)]))
 
 
 def list_newest(database: Database, domain: str | None = None, base: str | None = None) -> list[Version]:
     """Return the newest version of every card, if it is in the domain subtree and has the base."""
-    conditions: list[ColumnElement[bool]] = [is_newest()]
+    conditions: list[ColumnElement[bool]] = [IS_NEWEST]
     if domain is not None:
         inside = Version.domain.startswith(domain + "/", autoescape=True)
         conditions.append(or_(Version.domain == domain, inside))
@@ -376,74 +326,3 @@ def list_newest(database: Database, domain: str | None = None, base: str | None 
         conditions.append(or_(Version.base == base, short))
     with database.read() as session:
         return find_versions(session, *conditions)
-
-
-# Versions as folders: snapshots inside the hub, from which models are loaded, and copies outside it.
-
-
-@dataclass(frozen=True)
-class Snapshots:
-    """Snapshots at `root`/<card>/<sha256 of the version>, with hard links to blobs if possible.
-
-    The folder of the card namespace/name is namespace--name.
-    """
-
-    root: Path
-    blobs: Blobs
-
-    def folder(self, version: Version) -> Path:
-        """Return the version's folder, verified, and rebuilt if it was modified. Raises DamagedCard."""
-        target = self.root / version.name.replace("/", "--") / version.sha256
-        if not _is_intact(target, version):
-            with partial_folder(self.blobs.partial) as scratch:
-                for path, sha256 in version.files.items():
-                    file = scratch / "new" / path
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    if not self.blobs.holds(sha256):
-                        raise damaged_file(version, path, "missing")
-                    try:
-                        self.blobs.materialize(sha256, file)
-                    except DamagedCard as error:
-                        raise damaged_file(version, path, str(error)) from None
-                if target.exists() and not _is_intact(target, version):
-                    target.rename(scratch / "old")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    (scratch / "new").rename(target)
-                except OSError:  # another process may have created the same folder
-                    if not _is_intact(target, version):
-                        raise
-        return target
-
-    def copy(self, version: Version, destination: Path) -> Path:
-        """Copy the version's files to a new folder, verified, completely or not at all.
-
-        Raises UsageError if the destination is a file or a folder that is not empty.
-        """
-
-        def opened(path: str) -> BinaryIO:
-            sha256 = version.files[path]
-            if not self.blobs.holds(sha256):
-                raise damaged_file(version, path, "missing")
-            return self.blobs.open(sha256)
-
-        return create_folder(destination, version.files, opened, partial(damaged_file, version))
-
-    def __iter__(self) -> Iterator[Path]:
-        """Yield all snapshots, named by their versions' sha256."""
-        yield from sorted(self.root.glob("*/*"))
-
-    def delete(self, folder: Path) -> None:
-        """Delete a snapshot."""
-        discard(folder)
-        with contextlib.suppress(OSError):  # the card has other snapshots
-            folder.parent.rmdir()
-
-
-def _is_intact(folder: Path, version: Version) -> bool:
-    expected = version.files
-    try:
-        paths = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
-        return paths == set(expected) and all(file_digest(folder / p) == sha for p, sha in expected.items())
-    except FileNotFoundError:
-        return False

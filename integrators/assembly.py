@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
     from kcard.cards.models.vllm_engines import Engines
-    from kcard.hub.registry import Hub, Selection
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
     from kcard.integrators.pool_views import Selectors
     from kcard.manifest import Manifest
 
@@ -151,7 +152,8 @@ def make_pool(
 def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None") -> "tuple[CardSet, str]":
     """Return the selected cards (None: all), published ones unopened, and a note on those that were left out."""
     from kcard.cards.card import Card, CardHandle, CardSet, is_weights
-    from kcard.hub.registry import Hub, Selection
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
 
     hub = hub or Hub()
     chosen = selection if isinstance(selection, Selection) else hub.select(selection, drafts=True)

@@ -44,7 +44,8 @@ from kcard.types import (
 if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.cards.models.loader import Loader
-    from kcard.hub.registry import Hub, Selection
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
 
 PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens

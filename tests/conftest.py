@@ -19,7 +19,6 @@ from tests.command import Done, Kcard
 from tests.hub.new_databases import copied_databases  # noqa: F401 (a fixture)
 from tests.hub.postgres import (  # noqa: F401 (fixtures)
     any_database,
-    any_empty_database,
     cluster,
     new_hub,
     postgres,

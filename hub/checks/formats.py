@@ -1,4 +1,4 @@
-"""Checks of paths, and of the kinds of files by name and first bytes.
+"""The kinds of files by name and first bytes, and checks of text and of binary formats.
 
 No dangerous kind passes the check for an allowed one, except a pickle of protocol 0, which looks like text and is
 detected by its opcodes.
@@ -7,116 +7,22 @@ detected by its opcodes.
 import codecs
 import pickletools
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import BinaryIO, Literal, TypeAlias
 
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 
-# Checks of paths inside a repository.
-#
-# Paths are never used on the server's disk, where files are named by their sha256. But clients create them on all kinds
-# of systems, so a path is refused if any system could resolve it to another place, another file or a device.
-
-LONGEST = 1024  # bytes of a path
-LONGEST_NAME = 255  # bytes between two slashes: what file systems hold
-DEEPEST = 32
-MOST_FILES = 10_000
-# Device names on Windows, whatever follows their first dot.
-DEVICES = frozenset(
-    ["con", "prn", "aux", "nul", "conin$", "conout$"]
-    + [f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"]
-)
-# Categories: Cc control, Cf format, Cs surrogate, Co private use, Cn unassigned, Zl and Zp line and paragraph ends.
-INVISIBLE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
-FORBIDDEN = frozenset('\\:<>"|?*')
-
-
-def check_path(path: str) -> str:
-    """Return the path, if it is safe on every system. Raises Invalid or Dangerous."""
-    if len(path) > LONGEST or len(path.encode("utf-8", "surrogatepass")) > LONGEST:
-        raise Invalid(f"path {path[:80]!r}… is too long: the limit is {LONGEST} bytes")
-    names = path.split("/")
-    if len(names) > DEEPEST:
-        raise Invalid(f"path {path[:80]!r}… is too deep: the limit is {DEEPEST} folders")
-    for name in names:
-        if reason := _find_name_fault(name):
-            raise Dangerous(f"unsafe path {path!r}: {reason}")
-    return path
-
-
-def check_tree(paths: Iterable[str]) -> None:
-    """Check that the files of a commit can coexist on any disk, and their number. Raises Invalid, TooLarge.
-
-    Ignoring case and Unicode normalisation, paths must be unique, and none may be both a file and a folder.
-    """
-    files: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    for path in paths:
-        key = fold_path(path)
-        if key in files:
-            raise Invalid(
-                f"{path!r} and {files[key]!r} are the same file on case-insensitive disks: rename one"
-            )
-        files[key] = path
-        if len(files) > MOST_FILES:
-            raise TooLarge(
-                f"too many files: the limit is {MOST_FILES}; merge files, or use several repositories"
-            )
-        # The parent folders, from the top.
-        for folder in accumulate(path.split("/")[:-1], lambda outer, inner: f"{outer}/{inner}"):
-            other = folders.setdefault(fold_path(folder), folder)
-            if len(folders) > MOST_FILES:
-                raise TooLarge(f"too many folders: the limit is {MOST_FILES}; use fewer levels")
-            if other != folder:
-                raise Invalid(
-                    f"{folder!r} and {other!r} are the same folder on case-insensitive disks: rename one"
-                )
-    if clash := files.keys() & folders.keys():
-        path = files[min(clash)]
-        raise Invalid(f"{path!r} is both a file and a folder: rename one")
-
-
-def fold_path(path: str) -> str:
-    """Return a key that is equal for paths that differ only in case or Unicode normalisation."""
-    # Case folding may denormalise text, so normalise before and after.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
-
-
-def _find_name_fault(name: str) -> str | None:
-    """Return why a segment of a path is unsafe; None if it is safe."""
-    if not name:
-        return "it is empty, or has an empty segment"
-    if name in (".", ".."):
-        return f"{name!r} is a relative segment"
-    if odd := next((c for c in name if unicodedata.category(c) in INVISIBLE), None):
-        return f"it contains the invisible character U+{ord(odd):04X}"
-    if odd := next((c for c in name if c in FORBIDDEN), None):
-        return f"it contains {odd!r}"
-    if name[0] == " " or name[-1] in " .":
-        return f"{name!r} starts with a space, or ends with a space or a dot"
-    # Some file systems resolve .GIT, or on Windows git~1, to .git.
-    if unicodedata.normalize("NFKC", name).casefold() in (".git", "git~1"):
-        return f"{name!r} is reserved for git"
-    if fold_path(name).partition(".")[0].rstrip(" ") in DEVICES:
-        return f"{name!r} is a device name on Windows"
-    if len(name.encode()) > LONGEST_NAME:
-        return f"{name[:40]!r}… is too long: the limit is {LONGEST_NAME} bytes"
-    return None
-
-
 # Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes.
 
-PART = 1 << 20
+PART_BYTES = 1 << 20
 
 
 def read_parts(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the rest of the stream, a megabyte at a time."""
-    while part := stream.read(PART):
+    while part := stream.read(PART_BYTES):
         yield part
 
 
@@ -140,8 +46,10 @@ def check_text(path: str, stream: BinaryIO) -> None:
         pass
 
 
-NEEDED = 4096  # bytes from the start of a file that identify its kind
-SEARCHED = 64 << 20  # bytes of a file that are searched for a pickle; in text, the search ends after a few
+START_BYTES = 4096  # bytes from the start of a file that identify its kind
+MAX_SEARCHED_BYTES = (
+    64 << 20
+)  # bytes of a file that are searched for a pickle; in text, the search ends after a few
 # A pickle of protocol 2 or later starts with PROTO and its version, which is invalid UTF-8.
 PICKLE = re.compile(rb"\x80[\x02-\x05]")
 STARTS: dict[bytes, str] = {
@@ -176,7 +84,7 @@ ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
 def identify_dangerous(start: bytes) -> str | None:
-    """Return what a file with these first NEEDED bytes is, if it is dangerous.
+    """Return what a file with these first START_BYTES bytes is, if it is dangerous.
 
     Some signatures are plain letters, so use it only for files that failed the check of their kind.
     """
@@ -210,13 +118,13 @@ def is_pickle(stream: BinaryIO) -> bool:
 
 
 class _Lines:
-    """The first SEARCHED bytes of a stream, with text arguments that pickletools always accepts.
+    """The first MAX_SEARCHED_BYTES bytes of a stream, with text arguments that pickletools always accepts.
 
     It refuses arguments that are not ASCII, while loaders with another encoding accept them.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._left = stream, SEARCHED
+        self._stream, self._left = stream, MAX_SEARCHED_BYTES
 
     def read(self, size: int) -> bytes:
         return self._counted(self._stream.read(min(size, self._left)))
@@ -260,8 +168,8 @@ PICTURE_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 # ModelProto's fields: pieces, trainer_spec, normalizer_spec, self_test_data, denormalizer_spec; each with a length.
 VOCABULARY_TAGS = frozenset(number << 3 | 2 for number in range(1, 6))
 VOCABULARY_PIECE = 0x0A
-LONGEST_VARINT = 5
-MOST_FIELDS = 2_000_000  # the largest vocabularies have 262,144 pieces
+MAX_VARINT_BYTES = 5
+MAX_VOCABULARY_PIECES = 2_000_000  # the largest vocabularies have 262,144 pieces
 
 
 def check_array(path: str, size: int, stream: BinaryIO) -> None:
@@ -307,8 +215,10 @@ def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
         length, place = _read_varint(data, place + 1)
         place += length
         fields += 1
-        if fields > MOST_FIELDS:
-            raise Invalid(f"{path} is not a sentencepiece model: it has more than {MOST_FIELDS} pieces")
+        if fields > MAX_VOCABULARY_PIECES:
+            raise Invalid(
+                f"{path} is not a sentencepiece model: it has more than {MAX_VOCABULARY_PIECES} pieces"
+            )
     if place != end:
         raise Invalid(f"{path} is not a sentencepiece model: invalid at byte {min(place, size)}")
     return None
@@ -319,7 +229,7 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
     if place < len(data) and data[place] < 0x80:  # most are short
         return data[place], place + 1
     number = 0
-    for shift, byte in enumerate(data[place : place + LONGEST_VARINT]):
+    for shift, byte in enumerate(data[place : place + MAX_VARINT_BYTES]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, place + shift + 1
@@ -404,7 +314,8 @@ def kind_of(path: str, size: int) -> FileKind:
     if kind is None and name.name.lower() in NAMES:
         kind = SMALL_TEXT
     if kind is None:
-        if reason := next((why for endings, why in REASONS if suffix in endings.split()), None):
+        reason = next((why for endings, why in REASONS if suffix in endings.split()), None)
+        if reason:
             raise Dangerous(f"{path}: {suffix} files are not allowed: {reason}")
         raise Invalid(
             f"{path}: unknown kind of file; allowed are {', '.join(KINDS)}, licences and .gitattributes"

@@ -1,16 +1,11 @@
-"""Front matter of a README.md, tags derived from it, and its text as safe HTML."""
+"""Front matter of a README.md, and tags derived from it."""
 
-import html
 import math
-import posixpath
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
-from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import yaml
 
@@ -22,10 +17,10 @@ if TYPE_CHECKING:
 
 # Untrusted YAML: limited in size, without anchors, aliases, tags and duplicate keys; front matter of a README.
 
-LARGEST = 512 << 10  # characters of front matter
-MOST_NODES = 30_000  # keys, values, lists and mappings; building them takes 150 ms
-DEEPEST = 32
-LONGEST_NUMBER = 100
+MAX_YAML_CHARACTERS = 512 << 10  # characters of front matter
+MAX_YAML_NODES = 30_000  # keys, values, lists and mappings; building them takes 150 ms
+MAX_YAML_DEPTH = 32
+MAX_NUMBER_DIGITS = 100
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 FENCE = re.compile(r"---[ \t]*\r?\n(?:(.*?)\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -35,18 +30,21 @@ def split_front_matter(text: str) -> tuple[str, str]:
     """Return the front matter of a README ("" if none), and the text after it."""
     text = text.removeprefix("\ufeff")
     match = FENCE.match(text)
-    return (match[1] or "", text[match.end() :]) if match else ("", text)
+    if match is None:
+        return "", text
+    return match[1] or "", text[match.end() :]
 
 
-def load_yaml(text: str, where: str, most: int | None = MOST_NODES) -> Any:
+def load_yaml(text: str, where: str, most: int | None = MAX_YAML_NODES) -> Any:
     """Return the value of one YAML document as JSON values: dates, NaN and infinities become strings.
 
     `most`: nodes of the document; None: any number. Raises Dangerous for anchors, aliases and tags, Invalid for
     malformed or deeply nested YAML, TooLarge.
     """
-    if len(text) > LARGEST:
+    if len(text) > MAX_YAML_CHARACTERS:
         raise TooLarge(
-            f"{where} has {len(text)} characters of YAML: the limit is {LARGEST}; move data to a file of its own"
+            f"{where} has {len(text)} characters of YAML: the limit is {MAX_YAML_CHARACTERS}; move data to a file of "
+            "its own"
         )
     loader = None
     try:
@@ -70,7 +68,8 @@ def check_yaml(text: str, where: str, most: int | None = None) -> None:
     for event in yaml.parse(text, Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             raise Dangerous(f"{where}: YAML anchors and aliases are not allowed: write the values out")
-        if (tag := getattr(event, "tag", None)) not in (None, "!"):
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
             raise Dangerous(f"{where}: the YAML tag {str(tag)[:80]!r} is not allowed: use a plain value")
         nodes += isinstance(event, yaml.NodeEvent)
         if most is not None and nodes > most:
@@ -81,8 +80,8 @@ def check_yaml(text: str, where: str, most: int | None = None) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > DEEPEST:
-            raise Invalid(f"{where}: YAML nested too deeply: the limit is {DEEPEST} levels")
+        if depth > MAX_YAML_DEPTH:
+            raise Invalid(f"{where}: YAML nested too deeply: the limit is {MAX_YAML_DEPTH} levels")
 
 
 def _check_node(node: yaml.Node, where: str) -> None:
@@ -100,15 +99,13 @@ def _check_node(node: yaml.Node, where: str) -> None:
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             _check_node(value, where)
-    elif node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
-        raise Invalid(f"{where}: a number has {len(node.value)} digits: the limit is {LONGEST_NUMBER}")
+    elif node.tag in NUMBERS and len(node.value) > MAX_NUMBER_DIGITS:
+        raise Invalid(f"{where}: a number has {len(node.value)} digits: the limit is {MAX_NUMBER_DIGITS}")
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key if isinstance(key, str) else str(_plain(key)): _plain(item) for key, item in value.items()
-        }
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, date):  # a datetime is one
@@ -123,15 +120,15 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"{type(value).__name__} is not a JSON value")
 
 
-LONGEST_DESCRIPTION = 2000  # characters
-LONGEST_TEXT = 200  # of the other texts of a manifest that pages show
-LONGEST_TAG = 200
-MOST_TAGS = 500
+MAX_DESCRIPTION_CHARACTERS = 2000  # characters
+MAX_TEXT_CHARACTERS = 200  # of the other texts of a manifest that pages show
+MAX_TAG_CHARACTERS = 200
+MAX_TAGS = 500
 RELATIONS = ("adapter", "finetune", "merge", "quantized")
 ADAPTER = "adapter_config.json"
 
 
-def parse_readme(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, Any], str]:
+def parse_readme(readme: str, most: int | None = MAX_YAML_NODES) -> tuple[dict[str, Any], str]:
     """Return the metadata as JSON values, and the text below it. Raises Invalid, Dangerous, TooLarge.
 
     `most`: limit of keys and values; None: any number, for what is already stored.
@@ -148,13 +145,13 @@ def parse_readme(readme: str, most: int | None = MOST_NODES) -> tuple[dict[str, 
 def check_manifest(manifest: "Manifest") -> None:
     """Raise TooLarge if a text that lists and pages show is too long."""
     for name, text, longest in (
-        ("description", manifest.description, LONGEST_DESCRIPTION),
-        ("domain", manifest.domain, LONGEST_TEXT),
-        ("kind", manifest.kind, LONGEST_TEXT),
-        ("language", manifest.language, LONGEST_TEXT),
-        ("licence", manifest.licence, LONGEST_TEXT),
-        ("knowledge_date", manifest.knowledge_date or "", LONGEST_TEXT),
-        ("base.name", manifest.base.name, LONGEST_TEXT),
+        ("description", manifest.description, MAX_DESCRIPTION_CHARACTERS),
+        ("domain", manifest.domain, MAX_TEXT_CHARACTERS),
+        ("kind", manifest.kind, MAX_TEXT_CHARACTERS),
+        ("language", manifest.language, MAX_TEXT_CHARACTERS),
+        ("licence", manifest.licence, MAX_TEXT_CHARACTERS),
+        ("knowledge_date", manifest.knowledge_date or "", MAX_TEXT_CHARACTERS),
+        ("base.name", manifest.base.name, MAX_TEXT_CHARACTERS),
     ):
         if len(text) > longest:
             raise TooLarge(
@@ -180,30 +177,35 @@ def derive_tags(
         derived.append("peft")
     # The task, tags, languages and data sets. YAML reads the language code `no` as a boolean.
     derived += [find_pipeline_tag(card), *_texts(card.get("tags"))]
-    derived += ["no" if code == "False" else code for code in _texts(card.get("language"))]
+    derived += [{"False": "no"}.get(code, code) for code in _texts(card.get("language"))]
     derived += [f"dataset:{name}" for name in _texts(card.get("datasets"))]
     # The base models, and the relation to them.
     names = [*_texts(card.get("base_model"))]
     relation = card.get("base_model_relation")
     if relation not in RELATIONS:
-        is_adapter = ADAPTER in files or card.get("library_name") == "peft"
-        relation = "adapter" if is_adapter else "merge" if len(names) > 1 else "finetune"
+        relation = "finetune"
+        if ADAPTER in files or card.get("library_name") == "peft":
+            relation = "adapter"
+        elif len(names) > 1:
+            relation = "merge"
     for name in names:
         derived += [f"base_model:{name}", f"base_model:{relation}:{name}"]
     derived += [f"license:{name.lower()}" for name in _texts(card.get("license"))]
     # The kind and the domain of a knowledge card; biomedical/oncology has biomedical and biomedical/oncology.
     if manifest is not None:
         derived += ["kcard", f"kcard:kind:{manifest.kind}"]
-        derived += [f"kcard:method:{manifest.method}"] if manifest.method else []
+        if manifest.method:
+            derived.append(f"kcard:method:{manifest.method}")
         domains = accumulate(manifest.domain.split("/"), lambda outer, inner: f"{outer}/{inner}")
         derived += [f"domain:{domain}" for domain in domains]
     unique = dict.fromkeys(tag for tag in derived if tag and _is_tag(tag))
-    return tuple(unique)[:MOST_TAGS]
+    return tuple(unique)[:MAX_TAGS]
 
 
 def find_library(card: Mapping[str, Any], paths: Iterable[str]) -> str | None:
     """Return the library that loads the repository, from its metadata or else from its files."""
-    if named := _text(card.get("library_name")):
+    named = _text(card.get("library_name"))
+    if named:
         return named
     files = frozenset(paths)
     if ADAPTER in files:
@@ -223,7 +225,7 @@ def _has_tensors(files: frozenset[str]) -> bool:
 
 
 def _is_tag(tag: str) -> bool:
-    return 0 < len(tag) <= LONGEST_TAG and tag.isprintable() and tag == tag.strip()
+    return 0 < len(tag) <= MAX_TAG_CHARACTERS and tag.isprintable() and tag == tag.strip()
 
 
 def _text(value: object) -> str | None:
@@ -235,107 +237,3 @@ def _texts(value: object) -> Iterator[str]:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str | int | float):
             yield str(item)
-
-
-# A README is rendered as safe HTML: no scripts, styles or forms, and only pictures from the hub.
-#
-# Some texts take quadratic time, such as many unclosed brackets. Rendering has a time limit, after which the text is
-# shown unformatted.
-
-LONGEST = 100_000  # characters; ordinary ones take 0.1 s
-SECONDS = 0.2  # of processor time for the Markdown
-DEADLINE = "deadline"
-# Cleaning nested HTML takes quadratic time; in a text with more HTML tags than this, they are shown as text.
-MOST_HTML_TAGS = 3000
-OPENED = re.compile(r"<[A-Za-z]")
-NAMES = (
-    "a abbr b blockquote br caption center code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li "
-    "mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
-)
-TAGS = {*NAMES.split()}
-ATTRIBUTES = {
-    "a": {"href", "title"},
-    "img": {"src", "alt", "title", "width", "height"},
-    "ol": {"start"},
-    "td": {"align", "colspan", "rowspan"},
-    "th": {"align", "colspan", "rowspan"},
-    "p": {"align"},
-    "div": {"align"},
-}
-SCHEMES = {"http", "https", "mailto"}
-REST = '<p><em>The text continues in <a href="README.md">README.md</a>.</em></p>'
-UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
-
-
-class _TooSlow(Exception):
-    """The time limit for the Markdown was exceeded."""
-
-
-def render_readme(markdown: str, files: str = "", seconds: float = SECONDS) -> str:
-    """Return the HTML of a README without its front matter.
-
-    files    path of the repository's files, such as /ada/moons/resolve/main, for relative pictures and links
-    seconds  limit of processor time; a text that takes longer is shown unformatted
-
-    External pictures lose their URL, so that their hosts don't learn who reads a card; external links stay.
-    """
-    import nh3
-
-    def located(_tag: str, attribute: str, value: str) -> str | None:
-        if attribute not in ("src", "href"):
-            return value
-        if (own := _path_on_hub(value, files)) is not None:
-            return own
-        if attribute != "href":
-            return None
-        try:
-            return value if urlsplit(value).scheme.lower() in SCHEMES else None
-        except ValueError:
-            return None
-
-    text = markdown[:LONGEST]
-    parser = _make_parser(len(OPENED.findall(text)) <= MOST_HTML_TAGS)
-    try:
-        unsafe: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
-    except _TooSlow:
-        unsafe = f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
-    return nh3.clean(
-        unsafe + ("" if len(markdown) <= LONGEST else REST),
-        tags=TAGS,
-        attributes=ATTRIBUTES,
-        attribute_filter=located,
-        url_schemes=SCHEMES,
-        link_rel="nofollow noopener noreferrer",
-    )
-
-
-@cache
-def _make_parser(tags: bool) -> Any:
-    from markdown_it import MarkdownIt
-
-    parser = MarkdownIt("commonmark", {"html": tags}).enable(["table", "strikethrough"])
-    # The first rules of a block and of a position in its text: every loop of the parser comes by here.
-    parser.block.ruler.before("table", DEADLINE, _check_time, {"alt": ["paragraph", "blockquote", "list"]})
-    parser.inline.ruler.before("text", DEADLINE, _check_time)
-    return parser
-
-
-def _check_time(state: Any, *_: object) -> bool:
-    if time.thread_time() > state.env[DEADLINE]:
-        raise _TooSlow
-    return False
-
-
-def _path_on_hub(address: str, files: str) -> str | None:
-    """Return the path on the hub of a URL that is relative to the repository; None for any other."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return None
-    if parts.scheme or parts.netloc or "\\" in address or not files:
-        return None
-    if not parts.path:
-        return address if parts.fragment else None
-    # Normalised from the root, so that `..` can't leave the repository.
-    path = posixpath.normpath(posixpath.join("/", parts.path.lstrip("/")))
-    return files + path + (f"#{parts.fragment}" if parts.fragment else "")

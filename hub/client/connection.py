@@ -133,10 +133,10 @@ def check_token(url: str, token: str) -> None:
 #
 # Requests and responses are those of httpx, or of the library that huggingface_hub uses in its place.
 
-LARGEST_ANSWERS = 64 << 20  # bytes of all answers within a block of `connect`
-LARGEST_ERROR = 64 << 10  # bytes that are read of an answer with an error
-MOST_REQUESTS = 10_000  # within a block
-LONGEST_WAIT = 300  # seconds that a hub may ask the client to wait
+MAX_ANSWER_BYTES = 64 << 20  # bytes of all answers within a block of `connect`
+MAX_ERROR_BYTES = 64 << 10  # bytes that are read of an answer with an error
+MAX_REQUESTS = 10_000  # within a block
+MAX_WAIT_SECONDS = 300  # seconds that a hub may ask the client to wait
 TIMEOUT = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
 READING = ("GET", "HEAD")
 # huggingface_hub makes file names of these headers.
@@ -154,7 +154,7 @@ class Guard:
     """
 
     url: str
-    largest: int = LARGEST_ANSWERS
+    largest: int = MAX_ANSWER_BYTES
     received: int = 0
     requests: int = 0
 
@@ -175,8 +175,8 @@ class Guard:
         request.headers["Accept-Encoding"] = "identity"
         if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
             self.requests += 1
-        if self.requests > MOST_REQUESTS:
-            raise TooLarge(f"{self.url} needs more than {MOST_REQUESTS} requests for one answer: refused")
+        if self.requests > MAX_REQUESTS:
+            raise TooLarge(f"{self.url} needs more than {MAX_REQUESTS} requests for one answer: refused")
         if request.method not in READING:
             return
         limits = request.extensions.get("timeout", {})
@@ -195,8 +195,8 @@ class Guard:
         if response.status_code >= 400:
             # Seconds for which the hub tells the client to wait.
             waits = WAIT.findall(f"{headers.get('Retry-After', '')} {headers.get('RateLimit', '')}")
-            if max((int(retry or reset) for retry, reset in waits), default=0) > LONGEST_WAIT:
-                raise HubError(f"{self.url} is busy for more than {LONGEST_WAIT} s: try again later")
+            if max((int(retry or reset) for retry, reset in waits), default=0) > MAX_WAIT_SECONDS:
+                raise HubError(f"{self.url} is busy for more than {MAX_WAIT_SECONDS} s: try again later")
         if response.request.method == "HEAD":
             return
         length = headers.get("Content-Length", "")
@@ -216,7 +216,7 @@ class Guard:
 
     @staticmethod
     def _cut_error(parts: Iterator[bytes]) -> Iterator[bytes]:
-        left = LARGEST_ERROR
+        left = MAX_ERROR_BYTES
         for part in parts:
             yield part[:left]
             left -= len(part)
@@ -294,12 +294,14 @@ def _on_request(request: Any) -> None:
     mark = request.headers.pop(MARK, None)
     if mark is not None:
         request.extensions[MARK] = mark  # redirects keep it
-    if (guard := _guards.get(request.extensions.get(MARK))) is not None:
+    guard = _guards.get(request.extensions.get(MARK))
+    if guard is not None:
         guard.check_request(request)
 
 
 def _on_response(response: Any) -> None:
-    if (guard := _guards.get(response.request.extensions.get(MARK))) is not None:
+    guard = _guards.get(response.request.extensions.get(MARK))
+    if guard is not None:
         guard.check_response(response)
 
 
@@ -310,7 +312,7 @@ LOGIN = "`kcard login --hub {url}`"
 
 @contextmanager
 def connect(
-    url: str, token: str | None, *, progress: bool = False, largest: int = LARGEST_ANSWERS
+    url: str, token: str | None, *, progress: bool = False, largest: int = MAX_ANSWER_BYTES
 ) -> "Iterator[HfApi]":
     """Open the client for a hub. Errors inside the block become a HubError with one line.
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Lists of the cards of a hub.
 
 CARD = "knowledge-card"  # a tag in the README.md of every card
-MOST_TAGS = 100
-LONGEST = 200  # characters of a name or tag
+MAX_LISTED_TAGS = 100
+MAX_LISTED_CHARACTERS = 200  # characters of a name or tag
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def list_cards(url: str, token: str | None, text: str | None = None, *, limit: i
                 downloads=int(model.downloads or 0),
                 likes=int(model.likes or 0),
                 modified=model.last_modified,
-                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MOST_TAGS]),
+                tags=tuple(_shorten(tag) for tag in (model.tags or ())[:MAX_LISTED_TAGS]),
             )
             for model in api.list_models(
                 filter=CARD, search=text, sort="last_modified", limit=limit, full=True
@@ -66,7 +66,7 @@ def list_cards(url: str, token: str | None, text: str | None = None, *, limit: i
 
 
 def _shorten(text: object) -> str:
-    return str(text)[:LONGEST]
+    return str(text)[:MAX_LISTED_CHARACTERS]
 
 
 # A card's repository on a hub: tags v1, v2, … for versions, branches for aliases.
@@ -107,21 +107,12 @@ class RemoteVersion:
 
 def list_versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """Return the versions of a repository, newest first."""
-    tags = api.list_repo_refs(repository).tags
-    numbered = ((NUMBERED.fullmatch(tag.name), tag.target_commit) for tag in tags)
-    tagged = (RemoteVersion(int(match[1]), commit) for match, commit in numbered if match is not None)
-    return sorted(tagged, key=lambda version: -version.number)
-
-
-def newest_commit(api: "HfApi", repository: str) -> str:
-    """Return the commit of the newest version, or of main if none was published."""
-    tagged = list_versions(api, repository)
-    return tagged[0].commit if tagged else str(api.model_info(repository).sha)
-
-
-def list_branches(api: "HfApi", repository: str) -> dict[str, str]:
-    """Return the commit of each branch, by name."""
-    return {branch.name: branch.target_commit for branch in api.list_repo_refs(repository).branches}
+    versions = []
+    for tag in api.list_repo_refs(repository).tags:
+        match = NUMBERED.fullmatch(tag.name)
+        if match is not None:
+            versions.append(RemoteVersion(int(match[1]), tag.target_commit))
+    return sorted(versions, key=lambda version: -version.number)
 
 
 def find_published(api: "HfApi", repository: str, manifests: set[bytes]) -> Iterator[RemoteVersion]:
@@ -145,7 +136,7 @@ def has_manifest(api: "HfApi", repository: str, commit: str, manifest: bytes) ->
 
 README = "README.md"
 CREATED_BY_HUB = {".gitattributes"}  # created by the hub
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 CONFLICT, MOVED_ON = 409, 412
 
 
@@ -223,7 +214,8 @@ def push_card(
             version = _publish_version(api, name, folder, manifest, text, page)
         # Its aliases: branches, which are moved by deleting and recreating them.
         for alias in aliases:
-            head = list_branches(api, name).get(alias)
+            branches = {branch.name: branch.target_commit for branch in api.list_repo_refs(name).branches}
+            head = branches.get(alias)
             if head == version.commit:
                 continue
             if head is not None:
@@ -248,7 +240,7 @@ def _read_manifest(url: str, token: str | None, repository: str, commit: str) ->
     """Return the manifest of a version on a hub; None if it is no card that this kcard can read."""
     from huggingface_hub.errors import EntryNotFoundError
 
-    with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=LARGEST_MANIFEST) as api:
+    with tempfile.TemporaryDirectory() as folder, connect(url, token, largest=MAX_MANIFEST_BYTES) as api:
         try:
             path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
             return Manifest.from_json(path.read_text(encoding="utf-8"), f"{repository}: {MANIFEST}")
@@ -262,7 +254,7 @@ def _publish_version(
     """Commit the card, and tag the commit with the next number."""
     commit = _commit_card(api, repository, folder, manifest, text, page)
     digest = hashlib.sha256(text).hexdigest()
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         number = max((version.number for version in list_versions(api, repository)), default=0) + 1
         version = RemoteVersion(number, commit)
         message = f"{manifest.name} {digest}"
@@ -272,7 +264,8 @@ def _publish_version(
             if http_status(error) != CONFLICT:
                 raise
             # Another client has taken the number, perhaps for the same card.
-            if (same := next(find_published(api, repository, {text}), None)) is not None:
+            same = next(find_published(api, repository, {text}), None)
+            if same is not None:
                 return same
         else:
             return version
@@ -286,7 +279,7 @@ def _commit_card(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
     from huggingface_hub.hf_api import RepoFile
 
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         head = str(api.model_info(repository).sha)
         try:
             # Add every file of the card and delete all others; the client skips unchanged files.
@@ -320,8 +313,8 @@ def _commit_card(
 
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 STALE_SECONDS = 7 * 24 * 3600
-LARGEST_MANIFEST = 8 << 20  # bytes
-MARGIN = 1 << 20  # bytes of the other answers while a file is downloaded
+MAX_MANIFEST_BYTES = 8 << 20  # bytes
+MARGIN_BYTES = 1 << 20  # bytes of the other answers while a file is downloaded
 
 
 @contextmanager
@@ -345,10 +338,13 @@ def download_card(
         elif entry.suffix == ".lock" and entry.stat().st_mtime < old:
             entry.unlink(missing_ok=True)
     with connect(url, token) as api:
-        name, revision = reference.repository, reference.revision
-        commit = (
-            newest_commit(api, name) if revision is None else str(api.model_info(name, revision=revision).sha)
-        )
+        name = reference.repository
+        versions = list_versions(api, name) if reference.revision is None else []
+        if versions:
+            commit = versions[0].commit
+        else:  # of the revision, or of main if no version was published
+            info = api.model_info(name, revision=reference.revision)
+            commit = str(info.sha)
         if not COMMIT.fullmatch(commit):
             raise HubError(f"{name}: the hub names {commit[:80]!r}, which is no commit")
     key = hashlib.sha256(f"{url} {reference.repository} {commit}".encode()).hexdigest()[:32]
@@ -373,7 +369,7 @@ def _download(
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     # The manifest.
-    with connect(url, token, largest=LARGEST_MANIFEST) as api:
+    with connect(url, token, largest=MAX_MANIFEST_BYTES) as api:
         try:
             manifest_path = Path(api.hf_hub_download(repository, MANIFEST, revision=commit, local_dir=folder))
         except LocalEntryNotFoundError:  # no response
@@ -404,7 +400,7 @@ def _download(
         )
     # The files, one by one: with threads, Ctrl-C would wait for all of them.
     for path, size in sizes.items():
-        with connect(url, token, progress=progress, largest=size + MARGIN) as api:
+        with connect(url, token, progress=progress, largest=size + MARGIN_BYTES) as api:
             api.hf_hub_download(repository, path, revision=commit, local_dir=folder)
     check_files(folder, manifest)
     check_contents(manifest, lambda path: (folder / path).open("rb"))

@@ -28,7 +28,7 @@ from kcard.hub.values import DeclaredFigures, QuarantineReason, VerifiedFigures,
 from kcard.manifest import MANIFEST, Manifest
 
 # Changes of the tables need a migration and a new HEAD (docs/hub.md).
-HEAD = "0105"
+HEAD = "0106"
 metadata = Row.metadata
 # Values of `Repository.visibility`.
 PRIVATE, PUBLIC = "private", "public"
@@ -316,12 +316,16 @@ class BrowserSession(Row):
 class AuditRow(Row):
     """Verified figures of a version.
 
-    kind      audit or exam (taken by an operator)
-    coverage  the share of the documents that the evidence covers, and `judged`, how many these are; `overlap`, how far
-              evidence and corpus are the same; null in audits of earlier versions
-    record    the whole audit or exam as JSON, which the hub does not read
-    released  when an administrator released the version from the quarantine of an audit
-    author    the account that measured (null: on the hub's own command line), with this version of `kcard`
+    kind          audit, which decides about quarantine, or exam (taken by an operator)
+    checker       its name, and the sha256 of its weights if known
+    evidence      independent evidence by name and digest, and `queries` the questions
+    recall        of the exam, in [0, 1]; null if not measured
+    faithfulness  mean score against the card's own corpus, in [0, 1]; `factuality`, against the independent evidence
+    coverage      the share of the documents that the evidence covers, in [0, 1], and `judged`, how many these are
+    overlap       how far evidence and corpus are the same, in [0, 1]; null if not known
+    record        the whole audit or exam as JSON, which the hub does not read
+    released      when an administrator released the version from the quarantine of an audit
+    author        the account that measured (null: on the hub's own command line), with this version of `kcard`
     """
 
     __tablename__ = "audits"

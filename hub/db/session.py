@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,55 +31,11 @@ from sqlalchemy.orm import Session
 from kcard.errors import DiskFull, HubError, MissingExtra, Unavailable, UsageError
 from kcard.hub.db.models import HEAD
 
-# Outages: while a database does not answer, one transaction at a time probes it, and all others fail at once.
-#
-# Otherwise each of them would occupy a thread until its own timeout.
-
-AGAIN_SECONDS = 1.0  # until the next probe
-TRY_SECONDS = 10.0  # until another transaction probes, if the first one has not returned
-
-
-class Outage:
-    """Whether a database is known to be unresponsive. Thread-safe."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._lock = name, threading.Lock()
-        self._next_try: float | None = None
-
-    def check(self) -> None:
-        """Raise Unavailable during an outage, unless it is time for the next probe."""
-        if self._next_try is None:
-            return
-        with self._lock:
-            now = time.monotonic()
-            if self._next_try is not None and now < self._next_try:
-                raise Unavailable(f"hub database {self._name} does not answer: try again later")
-            self._next_try = now + TRY_SECONDS
-
-    def notice(self, error: object) -> None:
-        """Begin an outage if a driver's error means that the database did not answer."""
-        if type(error).__module__.startswith("sqlite3"):
-            return
-        from psycopg.errors import ConnectionTimeout
-
-        if isinstance(error, ConnectionTimeout):
-            with self._lock:
-                self._next_try = time.monotonic() + AGAIN_SECONDS
-
-    def end(self) -> None:
-        """End the outage: the database answers."""
-        if self._next_try is not None:
-            with self._lock:
-                self._next_try = None
-
-
-# SQLAlchemy engines for PostgreSQL.
+# SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer.
 
 WRITERS_LOCK = int.from_bytes(b"kcard")
 WAIT_SECONDS = 30  # for other writers
-STEP_SECONDS = 1
 CONNECT_SECONDS = 3  # for servers; other programs wait longer
-PING_SECONDS = 2.0
 # Limits for one statement of a server. Other programs, such as a backup, have none.
 READ_SECONDS, WRITE_SECONDS = 5, 20
 # A process that hangs during a write must not block the others forever.
@@ -89,9 +44,10 @@ SESSION = {
     "lock_timeout": WAIT_SECONDS * 1000,
     "idle_in_transaction_session_timeout": 300_000,
 }
+# A server that can't be reached any more is noticed after ten seconds.
 NETWORK = {
-    "keepalives_idle": 30,
-    "keepalives_interval": 5,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # milliseconds
 }
@@ -99,105 +55,40 @@ NETWORK = {
 
 def make_postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     """Make an engine for writers or readers. `serving`: with a time limit for statements. Raises MissingExtra."""
-    seconds = (WRITE_SECONDS if write else READ_SECONDS) if serving else None
-    arguments = NETWORK | {"connect_timeout": CONNECT_SECONDS if serving else 10, "application_name": "kcard"}
+    session: dict[str, Any] = dict(SESSION)
+    connect_seconds, pool_seconds = 10, WAIT_SECONDS
+    if serving:
+        connect_seconds = CONNECT_SECONDS
+        pool_seconds = WRITE_SECONDS if write else READ_SECONDS
+        session["statement_timeout"] = pool_seconds * 1000
     from_url = url.query.get("options", "")
-    session = SESSION if seconds is None else SESSION | {"statement_timeout": seconds * 1000}
     options = [from_url] if isinstance(from_url, str) else [*from_url]
     options += [f"-c {name}={value}" for name, value in session.items()]
-    arguments |= {**url.query, "options": " ".join(options)}
-    # Threads take turns to write, so that one connection is enough.
-    pool = {"pool_size": 1, "max_overflow": 0} if write else {"pool_size": 8, "max_overflow": 8}
+    arguments = {
+        **NETWORK,
+        "connect_timeout": connect_seconds,
+        "application_name": "kcard",
+        **url.query,
+        "options": " ".join(options),
+    }
     try:
-        engine = create_engine(
+        return create_engine(
             url.set(query={}),
             connect_args=arguments,
             hide_parameters=True,
             pool_pre_ping=True,  # the server may have restarted
-            pool_timeout=seconds or WAIT_SECONDS,
-            **pool,
+            pool_timeout=pool_seconds,
+            # Threads take turns to write, so that one connection is enough.
+            pool_size=1 if write else 8,
+            max_overflow=0 if write else 8,
         )
     except ModuleNotFoundError:
         raise MissingExtra("PostgreSQL needs psycopg: pip install 'kcard[postgres]'") from None
-    if seconds is None:
-        return engine
-    # Close connections to a silent server, at the pool's ping sooner than in a transaction.
-    connection_class = make_impatient_connection_class()
-
-    @event.listens_for(engine, "do_connect")
-    def connect(_dialect: object, _record: object, arguments: Any, options: Any) -> Any:
-        return connection_class.connect(*arguments, **options)
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        driver.patience = seconds + STEP_SECONDS
-
-    @event.listens_for(engine, "checkin")
-    def check_in(connection: Any, _record: object) -> None:
-        if connection is not None:
-            connection.patience = PING_SECONDS
-
-    return engine
 
 
-@cache
-def make_impatient_connection_class() -> Any:
-    """Return the class of connections that give up on a silent server; it needs the extra `postgres`.
-
-    A frozen server, or one behind a broken network, still accepts data, so that neither PostgreSQL's own timeouts nor
-    those of TCP end a request.
-    """
-    import psycopg
-    from psycopg.pq import TransactionStatus
-
-    class ImpatientConnection(psycopg.Connection[Any]):
-        """A connection that is closed if one statement takes more than `patience` seconds."""
-
-        patience: float = PING_SECONDS
-
-        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-            try:
-                return super().wait(gen, interval, self.patience if timeout is None else timeout)
-            except psycopg.OperationalError:
-                if self.pgconn.transaction_status == TransactionStatus.ACTIVE:  # its answer may still come
-                    self.pgconn.finish()
-                    raise psycopg.errors.ConnectionTimeout(f"no answer for {self.patience:g} s") from None
-                raise
-
-    return ImpatientConnection
-
-
-def wait_for_writers(connection: Connection) -> None:
-    """Take the writers' lock at the start of a transaction. Raises Unavailable after WAIT_SECONDS.
-
-    It waits in steps, so that a server that is silent for longer than one step is known to be frozen.
-    """
-    if connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({WRITERS_LOCK})").scalar():
-        return
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            with connection.begin_nested():
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {STEP_SECONDS * 1000}")
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {WAIT_SECONDS * 1000}")
-        except OperationalError as error:
-            if error.connection_invalidated or "lock timeout" not in str(error.orig):
-                raise
-        else:
-            return
-        if time.monotonic() > deadline:
-            raise Unavailable(
-                f"the database was locked by another process for {WAIT_SECONDS} s: try again later"
-            )
-
-
-# SQLAlchemy engines for SQLite and PostgreSQL: a reader sees a snapshot and never waits; there is one writer.
-
-ACCEPTED = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
+ACCEPTED_URLS = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or sqlite:///PATH"
 # Readers of SQLite wait only while another process creates the database or recovers it from a crash.
-READER_WAITS, SERVED_READER_WAITS = 10, 2
+READER_WAIT_SECONDS, SERVED_READER_WAIT_SECONDS = 10, 2
 
 
 def parse_location(location: Path | str) -> URL:
@@ -207,12 +98,12 @@ def parse_location(location: Path | str) -> URL:
     try:
         url = make_url(location)
     except (ArgumentError, ValueError):
-        raise UsageError(f"invalid database URL: use {ACCEPTED}") from None
+        raise UsageError(f"invalid database URL: use {ACCEPTED_URLS}") from None
     if url.drivername == "sqlite" and url.database not in {None, "", ":memory:"}:
         return URL.create("sqlite", database=str(Path(url.database or "").expanduser().absolute()))
     if url.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
         return url.set(drivername="postgresql+psycopg")
-    raise UsageError(f"unsupported database {database_name(url)}: use {ACCEPTED}")
+    raise UsageError(f"unsupported database {database_name(url)}: use {ACCEPTED_URLS}")
 
 
 def database_name(url: URL) -> str:
@@ -233,27 +124,20 @@ def make_engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
     return make(url, write=write, serving=serving)
 
 
-def transaction_options(engine: Engine, write: bool) -> dict[str, Any]:
-    """Return a connection's execution options for one transaction."""
-    if engine.dialect.name == "sqlite":
-        return {}
-    # A writer waits for the lock in its first statement, and must then see the previous writer's changes.
-    level = "READ COMMITTED" if write else "REPEATABLE READ"
-    return {"isolation_level": level, "postgresql_readonly": not write}
-
-
 def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     pool: dict[str, Any] = {"poolclass": NullPool}
     if serving:
         pool = {"poolclass": QueuePool, "pool_size": 1 if write else 8, "max_overflow": -1}
     engine = create_engine(url, hide_parameters=True, **pool)
-    waits = WAIT_SECONDS if write else SERVED_READER_WAITS if serving else READER_WAITS
+    wait_seconds = SERVED_READER_WAIT_SECONDS if serving else READER_WAIT_SECONDS
+    if write:
+        wait_seconds = WAIT_SECONDS
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: object) -> None:
         # By default, sqlite3 begins late and leaves CREATE TABLE outside; here transactions begin explicitly.
         connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout = {waits * 1000}")
+        connection.execute(f"PRAGMA busy_timeout = {wait_seconds * 1000}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
@@ -264,7 +148,7 @@ def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     return engine
 
 
-LONGEST = 300
+MAX_REASON_CHARACTERS = 300  # of a driver's error
 BUSY = "locked by another process: try again later"
 CROWDED = "no free connection: try again later"
 SLOW = "a statement took too long: try again later"
@@ -290,7 +174,6 @@ class Database:
         self.name = database_name(self._url)
         self._readers = make_engine(self._url, write=False, serving=serving)
         self._writers = make_engine(self._url, write=True, serving=serving)
-        self._outage = Outage(self.name)
         self._process, self._turn = os.getpid(), threading.Lock()
         weakref.finalize(self, _close_engines, (self._readers, self._writers), self._process)
         if self.path is not None:
@@ -344,13 +227,15 @@ class Database:
 
     @contextmanager
     def _transaction(self, engine: Engine, write: bool) -> Iterator[Connection]:
-        self._outage.check()
+        options: dict[str, Any] = {}
+        if self.path is None:
+            # A writer waits for the lock in its first statement, and must then see the previous writer's changes.
+            level = "READ COMMITTED" if write else "REPEATABLE READ"
+            options = {"isolation_level": level, "postgresql_readonly": not write}
         try:
-            options = transaction_options(engine, write)
             with engine.connect().execution_options(**options) as connection, connection.begin():
-                self._outage.end()
                 if write and self.path is None:
-                    wait_for_writers(connection)
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
                 yield connection
         except IntegrityError:
             raise
@@ -360,7 +245,6 @@ class Database:
     def _translate(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
         if isinstance(error, PoolTimeout):
             return Unavailable(f"hub database {self.name}: {CROWDED}")
-        self._outage.notice(error.orig)
         reason = " ".join(str(error.orig).split())
         if self._url.password:
             reason = reason.replace(self._url.password, "***")
@@ -373,8 +257,10 @@ class Database:
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         ):
-            return Unavailable(f"hub database {self.name} is unavailable: {reason[:LONGEST]}; {REMEDY}")
-        return HubError(f"hub database {self.name}: {reason[:LONGEST]}")
+            return Unavailable(
+                f"hub database {self.name} is unavailable: {reason[:MAX_REASON_CHARACTERS]}; {REMEDY}"
+            )
+        return HubError(f"hub database {self.name}: {reason[:MAX_REASON_CHARACTERS]}")
 
     def _after_fork(self) -> None:
         """Drop the parent's connections and lock in a child process."""

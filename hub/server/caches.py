@@ -15,8 +15,13 @@ from fastapi import Depends, Request
 
 from kcard.hub import card_metadata
 from kcard.hub.card_metadata import abridge_readme
-from kcard.hub.checks import metadata
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest, render_readme, split_front_matter
+from kcard.hub.checks.metadata import (
+    MAX_DESCRIPTION_CHARACTERS,
+    MAX_YAML_CHARACTERS,
+    check_manifest,
+    split_front_matter,
+)
+from kcard.hub.checks.rendering import MAX_RENDERED_CHARACTERS, render_readme
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import TooLarge
 from kcard.hub.server.folders import Folders
@@ -66,7 +71,7 @@ class SizedCache:
 # Properties whose values are encoded as JSON.
 EncodedProperties: TypeAlias = dict[str, bytes]
 
-MAX_README_BYTES = 4 * (metadata.LARGEST + metadata.LONGEST)  # that may be shown
+MAX_README_BYTES = 4 * (MAX_YAML_CHARACTERS + MAX_RENDERED_CHARACTERS)  # that may be shown
 # A placeholder for the path of the repository's files, since several repositories may have the same text. It is random,
 # so that no README can contain it.
 FILES_PLACEHOLDER = f"/{secrets.token_hex(16)}"
@@ -119,7 +124,9 @@ class Caches:
             manifest = card_metadata.read_manifest(tree, self._hub.blobs)
             if manifest is None:
                 return None
-            manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
+            manifest = replace(
+                manifest, files={}, description=manifest.description[:MAX_DESCRIPTION_CHARACTERS]
+            )
             try:
                 check_manifest(manifest)
             except TooLarge:

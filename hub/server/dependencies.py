@@ -25,7 +25,7 @@ from kcard.hub.permissions import (
     require_write,
 )
 from kcard.hub.services import HubServices
-from kcard.hub.tokens import LONGEST_SESSION, Login
+from kcard.hub.tokens import MAX_SESSION, Login
 
 Visibility: TypeAlias = Literal["public", "private"]
 
@@ -99,7 +99,7 @@ def write_session_cookie(response: Response, url: str, id_: str) -> None:
     response.set_cookie(
         _cookie_name(url),
         id_,
-        max_age=int(LONGEST_SESSION.total_seconds()) if id_ else 0,
+        max_age=int(MAX_SESSION.total_seconds()) if id_ else 0,
         path="/",
         secure=url.startswith("https:"),
         httponly=True,

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse
 
 from kcard.errors import DiskFull, KcardError, Unavailable, UsageError
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION
+from kcard.hub.checks.metadata import MAX_DESCRIPTION_CHARACTERS
 from kcard.hub.db.models import Commit, Ref, Repository, Version
 from kcard.hub.errors import (
     Conflict,
@@ -168,7 +168,7 @@ def _describe_summary(summary: Version) -> Json:
     described: Json = {
         "reference": summary.reference,
         "version": summary.sha256,
-        "description": summary.description[:LONGEST_DESCRIPTION],
+        "description": summary.description[:MAX_DESCRIPTION_CHARACTERS],
         "declared": None,
         "verified": None,
         "unexamined": summary.unexamined,

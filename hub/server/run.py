@@ -237,7 +237,6 @@ class Serving:
     port         0: any free port
     proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
     shutdown_timeout  seconds that running requests get to finish when the server is stopped
-    namespace    the organisation for the hub's own cards; None: unchanged
     """
 
     host: str = "127.0.0.1"
@@ -246,7 +245,6 @@ class Serving:
     log_format: LogFormat = "text"
     proxies: str = "127.0.0.1,::1"
     shutdown_timeout: int = 30
-    namespace: str | None = None
 
 
 def serve(
@@ -268,7 +266,7 @@ def serve(
     from kcard.hub.server.limits import create_counts
 
     with listening(serving.host, serving.port) as listener, _counts_folder() as folder:
-        token = _prepare_hub(location, options, serving.namespace)
+        token = _prepare_hub(location, options)
         if token is not None:
             first(token)
         counts = Path(folder) / COUNTS
@@ -290,16 +288,13 @@ def serve(
         raise HubError("the server stopped because a worker failed to start: see the log above")
 
 
-def _prepare_hub(location: Location, options: ServerOptions, namespace: str | None) -> str | None:
+def _prepare_hub(location: Location, options: ServerOptions) -> str | None:
     """Migrate the hub; return the first administrator's token if there was no account."""
-    from kcard.hub.publications import LocalCards
     from kcard.hub.storage import sweep
 
     hub = open_hub(location, options)
     try:
         sweep(hub.blobs.partial)  # uploads to a server that was killed
-        if namespace is not None:
-            LocalCards(hub.database, hub.blobs).rename(namespace)
         account = hub.accounts.create_first()
         if account is None:
             return None

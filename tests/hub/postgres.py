@@ -160,12 +160,6 @@ def each_database(request: pytest.FixtureRequest) -> str | None:
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_hub"))
 
 
-@pytest.fixture(params=BOTH)
-def any_empty_database(request: pytest.FixtureRequest) -> str | None:
-    """As any_database, without any tables, for what an older version made."""
-    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
-
-
 def _programs() -> Path | None:
     if program := shutil.which("initdb"):
         return Path(program).resolve().parent

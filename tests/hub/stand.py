@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, event, func, insert, select
+from sqlalchemy import ColumnElement, Engine, LargeBinary, cast, event, func, select, update
+from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
 from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
-from kcard.hub.db.models import Account, Commit, Holding, Repository, Role, Upload, now
+from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Role, Upload
 from kcard.hub.db.session import Database
 from kcard.hub.history import Commits, Refs
+from kcard.hub.listing import Listing
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
-from kcard.hub.repositories import Listing, Repositories
+from kcard.hub.repositories import Repositories
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation
@@ -174,6 +176,36 @@ def seal_card(folder: Path, name: str, text: str = "", **fields: Any) -> Path:
     return folder
 
 
+def recount(session: Session) -> None:
+    """Count everything again, from the rows."""
+    # The trees and the texts of each repository.
+    stored_bytes = _octets(session, Commit.tree)
+    stored_bytes += _octets(session, Commit.title) + _octets(session, Commit.message)
+    commits = select(func.coalesce(func.sum(stored_bytes), 0)).where(Commit.repository_id == Repository.id)
+    texts = select(func.coalesce(func.sum(_octets(session, Ref.message)), 0))
+    texts = texts.where(Ref.repository_id == Repository.id)
+    history = commits.scalar_subquery() + texts.scalar_subquery()
+    session.execute(update(Repository).values(tree_bytes=history))
+    # The owner of each holding.
+    owner = select(Repository.namespace_id).where(Repository.id == Holding.repository_id)
+    session.execute(update(Holding).values(namespace_id=owner.scalar_subquery()))
+    # The sum of both for each account.
+    blobs = select(Holding.namespace_id, Holding.sha256, Holding.size).distinct().subquery()
+    sizes = select(blobs.c.namespace_id, func.sum(blobs.c.size)).group_by(blobs.c.namespace_id)
+    tree_sizes = select(Repository.namespace_id, func.sum(Repository.tree_bytes))
+    session.execute(update(Account).values(used=0))
+    for query in (sizes, tree_sizes.group_by(Repository.namespace_id)):
+        for account, size in session.execute(query).tuples().all():
+            quotas.add_committed(session, account, int(size))
+
+
+def _octets(session: Session, column: Any) -> ColumnElement[int]:
+    """Return the bytes of a value of the column, as the database stores it."""
+    if session.get_bind().dialect.name == "postgresql":
+        return func.octet_length(column)
+    return func.length(cast(column, LargeBinary))  # SQLite's length counts characters of text
+
+
 def counted(database: Database) -> dict[str, int]:
     """The committed bytes of each account, by the counter, which must be the sum."""
     counters = select(Account.name, Account.used)
@@ -181,7 +213,7 @@ def counted(database: Database) -> dict[str, int]:
     trees = select(Repository.id, Repository.tree_bytes)
     with database.write() as connection:
         before = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
-        quotas.recount(connection)
+        recount(connection)
         after = [set(connection.execute(query).tuples()) for query in (counters, trees, of_holdings)]
     assert before == after
     return dict(before[0])
@@ -195,29 +227,14 @@ def pending_bytes(database: Database, account_id: int) -> int:
 
 def hold(database: Database, owner: int, name: str, *files: tuple[str, int]) -> None:
     """A repository whose commits name these blobs."""
-    row = {
-        "type": "model",
-        "namespace_id": owner,
-        "name": name,
-        "folded": name.lower(),
-        "visibility": "public",
-        "gated": "no",
-        "created": now(),
-        "modified": now(),
-        "downloads": 0,
-        "likes": 0,
-        "card": {},
-        "tags": [],
-        "size": 0,
-        "newest": 0,
-    }
-    with database.write() as connection:
-        repository_id = connection.execute(
-            insert(Repository).values(row).returning(Repository.id)
-        ).scalar_one()
+    with database.write() as session:
+        repository = Repository(type="model", namespace_id=owner, name=name, folded=name.lower())
+        session.add(repository)
+        session.flush()
         for sha256, size in files:
-            connection.execute(insert(Holding).values(repository_id=repository_id, sha256=sha256, size=size))
-        quotas.recount(connection)
+            session.add(Holding(repository_id=repository.id, sha256=sha256, size=size))
+        session.flush()
+        recount(session)
 
 
 QUESTIONS = 10

@@ -13,7 +13,7 @@ import pytest
 from kcard.hub.db.session import Database
 from kcard.hub.registry import Hub
 from kcard.hub.services import HubServices
-from tests.hub.stand import refused_by_the_disk, seal_card
+from tests.hub.stand import seal_card
 
 
 @pytest.fixture
@@ -67,31 +67,6 @@ def test_no_copy_of_the_database_has_the_secret_and_each_hub_has_its_own(hub: Hu
     restored = HubServices(tmp_path / "copy").secret
     assert len(restored) == len(secret)
     assert restored != secret
-
-
-def test_the_secret_in_an_old_database_is_deleted_and_not_used(hub: Hub) -> None:
-    hub.database.close()
-    old = "ab" * 32
-    with closing(sqlite3.connect(hub.home / "hub" / "hub.db")) as database:
-        database.execute("INSERT INTO settings (name, value) VALUES ('secret', ?)", (old,))
-        database.execute("UPDATE alembic_version SET version_num = '0104'")
-        database.commit()
-    assert HubServices(hub.home).secret.hex() != old
-    with closing(sqlite3.connect(hub.home / "hub" / "hub.db")) as database:
-        assert database.execute("SELECT value FROM settings WHERE name = 'secret'").fetchall() == []
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on a file's size")
-def test_a_disk_that_refuses_a_pull_leaves_everything_as_it_was(hub: Hub, tmp_path: Path) -> None:
-    hub.publish(seal_card(tmp_path / "large", "large", "x" * 1_200_000))
-    message = refused_by_the_disk(lambda: Hub(hub.home).pull("large", tmp_path / "new"), 1_000_000)
-    assert message.count("\n") == 0
-    assert "File too large" in message
-    assert "free some space" in message
-    assert not (tmp_path / "new").exists()
-    assert list(tmp_path.glob(".*kcard-*")) == []
-    assert hub.verify() == []
-    assert hub.gc() == []
 
 
 # Who may read the files of a hub on its disk: its owner, whatever the umask says.

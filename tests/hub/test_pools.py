@@ -104,25 +104,15 @@ def test_the_command_line_has_a_twin_of_each(hub: Hub, kcard: Kcard) -> None:
 # Evaluation runs in the hub's database: complete, in order, and nothing of an append that failed.
 
 
-def test_results_are_read_in_the_order_of_their_positions_whatever_the_order_they_came_in() -> None:
+def test_results_are_read_in_the_order_of_their_positions_and_replaced_ones_count_once() -> None:
     runs = Hub().runs
     run = runs.create("{}", planned=3)
-    runs.append(run.number, {2: StoredResult(record="third"), 0: StoredResult(record="first")})
-    runs.append(run.number, {1: StoredResult(record="second", failed=True)})
-    assert [(place, kept.record) for place, kept in runs.results(run.number)] == [
-        (0, "first"),
-        (1, "second"),
-        (2, "third"),
-    ]
-
-
-def test_a_result_that_is_there_is_replaced_and_counted_once() -> None:
-    runs = Hub().runs
-    run = runs.create("{}", planned=1)
-    runs.append(run.number, {0: StoredResult(record="no connection", failed=True)})
-    assert (runs.get(run.number).answered, runs.get(run.number).failed) == (0, 1)
-    runs.append(run.number, {0: StoredResult(record="Oregon")})
-    assert (runs.get(run.number).answered, runs.get(run.number).failed) == (1, 0)
+    runs.append(run.number, {2: StoredResult(record="third"), 0: StoredResult(record="failed", failed=True)})
+    assert (runs.get(run.number).answered, runs.get(run.number).failed) == (1, 1)
+    runs.append(run.number, {1: StoredResult(record="second", failed=True), 0: StoredResult(record="first")})
+    assert (runs.get(run.number).answered, runs.get(run.number).failed) == (2, 1)
+    records = [(place, result.record) for place, result in runs.results(run.number)]
+    assert records == [(0, "first"), (1, "second"), (2, "third")]
 
 
 def test_an_append_is_stored_as_a_whole_or_not_at_all() -> None:
@@ -151,10 +141,13 @@ def test_a_deleted_run_takes_its_results_and_its_number_with_it() -> None:
     assert list(runs.results(third.number)) == []
 
 
-@pytest.mark.parametrize("call", ["get", "delete", "append", "results"])
-def test_an_unknown_run_is_refused_with_the_command_that_lists_them(call: str) -> None:
+def test_an_unknown_run_is_refused_with_the_command_that_lists_them() -> None:
     runs = Hub().runs
-    with pytest.raises(HubError, match="run 7 not found: `kcard runs` lists the runs"):
-        list(runs.results(7)) if call == "results" else getattr(runs, call)(
-            7, *([{}] if call == "append" else [])
-        )
+    for call in (
+        runs.get,
+        runs.delete,
+        lambda run: runs.append(run, {}),
+        lambda run: list(runs.results(run)),
+    ):
+        with pytest.raises(HubError, match="run 7 not found: `kcard runs` lists the runs"):
+            call(7)

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +16,7 @@ from kcard.hub.db.models import AccessRequest, Commit, Repository, Reservation, 
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.hub.garbage import find_referenced
-from kcard.hub.history import LONGEST_MESSAGE
+from kcard.hub.history import MAX_MESSAGE_CHARACTERS
 from kcard.hub.quotas import LIFETIME, Reservations
 from kcard.hub.storage import BlobStore
 from kcard.hub.uploads import Parts, Uploads, Verdicts, delete_committed
@@ -30,17 +29,8 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 SIZE = len(CONTENT)
 
 
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of the current schema, made once: making it takes longer than any test."""
-    path = tmp_path_factory.mktemp("empty") / "hub.db"
-    Database(path)
-    return path
-
-
 @pytest.fixture
-def database(tmp_path: Path, empty: Path) -> Database:
-    shutil.copyfile(empty, tmp_path / "hub.db")
+def database(tmp_path: Path) -> Database:
     return Database(tmp_path / "hub.db")
 
 
@@ -81,12 +71,6 @@ def test_who_sent_a_blob_may_use_it_and_nobody_else(
     assert uploads.find_usable_size(people["bob"], SHA256) is None
     assert b"".join(blobs.read(SHA256)) == CONTENT
     assert list(blobs.partial.glob("*")) == []
-
-
-def test_a_blob_that_is_gone_is_of_no_use_though_it_is_written_down(
-    uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
-) -> None:
-    store(uploads, blobs, people["ada"])
     blobs.delete(SHA256)
     assert uploads.find_usable_size(people["ada"], SHA256) is None
 
@@ -190,19 +174,18 @@ def test_parts_are_joined_in_their_order(tmp_path: Path, database: Database) -> 
     assert list((tmp_path / "parts").iterdir()) == []
 
 
-def test_parts_of_another_account_are_not_joined(tmp_path: Path, database: Database) -> None:
+@pytest.mark.parametrize(
+    ("upload", "content", "why"),
+    [("8", CONTENT[10:], "part 2"), ("7", b"something else", "sha256")],
+)
+def test_parts_of_another_account_or_of_something_else_are_not_joined(
+    tmp_path: Path, database: Database, upload: str, content: bytes, why: str
+) -> None:
     parts = Parts(tmp_path / "parts", database)
     parts.put("7", 1, part(tmp_path, CONTENT[:10]))
-    parts.put("8", 2, part(tmp_path, CONTENT[10:]))
-    with pytest.raises(Invalid, match="part 2"):
+    parts.put(upload, 2, part(tmp_path, content))
+    with pytest.raises(Invalid, match=why):
         parts.join("7", 2, SHA256, tmp_path / "whole")
-
-
-def test_parts_of_something_else_are_refused(tmp_path: Path, database: Database) -> None:
-    parts = Parts(tmp_path / "parts", database)
-    parts.put("7", 1, part(tmp_path, b"something else"))
-    with pytest.raises(Invalid, match="sha256"):
-        parts.join("7", 1, SHA256, tmp_path / "whole")
 
 
 # The counter of committed bytes is the sum of what is committed, whatever happens; reservations hold and end.
@@ -212,7 +195,7 @@ HALF = b"x" * 40_000
 
 
 def test_messages_of_commits_and_tags_are_charged(hub: Stand) -> None:
-    card, message = hub.make("ada/card"), "é" * LONGEST_MESSAGE
+    card, message = hub.make("ada/card"), "é" * MAX_MESSAGE_CHARACTERS
     main = hub.refs.resolve(card, "main")
 
     def commit(number: int) -> None:
@@ -222,7 +205,7 @@ def test_messages_of_commits_and_tags_are_charged(hub: Stand) -> None:
 
     commit(1)
     hub.refs.create_tag(card, "v1", main, message)
-    assert 4 * LONGEST_MESSAGE < counted(hub.registry.database)["ada"] < QUOTA
+    assert 4 * MAX_MESSAGE_CHARACTERS < counted(hub.registry.database)["ada"] < QUOTA
     with pytest.raises(TooLarge, match="quota of ada exceeded"):
         commit(2)
     with pytest.raises(TooLarge, match="quota of ada exceeded"):
@@ -283,21 +266,21 @@ def test_trees_of_commits_are_charged(hub: Stand) -> None:
 def test_what_is_reserved_is_charged_until_it_is_released_or_expires(hub: Stand) -> None:
     repository, database = hub.make("ada/one"), hub.registry.database
     hub.accounts.update("ada", quota=10_000)
-    reservations_ = Reservations(database)
-    first = reservations_.reserve(repository.id, 6_000)
+    reservations = Reservations(database)
+    first = reservations.reserve(repository.id, 6_000)
     assert first is not None
     with pytest.raises(TooLarge, match="quota of ada"):
-        reservations_.reserve(repository.id, 6_000)
-    reservations_.release(first)
-    second = reservations_.reserve(repository.id, 6_000)
+        reservations.reserve(repository.id, 6_000)
+    reservations.release(first)
+    second = reservations.reserve(repository.id, 6_000)
     assert second is not None
     _age(database, LIFETIME - timedelta(seconds=30))
-    reservations_.renew(second)
+    reservations.renew(second)
     _age(database, LIFETIME - timedelta(seconds=30))
     with pytest.raises(TooLarge):
-        reservations_.reserve(repository.id, 6_000)
+        reservations.reserve(repository.id, 6_000)
     _age(database, timedelta(seconds=60))  # its process has died
-    assert reservations_.reserve(repository.id, 6_000) is not None
+    assert reservations.reserve(repository.id, 6_000) is not None
 
 
 def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
@@ -305,7 +288,7 @@ def test_without_a_quota_nothing_is_written(hub: Stand) -> None:
     assert Reservations(hub.registry.database).reserve(repository.id, 1 << 50) is None
     with hub.registry.database.read() as connection:
         assert connection.scalar(select(func.count()).select_from(Reservation)) == 0
-        assert quotas.remaining_quota(connection, hub.accounts.get("ada").id, None) is None
+    assert Reservations(hub.registry.database).remaining(repository.id) is None
 
 
 def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
@@ -313,21 +296,19 @@ def test_a_verdict_is_kept_by_content_form_and_rules_while_there_is_the_content(
 ) -> None:
     hub.commit(hub.make("ada/one"), {"a.txt": HALF})
     digest, gone = hashlib.sha256(HALF).hexdigest(), "ab" * 32
-    known_verdicts = Verdicts(hub.registry.database)
+    verdicts = Verdicts(hub.registry.database)
     refused = ContentVerdict("Dangerous", "{path} is a pickle")
-    known_verdicts.store({(digest, "text"): ContentVerdict(), (gone, "text"): ContentVerdict()})
-    known_verdicts.store({(digest, "json"): ContentVerdict("Invalid", "not JSON")})
-    known_verdicts.store({(digest, "json"): refused})
-    assert known_verdicts.find([(digest, "text"), (gone, "text")]).keys() >= {
-        (digest, "text"),
-        (gone, "text"),
-    }
+    verdicts.store({(digest, "text"): ContentVerdict(), (gone, "text"): ContentVerdict()})
+    verdicts.store({(digest, "json"): ContentVerdict("Invalid", "not JSON")})
+    verdicts.store({(digest, "json"): refused})
+    both = {(digest, "text"), (gone, "text")}
+    assert verdicts.find(both).keys() >= both
     with pytest.raises(Dangerous, match=re.escape("a.json is a pickle")):
-        known_verdicts.find([(digest, "json")])[digest, "json"].enforce("a.json")
+        verdicts.find([(digest, "json")])[digest, "json"].enforce("a.json")
     hub.registry.gc()
-    assert (gone, "text") not in known_verdicts.find([(digest, "text"), (gone, "text")])
+    assert (gone, "text") not in verdicts.find(both)
     monkeypatch.setattr("kcard.hub.uploads.RULES", RULES + 1)
-    assert known_verdicts.find([(digest, "text")]) == {}
+    assert verdicts.find([(digest, "text")]) == {}
 
 
 def _age(database: Database, by: timedelta) -> None:

@@ -159,7 +159,7 @@ HUB = {
     **dict.fromkeys(("accounts", "quotas", "tokens"), 2),
     **dict.fromkeys(("permissions", "repositories", "card_metadata", "history"), 3),
     **dict.fromkeys(("trees", "uploads", "versions", "publications", "figures", "audits"), 3),
-    **dict.fromkeys(("search", "search_index", "pools", "garbage"), 3),
+    **dict.fromkeys(("search", "search_index", "listing", "snapshots", "pools", "garbage"), 3),
     "": 4,
     "client": 5,
     "server": 6,

@@ -8,7 +8,7 @@ from alembic import op
 
 from kcard.hub.db.models import metadata
 
-revision = "0101"
+revision = "0105"
 down_revision = None
 
 COLUMNS = ("name_words", "domain_words", "description_words", "tag_words")

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Account, Repository, RepositoryType
 from kcard.hub.errors import NotFound
-from kcard.hub.repositories import MOST, ListQuery
+from kcard.hub.listing import MAX_PAGE_SIZE, ListQuery
 from kcard.hub.server.dependencies import HubDep, RequiredIdentity, Segment
 from kcard.hub.server.responses import Json, format_time
 from kcard.hub.services import HubServices
@@ -99,7 +99,7 @@ def _list_sizes(hub: HubServices, author: str, identity: Identity) -> JSONRespon
     for kind in get_args(RepositoryType):
         cursor: str | None = None
         while True:
-            query = ListQuery(kind, author=author, limit=MOST, cursor=cursor)
+            query = ListQuery(kind, author=author, limit=MAX_PAGE_SIZE, cursor=cursor)
             page, cursor = hub.listing.page(query, identity)
             repositories += page
             if cursor is None:

@@ -13,7 +13,8 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import ContentCandidate, check_name, open_file
-from kcard.hub.checks.formats import check_path, kind_of
+from kcard.hub.checks.formats import kind_of
+from kcard.hub.checks.paths import check_path
 from kcard.hub.db.models import Commit
 from kcard.hub.errors import Invalid, NotFound, TooLarge
 from kcard.hub.server.caches import CachesDep

@@ -5,8 +5,8 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
+from kcard.hub.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, SORTS, ListQuery
 from kcard.hub.permissions import repository_not_found
-from kcard.hub.repositories import LIMIT, MOST, SORTS, ListQuery
 from kcard.hub.server import responses
 from kcard.hub.server.caches import CachesDep, EncodedProperties, card_properties, join_json
 from kcard.hub.server.concurrency import EXPENSIVE
@@ -48,7 +48,7 @@ def listing(
     filters: Annotated[list[str] | None, Query(alias="filter", description="Required tags")] = None,
     sort: Annotated[str, Query(description=f"One of {', '.join(SORTS)}")] = "lastModified",
     direction: Annotated[int, Query(description="-1 for descending, 1 for ascending")] = -1,
-    limit: Annotated[int, Query(ge=1, description=f"Page size, at most {MOST}")] = LIMIT,
+    limit: Annotated[int, Query(ge=1, description=f"Page size, at most {MAX_PAGE_SIZE}")] = DEFAULT_PAGE_SIZE,
     cursor: str | None = None,
     gated: bool | None = None,
     pipeline_tag: str | None = None,
@@ -74,7 +74,7 @@ def listing(
         filters=tuple(tag for text in filters or () for tag in text.split(",") if tag),
         sort=ALIASES.get(sort, sort),
         direction=direction,
-        limit=min(limit, MAX_DETAILED if with_card else MOST),
+        limit=min(limit, MAX_DETAILED if with_card else MAX_PAGE_SIZE),
         cursor=cursor,
         gated=gated,
         pipeline_tag=pipeline_tag,

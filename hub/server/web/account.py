@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Account, RepositoryType, Scope, now
 from kcard.hub.errors import Forbidden, Invalid, NotFound
+from kcard.hub.listing import ListQuery
 from kcard.hub.permissions import require_unrestricted
-from kcard.hub.repositories import ListQuery
 from kcard.hub.server import dependencies
 from kcard.hub.server.dependencies import HubDep, OptionsDep, Segment, base_url, get_repository, web_type
 from kcard.hub.server.limits import LoginLimit

@@ -14,8 +14,8 @@ from kcard.hub import versions as card_versions
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.figures import EXAM_FILE
+from kcard.hub.listing import ListQuery
 from kcard.hub.permissions import may_download
-from kcard.hub.repositories import ListQuery
 from kcard.hub.server.caches import Caches, CachesDep
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore, note
-from kcard.hub.registry import DRAFT
+from kcard.hub.selection import DRAFT
 from kcard.integrators.options import AskOptions
 from kcard.manifest import MANIFEST, Manifest
 from kcard.training.description import name_from

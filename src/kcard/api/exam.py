@@ -267,7 +267,7 @@ def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
     ):
         yield from (version.reference for version in hub.select([name]).versions)
         return
-    from kcard.hub.registry import find_card_folder, is_hub_name
+    from kcard.hub.selection import find_card_folder, is_hub_name
 
     if is_hub_name(card):
         with suppress(UnknownCard):  # it is a draft or a folder

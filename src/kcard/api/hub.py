@@ -125,7 +125,8 @@ def publish(
     """
     from kcard.cards.card import Card
     from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
-    from kcard.hub.registry import Hub, find_card_folder
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import find_card_folder
 
     elsewhere = hub if isinstance(hub, str) else None
     if elsewhere is None and (repository is not None or private is not None):

@@ -24,7 +24,8 @@ from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub, Selection
+    from kcard.hub.registry import Hub
+    from kcard.hub.selection import Selection
 
 logger = logging.getLogger("kcard.serve")
 

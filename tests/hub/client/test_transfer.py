@@ -136,23 +136,29 @@ def test_a_manifest_that_names_files_outside_is_refused(shared: Shared, tmp_path
     assert not list(tmp_path.rglob("escaped.txt"))
 
 
-def test_a_download_that_breaks_off_goes_on_with_the_files_that_it_lacks(
+def test_an_interrupted_pull_leaves_nothing_and_one_that_breaks_off_goes_on_with_what_it_lacks(
     shared: Shared, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: Any = HfApi.hf_hub_download
     again: list[bool] = []
 
-    def broken(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
-        path = whole(self, repo_id, filename, **options)
-        if filename == "passages.jsonl":
-            raise ConnectionResetError("the network has gone")
-        return path
+    def pull_until(cause: BaseException) -> None:
+        def broken(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
+            path = whole(self, repo_id, filename, **options)
+            if filename == "passages.jsonl":
+                raise cause
+            return path
 
-    with monkeypatch.context() as cut:
-        cut.setattr(HfApi, "hf_hub_download", broken)
-        with pytest.raises(HubError, match=r"does not answer \(the network has gone\)"):
+        with monkeypatch.context() as cut:
+            cut.setattr(HfApi, "hf_hub_download", broken)
             pull("bob/rivers", tmp_path / "card", hub=shared.url)
-    assert not (tmp_path / "card").exists()
+
+    with pytest.raises(KeyboardInterrupt):  # leaves nothing
+        pull_until(KeyboardInterrupt())
+    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
+    with pytest.raises(HubError, match=r"does not answer \(the network has gone\)"):
+        pull_until(ConnectionResetError("the network has gone"))
+    assert list(tmp_path.iterdir()) == [home]
     passages = next((home / "downloads").rglob("passages.jsonl"))
     stamp = passages.stat().st_mtime_ns
 
@@ -165,23 +171,6 @@ def test_a_download_that_breaks_off_goes_on_with_the_files_that_it_lacks(
     pull("bob/rivers", tmp_path / "card", hub=shared.url)
     assert not any(again)
     assert not passages.exists()
-
-
-def test_an_interrupted_pull_leaves_nothing(
-    shared: Shared, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole: Any = HfApi.hf_hub_download
-
-    def interrupt(self: HfApi, repo_id: str, filename: str, **options: Any) -> Any:
-        if filename == "passages.jsonl":
-            raise KeyboardInterrupt
-        return whole(self, repo_id, filename, **options)
-
-    monkeypatch.setattr(HfApi, "hf_hub_download", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        pull("bob/rivers", tmp_path / "card", hub=shared.url)
-    assert not [path for path in (home / "downloads").iterdir() if path.is_dir()]
-    assert list(tmp_path.iterdir()) == [home]
 
 
 def test_cards_are_listed_and_plain_models_are_not(shared: Shared) -> None:

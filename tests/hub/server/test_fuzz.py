@@ -179,7 +179,7 @@ class Target:
 
 
 def _all_models() -> Any:
-    from kcard.hub.repositories import ListQuery
+    from kcard.hub.listing import ListQuery
 
     return ListQuery("model")
 

@@ -25,8 +25,7 @@ from kcard.hub.db import session
 from kcard.hub.db.session import Database
 from kcard.hub.server.run import listening
 from tests.command import Kcard
-from tests.hub.postgres import Cluster, running
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import shared_hub
 
 RIVERS = (
     "The Rhine rises in the Alps.",
@@ -298,63 +297,7 @@ def test_reads_are_answered_while_many_writers_wait(tmp_path: Path, each_databas
         assert len(shared.hub.refs.branches(shared.hub.repositories.get("model", "bob/card"))) == WRITERS + 1
 
 
-@pytest.fixture
-def frozen_later(tmp_path: Path) -> Iterator[tuple[Shared, Cluster]]:
-    try:
-        with running() as cluster, shared_hub(tmp_path, database_url=cluster.create()) as shared:
-            yield shared, cluster
-            shared.hub.database.close()
-    except LookupError as error:
-        pytest.skip(str(error))
-
-
-@contextmanager
-def frozen(cluster: Cluster) -> Iterator[None]:
-    """All processes of the server stopped, as by a hanging disk; its kernel still accepts connections and data."""
-    first = int((cluster.data / "postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-    processes = [first, *map(int, children)]
-    for process in processes:
-        os.kill(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in processes:
-            os.kill(process, signal.SIGCONT)
-
-
-@pytest.mark.slow
-@pytest.mark.postgres
-def test_a_frozen_database_is_a_503_within_seconds(frozen_later: tuple[Shared, Cluster]) -> None:
-    shared, cluster = frozen_later
-    shared.create("bob/card")
-    client = shared.http("bob")
-    with ThreadPoolExecutor(40) as pool:  # all connections of the pool are used
-        assert {*pool.map(lambda _: client.get("/api/models/bob/card").status_code, range(80))} == {200}
-        with frozen(cluster):
-            begun = time.monotonic()
-            reads = [pool.submit(client.get, "/api/models/bob/card") for _ in range(30)]
-            writes = [pool.submit(client.post, f"/api/models/bob/card/branch/b{n}") for n in range(10)]
-            answers = [done.result() for done in reads + writes]
-            assert time.monotonic() - begun < 12
-            assert {answer.status_code for answer in answers} == {503}
-            assert all(int(answer.headers["retry-after"]) > 0 for answer in answers)
-            begun = time.monotonic()
-            assert client.get("/api/models").status_code == 503
-            assert client.get("/healthz").status_code == 200
-            assert time.monotonic() - begun < 8
-        deadline = time.monotonic() + 30
-        while client.get("/api/models/bob/card").status_code != 200:
-            assert time.monotonic() < deadline, "it did not recover"
-            time.sleep(0.2)
-    assert client.post("/api/models/bob/card/branch/after").status_code == 200
-
-
-def test_a_writer_waits_for_another_and_then_writes(
-    tmp_path: Path, each_database: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For longer than one step of its wait."""
-    monkeypatch.setattr(session, "STEP_SECONDS", 0.1)
+def test_a_writer_waits_for_another_and_then_writes(tmp_path: Path, each_database: str | None) -> None:
     location = each_database or tmp_path / "hub.db"
     database, begun, released = Database(location, serving=True), threading.Event(), []
 

@@ -17,7 +17,7 @@ from kcard.hub.server import limits
 from kcard.hub.server.app import PAGES
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.forms import require_same_origin
-from kcard.hub.tokens import IDLE, LONGEST_SESSION, Login
+from kcard.hub.tokens import MAX_IDLE, MAX_SESSION, Login
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 from tests.hub.stand import recorded_statements
@@ -74,7 +74,7 @@ def test_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Shared, brows
         "httponly",
         "path=/",
         "samesite=lax",
-        f"max-age={int(LONGEST_SESSION.total_seconds())}",
+        f"max-age={int(MAX_SESSION.total_seconds())}",
     }
 
 
@@ -140,7 +140,7 @@ def test_session_ends_without_use_and_in_any_case_after_a_month(
     shared: Shared, browser: Browser, column: str
 ) -> None:
     browser.log_in("bob")
-    limit = IDLE if column == "used" else LONGEST_SESSION
+    limit = MAX_IDLE if column == "used" else MAX_SESSION
     for age, status in ((limit - timedelta(minutes=1), 200), (limit + timedelta(minutes=1), 303)):
         with shared.hub.database.write() as connection:
             connection.execute(update(BrowserSession).values({column: now() - age}))
@@ -150,7 +150,7 @@ def test_session_ends_without_use_and_in_any_case_after_a_month(
 def test_use_extends_a_session(shared: Shared, browser: Browser) -> None:
     browser.log_in("bob")
     with shared.hub.database.write() as connection:
-        connection.execute(update(BrowserSession).values(used=now() - IDLE + timedelta(hours=1)))
+        connection.execute(update(BrowserSession).values(used=now() - MAX_IDLE + timedelta(hours=1)))
     browser.open("/settings/tokens")
     with shared.hub.database.read() as connection:
         used = connection.scalar(select(BrowserSession.used).order_by(BrowserSession.used.desc()))

@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
 from starlette.types import Message
 
-from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
+from kcard.hub.checks.metadata import MAX_DESCRIPTION_CHARACTERS, MAX_YAML_NODES
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.server.app import create_app
 from kcard.hub.server.caches import OVERHEAD, SizedCache
@@ -27,7 +27,7 @@ from tests.hub.server.attacks import connect
 from tests.hub.shared_hub import Shared, shared_hub
 
 BROWSER = {"Accept": "text/html"}
-NUMBERS = "---\na: [" + "1," * MOST_NODES + "]\n---\n# Numbers\n"
+NUMBERS = "---\na: [" + "1," * MAX_YAML_NODES + "]\n---\n# Numbers\n"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def published(shared: Shared, name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "length"), [("description", LONGEST_DESCRIPTION + 1), ("licence", 201), ("domain", 201)]
+    ("field", "length"), [("description", MAX_DESCRIPTION_CHARACTERS + 1), ("licence", 201), ("domain", 201)]
 )
 def test_a_manifest_with_a_text_that_is_too_long_is_neither_committed_nor_published(
     shared: Shared, tmp_path: Path, field: str, length: int
@@ -82,10 +82,10 @@ def test_descriptions_that_are_stored_already_are_cut_in_lists_and_on_pages(
         connection.execute(update(Version).values(description="y" * 20_000))
     (listed,) = shared.http().get("/api/models?search=wordy").json()
     info = shared.http().get("/api/models/bob/wordy").json()
-    assert listed["kcard"]["description"] == info["kcard"]["description"] == "y" * LONGEST_DESCRIPTION
+    assert listed["kcard"]["description"] == info["kcard"]["description"] == "y" * MAX_DESCRIPTION_CHARACTERS
     page = shared.http().get("/?q=wordy", headers=BROWSER).text
     assert "y" * 100 in page
-    assert "y" * (LONGEST_DESCRIPTION + 1) not in page
+    assert "y" * (MAX_DESCRIPTION_CHARACTERS + 1) not in page
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_metadata_of_many_values_is_refused_before_and_in_the_commit(shared: Sha
     assert time.process_time() - began < 1
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["message"] == (
-        f"README.md has more than {MOST_NODES} keys and values of YAML: move data to a file of its own"
+        f"README.md has more than {MAX_YAML_NODES} keys and values of YAML: move data to a file of its own"
     )
     with pytest.raises(Exception, match="more than 30000 keys and values"):
         shared.put("bob/numbers", {"README.md": NUMBERS.encode()})
@@ -178,11 +178,11 @@ def test_metadata_that_was_committed_before_it_had_a_limit_stays(
 ) -> None:
     shared.create("bob/before")
     with monkeypatch.context() as limits:
-        limits.setattr("kcard.hub.card_metadata.MOST_NODES", None)
+        limits.setattr("kcard.hub.card_metadata.MAX_YAML_NODES", None)
         shared.put("bob/before", {"README.md": NUMBERS.encode()})
     shared.put("bob/before", {"a.txt": b"another file"})
     info = shared.http().get("/api/models/bob/before").json()
-    assert len(info["cardData"]["a"]) == MOST_NODES
+    assert len(info["cardData"]["a"]) == MAX_YAML_NODES
 
 
 def test_a_readme_that_takes_quadratic_time_is_shown_as_it_is_and_rendered_once(shared: Shared) -> None:
@@ -273,7 +273,7 @@ def test_pages_of_a_history_with_long_messages_end_at_a_size(
 def test_a_repository_has_a_limited_number_of_branches_and_tags(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.history.MOST_REFS", 3)
+    monkeypatch.setattr("kcard.hub.history.MAX_REFS", 3)
     shared.create("bob/refs")
     api = shared.api("bob")
     api.create_branch("bob/refs", branch="a")

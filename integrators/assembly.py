@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -131,7 +131,7 @@ def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Eng
 
 
 def make_pool(
-    selection: "Sequence[str] | Selection | None",
+    selection: "Sequence[str] | Selection | CardSet | None",
     hub: "Hub | None",
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
@@ -148,11 +148,15 @@ def make_pool(
     return cards, CardPool(cards, llm=llm, loader=loader, on_event=on_event), note
 
 
-def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None") -> "tuple[CardSet, str]":
+def select_cards(
+    selection: "Sequence[str] | Selection | CardSet | None", hub: "Hub | None"
+) -> "tuple[CardSet, str]":
     """Return the selected cards (None: all), published ones unopened, and a note on those that were left out."""
     from kcard.cards.card import Card, CardHandle, CardSet, is_weights
     from kcard.hub.registry import Hub, Selection
 
+    if isinstance(selection, CardSet):
+        return selection, ""
     hub = hub or Hub()
     chosen = selection if isinstance(selection, Selection) else hub.select(selection, drafts=True)
     size_of = hub.blobs.size
@@ -256,6 +260,13 @@ def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     """Return the gate's question to the LLM and its verdict as the start of a transcript; empty if it asks nothing."""
     turn = gate.turn(fired)
     return () if turn is None else (turn,)
+
+
+def with_documents(turns: tuple[Turn, ...], count: int) -> tuple[Turn, ...]:
+    """Return a transcript whose last turn, if there is one, has added `count` documents."""
+    if not turns:
+        return turns
+    return (*turns[:-1], replace(turns[-1], documents=count))
 
 
 def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ignore) -> "Selectors":

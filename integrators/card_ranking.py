@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kcard import cache, text
-from kcard.cards import card
-from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
+from kcard.cards import profile as cards_profile
+from kcard.cards.card import CardSet
+from kcard.cards.profile import ROUTING, SCALE, Profile, profile_of, terms_of
 from kcard.config import settings
 from kcard.embedded.minilm import DIMENSIONS, SHA256
 from kcard.errors import KcardError
@@ -28,7 +29,7 @@ from kcard.types import Choice
 SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
 MANY = 100  # cards; packing fewer is faster than reading them from the cache
 LATEST = cache.key("profiles", "latest")
-CODE = (Path(__file__), Path(card.__file__), Path(text.__file__))
+CODE = (Path(__file__), Path(cards_profile.__file__), Path(text.__file__))
 
 Ints = npt.NDArray[np.int64]
 
@@ -148,7 +149,7 @@ def _load_profiles(stored: bytes | None) -> Profiles | None:
 #
 #     score = nearest + LEXICAL * covered
 #
-# nearest   the highest cosine of the question with the card's description and its centroids (cards/card.py)
+# nearest   the highest cosine of the question with the card's description and its centroids (cards/profile.py)
 # covered   the share of the question's words that the card holds, each weighted by how few cards hold it (BM25's idf)
 #
 # LEXICAL was fitted on questions whose card is known (docs/results.md, "Choosing among ten thousand cards"). Of many

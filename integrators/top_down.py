@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
-from kcard.integrators.assembly import Integrator
+from kcard.integrators.assembly import Integrator, with_documents
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
@@ -395,8 +395,7 @@ class TopDown:
                 [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
             )
             for i, more_context in zip(chosen, added, strict=True):
-                before, turns = contexts[i], contexts[i].turns
-                if turns:
-                    turns = (*turns[:-1], replace(turns[-1], documents=len(more_context.knowledge)))
+                before = contexts[i]
+                turns = with_documents(before.turns, len(more_context.knowledge))
                 contexts[i] = replace(before, passages=before.passages + more_context.passages, turns=turns)
         return contexts

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from kcard.conversation import MAX_REWRITTEN_TOKENS
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.interfaces import LLM
@@ -23,7 +24,6 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
-from kcard.questions import MAX_REWRITTEN_TOKENS
 from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 

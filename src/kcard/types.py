@@ -85,7 +85,7 @@ class Request:
               a statement that does (generated knowledge prompting); recite: a passage from memory that contains the
               answer (RECITE); study: study material about `knowledge`, where `question` names the kind of material
               (kcard.training.study_writer); rewrite: the question of a conversation so that it stands alone, where
-              `knowledge` are the lines of the conversation, the newest first (kcard.questions.rewrite_request)
+              `knowledge` are the lines of the conversation, the newest first (kcard.conversation.rewrite_request)
     headings  the heading with which each text of `knowledge` begins ("heading: text"), "" for a text without one;
               empty if no headings are known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
@@ -305,12 +305,10 @@ class Call:
 
 
 class Trace:
-    """How a question is answered: the gate's decision, the passages, the requests to the LLM, times.
+    """What answering a question took: the requests to the LLM, with their replies, and times.
 
-    It is filled step by step, and kept if a step fails, so that only what failed is repeated.
+    It is kept if a step fails, so that the LLM is not asked again for what it replied.
 
-    decision      the gate's; None before it has decided
-    context       what the LLM reads
     replies       of the LLM, by complete request, before truncation
     seconds       from the question to the context; in a batch, the question's share
     card_seconds  of cards, likewise
@@ -321,8 +319,6 @@ class Trace:
         self.reset()
 
     def reset(self) -> None:
-        self.decision: Decision | None = None
-        self.context = Context()
         self.replies: dict[Request, Reply] = {}
         self.seconds = self.card_seconds = 0.0
         self.is_complete = False

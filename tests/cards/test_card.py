@@ -1,6 +1,7 @@
 """The folder of a card: its files, its README for the hub, and the profile by which it is chosen."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 from huggingface_hub import EvalResult, ModelCard
 
 import kcard
-from kcard.cards.card import CENTROIDS, TERMS, Card, Profile, finish, profile_of, terms_of
+from kcard.cards.card import Card, finish
 from kcard.cards.generators.external import load_model_of_card
 from kcard.cards.model_card import ExamResult, readme, with_results
 from kcard.cards.models.loader import Loader
 from kcard.cards.passages import passages
+from kcard.cards.profile import MAX_CENTROIDS, MAX_TERMS, Profile, profile_of, terms_of
 from kcard.embedded import minilm
-from kcard.errors import CardError, DamagedCard
+from kcard.errors import CardError, DamagedCard, HubError
 from kcard.manifest import Base, Manifest, Prompt, Training, seal
 from kcard.types import Source
 
@@ -51,6 +53,20 @@ def model_files(folder: Path, kind: str = "full") -> Path:
     for name in names[kind]:
         (folder / name).write_text(f"bytes of {name}")
     return folder
+
+
+def test_a_card_answers_is_examined_and_published_by_its_methods(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Ines Okafor repairs the lathe.\nTom Reyes planted the apple trees.\n")
+    card = kcard.train(notes, kind="retrieval", name="house", description="The house", exam=False)
+    elsewhere = kcard.Card.open(shutil.move(card.folder, tmp_path / "elsewhere"))
+    answer = elsewhere.ask("Who repairs the lathe?", llm="embedded")
+    assert (answer.answer, answer.cards) == ("Ines Okafor", ("house",))
+    assert elsewhere.ask("Who repairs the lathe?", "A=Tom Reyes; B=Ines Okafor").choice == "B"
+    assert elsewhere.exam(limit=1).card == "house"
+    assert elsewhere.publish().reference == "house@v1"
+    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 does not answer"):
+        elsewhere.push("http://127.0.0.1:9")
 
 
 def test_a_finished_card_opens_with_its_manifest_and_passages(tmp_path: Path) -> None:
@@ -210,7 +226,7 @@ def test_centroids_are_few_and_near_to_what_they_stand_for() -> None:
     vectors = minilm.embed(TEXTS)
     made = profile_of("en", TEXTS, vectors)
     rows = made.centroids.astype(np.float32) / 127
-    assert len(rows) == CENTROIDS
+    assert len(rows) == MAX_CENTROIDS
     assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=0.01)
     assert (vectors @ rows.T).max(axis=1).min() > (vectors @ vectors.mean(axis=0)).min()
 
@@ -224,7 +240,7 @@ def test_terms_are_stems_without_small_words() -> None:
 def test_of_many_terms_those_of_most_texts_are_kept() -> None:
     texts = ["common " + " ".join(f"word{i}x{j}" for j in range(100)) for i in range(50)]
     made = profile_of("en", texts)
-    assert len(made.terms) == TERMS
+    assert len(made.terms) == MAX_TERMS
     assert set(terms_of("common", "en")) <= set(made.terms.tolist())
 
 

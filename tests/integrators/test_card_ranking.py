@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kcard
-from kcard.cards.card import Profile, profile_of
+from kcard.cards.profile import Profile, profile_of
 from kcard.embedded import minilm
 from kcard.errors import DamagedCard, UsageError
 from kcard.hub.registry import Hub

@@ -43,6 +43,8 @@ HEAVY = (
 )
 
 
+# The methods of Card return what the API's functions return, so its types name what lies above.
+PRODUCT = ROOT / "cards" / "card.py"
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 # Names that could stand for anything. Fields that are serialized, and what is read beside them, keep theirs.
 EMPTY_NAMES = {"found", "given", "asked", "told", "kept", "made", "said", "wanted", "held"}
@@ -135,14 +137,16 @@ def test_imports_run_downward_only() -> None:
         f"{path.relative_to(ROOT)} imports kcard.{other}"
         for package, path in sources()
         for other in sorted(imports(path) - {package})
-        if not may_import(package, other)
+        if not may_import(package, other) and path != PRODUCT
     ]
     assert upward == []
 
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
 CARDS = {
-    **dict.fromkeys(("card", "passages", "model_card", "hugging_face", "model_limits", "pickle_process"), 1),
+    **dict.fromkeys(
+        ("card", "passages", "profile", "model_card", "hugging_face", "model_limits", "pickle_process"), 1
+    ),
     **dict.fromkeys(("adapters", "fingerprint", "models"), 2),
     **dict.fromkeys(("generators",), 3),
     "pool": 4,

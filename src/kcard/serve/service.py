@@ -23,12 +23,12 @@ from kcard.batching import QUESTIONS
 from kcard.errors import CardError, HubError, KcardError, MissingExtra, ModelUnavailable, one_line
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pipeline import Pipeline
+from kcard.integrators.pipeline import Pipeline, PreparedQuestion
 from kcard.interfaces import LLM
 from kcard.manifest import MANIFEST, Manifest, file_digest
 from kcard.questions import checked
 from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
-from kcard.types import Answer, Question, Reply
+from kcard.types import Answer, Reply
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub, Selection
@@ -62,7 +62,7 @@ class PendingQuestion:
     """A prepared question, to be completed in the thread that prepared it."""
 
     pipeline: Pipeline
-    question: Question
+    prepared: PreparedQuestion
 
 
 # A cache of answers; concurrent requests with equal questions share one computation.
@@ -499,7 +499,7 @@ class Service:
 
     async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the answer, with its citations, for a reply that took so many seconds."""
-        return await self._batcher.call(pending.pipeline.complete, pending.question, reply, seconds)
+        return await self._batcher.call(pending.pipeline.complete, pending.prepared, reply, seconds)
 
     async def close(self) -> None:
         self._batcher.close()

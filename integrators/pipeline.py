@@ -325,9 +325,7 @@ class Pipeline(Answerer):
         # Of the kept passages only those that fit into the LLM's window reached it.
         request = self._client.truncate(self._request(prepared))
         passages = with_room_for(len(request.knowledge), prepared.context.passages)
-        descriptions = {choice.name: choice.description for choice in question.choices}
-        text = descriptions.get(reply.choice or "", reply.text).strip()
-        reply = replace(reply, text=without_headings(text, passages))
+        reply = replace(reply, text=without_headings(question.answer_text(reply), passages))
         trace.is_complete = True
         checker = self._integrator.selectors.checker if self._integrator is not None else None
         if checker is None:

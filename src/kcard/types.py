@@ -406,6 +406,13 @@ class Question:
             kind, self.text, tuple(knowledge), others + self.examples, choices, origin=self, **fields
         )
 
+    def answer_text(self, reply: Reply) -> str:
+        """Return what a reply answers: the text of the option that it chose, else its own."""
+        for choice in self.choices:
+            if choice.name == reply.choice:
+                return choice.description.strip()
+        return reply.text.strip()
+
 
 # The answer.
 

@@ -98,11 +98,12 @@ class SearchCard(CardGenerator):
                 from kcard.embedded import minilm
 
                 vectors = minilm.embed([question, *(source.text for source in sources)])
-                most = max(source.score for source in sources) or 1.0
+                cosines = (vectors[1:] @ vectors[0]).tolist()
+                best = max(source.score for source in sources) or 1.0
                 # Rounded, since the last bits of an embedding depend on the rest of its batch.
                 scores = [
-                    round(source.score / most + float(cosine), 5)
-                    for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
+                    round(source.score / best + near, 5)
+                    for source, near in zip(sources, cosines, strict=True)
                 ]
                 order = sorted(range(len(sources)), key=lambda i: -scores[i])
                 sources = [sources[i] for i in order]

@@ -241,16 +241,16 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
 @pytest.mark.parametrize(
     ("sizes", "limit", "device", "reason"),
     [
-        ({}, 1, "cpu", ""),
-        ({"a": 5, "b": 5}, 30, "cpu", ""),
-        ({"a": 5, "b": 5}, 29, "cpu", "may take 30 B, and weights may take 29 B"),
-        ({"a": 5, "b": 5}, 29, "cuda", "may take 30 B, and weights may take 29 B"),
-        ({"a": LARGE}, 100 * LARGE, "cpu", "models of 200 MB or more gain nothing"),
-        ({"a": LARGE, "b": LARGE}, 100 * LARGE, "cuda", ""),
+        ([], 1, "cpu", ""),
+        ([5, 5], 30, "cpu", ""),
+        ([5, 5], 29, "cpu", "may take 30 B, and weights may take 29 B"),
+        ([5, 5], 29, "cuda", "may take 30 B, and weights may take 29 B"),
+        ([LARGE], 100 * LARGE, "cpu", "models of 200 MB or more gain nothing"),
+        ([LARGE, LARGE], 100 * LARGE, "cuda", ""),
     ],
 )
 def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
-    sizes: dict[str, int], limit: int, device: str, reason: str
+    sizes: list[int], limit: int, device: str, reason: str
 ) -> None:
     assert reason in (why := why_in_turns(sizes, limit, device))
     assert bool(reason) == bool(why)

@@ -321,7 +321,7 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 
 # Pickled weights are converted to safetensors in a child process; this process never opens a pickle.
 
-SECONDS = 3600
+MAX_CONVERSION_SECONDS = 3600
 # Nothing is inherited: no token, no proxy, no path.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -345,7 +345,7 @@ def convert(repository: ModelRepository, target: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=MAX_CONVERSION_SECONDS,
         check=False,
     )
     if process.returncode:

@@ -65,8 +65,8 @@ def clean(text: str, ended: bool) -> str:
 
 VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
 SCALE = 127
-AT_ONCE = 1024  # passages embedded per batch
-ROWS = 16_384  # passages compared per batch
+MAX_EMBEDDED_AT_ONCE = 1024  # passages embedded per batch
+MAX_COMPARED_AT_ONCE = 16_384  # passages compared per batch
 
 
 def write_dense(texts: Iterable[str], count: int, folder: Path, on_event: OnEvent = ignore) -> None:
@@ -74,7 +74,7 @@ def write_dense(texts: Iterable[str], count: int, folder: Path, on_event: OnEven
     shape = (count, static.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
-    for part in batched(texts, AT_ONCE):
+    for part in batched(texts, MAX_EMBEDDED_AT_ONCE):
         vectors[done : done + len(part)] = np.rint(static.embed(part) * SCALE)
         done += len(part)
         on_event(Event("index", "passages embedded", done, count))
@@ -115,9 +115,9 @@ class Dense:
         """Return the cosine of each query and passage, shape (queries, passages), in [-1, 1], for unit vectors (n,
         256)."""
         cosines = np.empty((len(queries), len(self)), np.float32)
-        for start in range(0, len(self), ROWS):
-            rows = np.asarray(self._vectors[start : start + ROWS], np.float32)
-            cosines[:, start : start + ROWS] = queries @ rows.T / SCALE
+        for start in range(0, len(self), MAX_COMPARED_AT_ONCE):
+            rows = np.asarray(self._vectors[start : start + MAX_COMPARED_AT_ONCE], np.float32)
+            cosines[:, start : start + MAX_COMPARED_AT_ONCE] = queries @ rows.T / SCALE
         return cosines
 
 

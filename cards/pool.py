@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import load_generator
-from kcard.cards.models.loader import ROWS, Loader, explained
+from kcard.cards.models.loader import MAX_ROWS, Loader, explained
 from kcard.errors import CardError, KcardError, MissingExtra, ModelUnavailable, UnknownCard, one_line
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.interfaces import LLM, CardGenerator, Generator
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 # Whole models that are large, or too many to be stacked in memory, take turns, each for all of its questions: first the
 # loaded ones, so that a batch starts with the cards that the last one left in memory and loads every other card once.
 
-NAMED = 3  # cards that a note names
-LARGE = 200_000_000  # bytes; on a CPU, models of this size gain nothing from stacking: reading them takes the time
+MAX_NAMED_CARDS = 3  # cards that a note names
+# On a CPU, models of this size gain nothing from stacking: reading them takes the time.
+LARGE_BYTES = 200_000_000
 
 
 def why_in_turns(sizes: Sequence[int], limit: int, device: str) -> str:
@@ -32,8 +33,8 @@ def why_in_turns(sizes: Sequence[int], limit: int, device: str) -> str:
     together = 3 * sum(sizes)
     if together > limit:
         return f"in one batch they may take {shown_size(together)}, and weights may take {shown_size(limit)}"
-    if device == "cpu" and max(sizes, default=0) >= LARGE:
-        return f"on a CPU, models of {shown_size(LARGE)} or more gain nothing from running in one batch"
+    if device == "cpu" and max(sizes, default=0) >= LARGE_BYTES:
+        return f"on a CPU, models of {shown_size(LARGE_BYTES)} or more gain nothing from running in one batch"
     return ""
 
 
@@ -55,7 +56,7 @@ class CardPool(Generator):
         self,
         cards: Sequence[Card | CardHandle | Path] | CardSet,
         device: str = "cpu",
-        rows: int = ROWS,
+        rows: int = MAX_ROWS,
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
         loader: Loader | None = None,
@@ -204,7 +205,7 @@ class CardPool(Generator):
         reason = self._why_in_turns(whole)
         if reason and len(whole) > 1 and not self._has_told_turns:
             self._has_told_turns = True
-            names = ", ".join(whole[:NAMED]) + (", ..." if len(whole) > NAMED else "")
+            names = ", ".join(whole[:MAX_NAMED_CARDS]) + (", ..." if len(whole) > MAX_NAMED_CARDS else "")
             self._on_event(note(f"{len(whole)} cards run one after another ({names}): {reason}"))
         return whole if reason else []
 

@@ -74,11 +74,12 @@ class PromptTokens:
     def targets(self, request: Request) -> list[list[int]]:
         """Return the tokens that a sequence-to-sequence model would reply for each option: its letter or, in
         UnifiedQA's form, its text and the end of the text."""
-        if self.unified_qa:
-            texts = [option.description.lower() for option in request.choices]
-            return [list(self.tokenizer(text_target=text).input_ids) for text in texts]
-        names = [option.name for option in request.choices]
-        return [list(self.tokenizer(text_target=name, add_special_tokens=False).input_ids) for name in names]
+        targets = []
+        for option in request.choices:
+            text = option.description.lower() if self.unified_qa else option.name
+            encoded = self.tokenizer(text_target=text, add_special_tokens=self.unified_qa)
+            targets.append(list(encoded.input_ids))
+        return targets
 
     def padding(self) -> int:
         for token in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
@@ -89,17 +90,17 @@ class PromptTokens:
     @cached_property
     def _control(self) -> list[str]:
         """Return the tokenizer's control tokens, such as the end of a turn, longest first."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        return sorted(
-            {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
-            key=len,
-            reverse=True,
-        )
+        tokens = set()
+        for token in self.tokenizer.added_tokens_decoder.values():
+            text = token.content
+            if len(text) > 2 and (token.special or text[0] in "<["):
+                tokens.add(text)
+        return sorted(tokens, key=len, reverse=True)
 
 
 # The common prefix of a causal model's prompts, such as their examples, is read once; its keys and values are cached.
 
-LEAST = 64  # tokens, below which reading them again is cheaper than the bookkeeping
+MIN_SHARED_TOKENS = 64  # tokens, below which reading them again is cheaper than the bookkeeping
 
 
 class SharedPrefix:
@@ -115,21 +116,21 @@ class SharedPrefix:
     def cache(self, tokens: Sequence[int], rows: int) -> Any:
         """Return a copy of the keys and values of these tokens, for so many rows; None if the tokens are too few or the
         model is of another kind."""
-        if not self._able or len(tokens) < LEAST:
+        if not self._able or len(tokens) < MIN_SHARED_TOKENS:
             return None
         if tuple(tokens) != self._tokens:
             # Read the tokens and keep what the layers remember of them.
             import torch
             from transformers import DynamicCache
+            from transformers.cache_utils import DynamicLayer
 
             ids = torch.tensor([list(tokens)], device=self._model.device)
             with torch.inference_mode():
                 read = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
             # Layers of another kind, such as those with a sliding window, forget keys.
-            plain = type(read) is DynamicCache and {type(layer).__name__ for layer in read.layers} == {
-                "DynamicLayer"
-            }
-            self._tokens, self._kept = tuple(tokens), read if plain else None
+            self._tokens, self._kept = tuple(tokens), None
+            if type(read) is DynamicCache and all(type(layer) is DynamicLayer for layer in read.layers):
+                self._kept = read
         if self._kept is None:
             return None
         cache = copy.deepcopy(self._kept)
@@ -203,16 +204,22 @@ def generate(
             **({} if cache is None else {"past_key_values": cache}),
             **({} if ends is None else {"eos_token_id": sorted(ends)}),
         )
-    # Cut each row after its end token.
-    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
     if ends is None:
         end = model.generation_config.eos_token_id
-        ends = set(end) if isinstance(end, list) else set() if end is None else {end}
-    texts = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
-    if not logits:
-        return [Continuation(row) for row in texts]
-    scores = torch.stack(out.logits, 1)
-    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(texts)]
+        ends = set(end) if isinstance(end, list) else {end}
+    # Cut each row after its end token.
+    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
+    scores = torch.stack(out.logits, 1) if logits else None
+    continuations = []
+    for i, row in enumerate(new):
+        length = 0
+        for token in row:
+            length += 1
+            if token in ends:
+                break
+        own = None if scores is None else scores[i, :length]
+        continuations.append(Continuation(row[:length], own))
+    return continuations
 
 
 def padded_rows(
@@ -271,33 +278,36 @@ def option_scores(
     rows         the requests' prompts
     next_logits  returns, for requests and rows, the logits of the next token
     """
-    if prompts.seq2seq:
-        mean = prompts.unified_qa
-        return [
-            seq2seq_scores(model, row, prompts.targets(request), mean)
-            for request, row in zip(requests, rows, strict=True)
-        ]
-    spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
-    shared = [common_prefix(letters) for letters in spelt]
-    plain = [i for i, letters in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in letters)]
-    scores = {}
-    # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
-    for i, request in enumerate(requests):
-        if i not in plain:
-            lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
-            scores[i] = causal_scores(model, lines, common_prefix(lines))
-    if plain:  # one pass over the prompts of the whole batch
-        firsts = next_logits([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
-        for i, first in zip(plain, firsts, strict=True):
+    scores: dict[int, list[float]] = {}
+    single: dict[int, tuple[list[int], list[int]]] = {}  # prompts, and their letters of one token
+    for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
+        if prompts.seq2seq:
+            scores[i] = seq2seq_scores(model, row, prompts.targets(request), prompts.unified_qa)
+            continue
+        spelt = [prompts.encoded(request, option.name) for option in request.choices]
+        shared = common_prefix(spelt)
+        if {len(letter) for letter in spelt} == {shared + 1}:
+            single[i] = spelt[0][:shared], [letter[-1] for letter in spelt]
+            continue
+        # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
+        lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
+        scores[i] = causal_scores(model, lines, common_prefix(lines))
+    # Letters of one token: one pass over the prompts of the whole batch.
+    if single:
+        logits = next_logits([requests[i] for i in single], [prompt for prompt, _ in single.values()])
+        for (i, (_, letters)), first in zip(single.items(), logits, strict=True):
             logs = first.float().log_softmax(-1)
-            scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
+            scores[i] = logs[letters].tolist()
     return [scores[i] for i in range(len(requests))]
 
 
 def common_prefix(rows: Sequence[Tokens]) -> int:
     """Return the length of the rows' common prefix, at most all but the last token of the shortest."""
     most = min(map(len, rows)) - 1
-    return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
+    for n in range(most):
+        if len({row[n] for row in rows}) > 1:
+            return n
+    return most
 
 
 def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float]:

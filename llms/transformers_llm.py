@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.interfaces import LLM
 from kcard.llms.generation import (
-    LEAST,
+    MIN_SHARED_TOKENS,
     Continuation,
     Draw,
     PromptTokens,
@@ -259,7 +259,7 @@ class LocalLLM(LLM):
         groups: dict[tuple[int, ...], list[int]] = {}
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
             shared = self.prompts.shared(request, row)
-            groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
+            groups.setdefault(tuple(row[:shared]) if shared >= MIN_SHARED_TOKENS else (), []).append(i)
         continuations: dict[int, Continuation] = {}
         for prefix, members in groups.items():
             cache = self._prefix.cache(prefix, len(members))

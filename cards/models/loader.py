@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # The memory budget of cards: when it is exceeded, the least used entries are evicted.
 
-SHARE = 0.5  # of the device's memory
-AGE = 1000  # uses after which all use counts are halved
+DEFAULT_MEMORY_SHARE = 0.5  # of the device's memory
+MAX_COUNTED_USES = 1000  # uses after which all use counts are halved
 
 
 class ModelCache:
@@ -48,7 +48,7 @@ class ModelCache:
     def limit(self) -> int:
         """Bytes."""
         if self._budget is None:
-            self._budget = int(device_bytes(self._device) * SHARE)
+            self._budget = int(device_bytes(self._device) * DEFAULT_MEMORY_SHARE)
         return self._budget
 
     def check(self, what: str, size: int) -> None:
@@ -97,7 +97,7 @@ class ModelCache:
             return
         self._uses[key] += 1
         self._total += 1
-        if self._total > AGE:
+        if self._total > MAX_COUNTED_USES:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
@@ -124,8 +124,8 @@ def device_bytes(device: str) -> int:
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-ROWS = 256
-SMALL = 50_000_000
+MAX_ROWS = 256
+MAX_FLOAT32_PARAMETERS = 50_000_000
 # Adapters are not named like their cards: peft turns the names into module names, which may not contain dots.
 FIRST = "card0"
 # Files that determine a tokenizer; the config names its class.
@@ -175,7 +175,7 @@ class Loader:
     """
 
     device: str = "cpu"
-    rows: int = ROWS
+    rows: int = MAX_ROWS
     llm: "Callable[[str], LLM] | None" = None
     memory: int | None = None
     engines: "Engines | None" = None
@@ -295,8 +295,8 @@ class Loader:
 
 def in_single_precision(count: int, device: str) -> bool:
     """Return whether a model with `count` parameters runs in float32 on the device, not bfloat16."""
-    if count < SMALL or device != "cpu":
-        return count < SMALL
+    if count < MAX_FLOAT32_PARAMETERS or device != "cpu":
+        return count < MAX_FLOAT32_PARAMETERS
     return not system.multiplies_bf16()
 
 

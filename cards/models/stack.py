@@ -33,14 +33,14 @@ from kcard.types import Passage, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Cached stacks of several cards per base or architecture: few are needed, since pools mostly run as a whole.
-MOST = 4
+# Of several cards, per base or architecture: few are needed, since pools mostly run as a whole.
+MAX_CACHED_STACKS = 4
 
 
 @dataclass(frozen=True)
 class _StackCache:
-    """The most recent stacks, with their own bytes, by folders; for adapters, also their base. Keeps MOST stacks of
-    several cards, and any number of single cards."""
+    """The most recent stacks, with their own bytes, by folders; for adapters, also their base. Keeps MAX_CACHED_STACKS
+    of several cards, and any number of single cards."""
 
     base: Decoder | None
     shared: int = 0
@@ -56,10 +56,11 @@ class _StackCache:
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Return the stack of these cards, marking it as most recently used; None if missing."""
-        if (entry := self.decoders.pop(tuple(folders), None)) is None:
+        key = tuple(folders)
+        if key not in self.decoders:
             return None
-        self.decoders[tuple(folders)] = entry
-        return entry[0]
+        self.decoders[key] = self.decoders.pop(key)
+        return self.decoders[key][0]
 
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
         self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
@@ -67,7 +68,7 @@ class _StackCache:
     def make_room(self, needed: int, limit: int) -> None:
         """Drop stacks until another one fits: in number, and with `needed` more bytes within the limit."""
         several = [folders for folders in self.decoders if len(folders) > 1]
-        for folders in several[: max(0, len(several) - MOST + 1)]:
+        for folders in several[: max(0, len(several) - MAX_CACHED_STACKS + 1)]:
             del self.decoders[folders]
         while self.decoders and self.size + needed > limit:
             del self.decoders[next(iter(self.decoders))]
@@ -107,7 +108,8 @@ class Adapters:
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         """Load these cards, in order."""
         stacks = self._stacks()
-        if (ready := stacks.find(folders)) is not None:
+        ready = stacks.find(folders)
+        if ready is not None:
             return ready
         base, memory = self.base(), self.models.cache
         needed = lora.added(base, [self.ranks[folder] for folder in folders])
@@ -182,7 +184,8 @@ class FullModels:
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         memory = self.models.cache
         stacks: _StackCache = memory.get(self.key) or _StackCache(None)
-        if (ready := stacks.find(folders)) is not None:
+        ready = stacks.find(folders)
+        if ready is not None:
             return ready
         if len(folders) == 1:
             # A single card: take it from a stack that contains it, else load its own model.
@@ -331,16 +334,18 @@ class Group:
         # As many members at once as memory and rows allow.
         most = max(1, self.rows // different)
         by_card: PassagesByCard = []
-        while (start := len(by_card)) < len(members):
+        while len(by_card) < len(members):
+            start = len(by_card)
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
             for first in range(start, end, most):
                 some = members[first : min(first + most, end)]
                 part = whole.part(decoder, first - start, first - start + len(some), end - start)
                 by_card += self._generate_batch(part, some, questions, different, sampling, embedded)
-        if different == documents:
-            return by_card
-        return [[passages * documents for passages in by_question] for by_question in by_card]
+        if different < documents:
+            for by_question in by_card:
+                by_question[:] = [passages * documents for passages in by_question]
+        return by_card
 
     def _generate_batch(
         self,

@@ -17,7 +17,7 @@ from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, until_eos
-from kcard.cards.models.loader import ROWS, Loader
+from kcard.cards.models.loader import MAX_ROWS, Loader
 from kcard.errors import UsageError
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
@@ -34,7 +34,7 @@ class Limits:
 
     eos: tuple[int, ...]
     pad: int
-    rows: int = ROWS
+    rows: int = MAX_ROWS
 
 
 def generate(
@@ -232,7 +232,9 @@ class CausalCard(CardGenerator):
             for row, (ids, ended) in zip(rows, generated, strict=True)
         ]
         grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
-        return grouped if different == documents else [group * documents for group in grouped]
+        if different < documents:
+            grouped = [group * documents for group in grouped]
+        return grouped
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""
@@ -259,7 +261,8 @@ class CausalCard(CardGenerator):
         """Return the embedding of the prompts' first token, if they need it."""
         import torch
 
-        if (token := self._prompter.start) is None:
+        token = self._prompter.start
+        if token is None:
             return None
         table = model.get_input_embeddings()
         with torch.inference_mode():

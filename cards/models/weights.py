@@ -14,7 +14,7 @@ from kcard.cards.card import WEIGHTS, Card
 from kcard.cards.models.batched import families
 from kcard.cards.models.batched.decoder import Decoder, Rotary, UnsupportedModel
 from kcard.cards.models.batched.families import ModelCheckpoint
-from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precision
+from kcard.cards.models.loader import MAX_FLOAT32_PARAMETERS, Loader, explained, in_single_precision
 from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, ModelUnavailable
 
@@ -72,7 +72,9 @@ def size(folder: Path, device: str) -> int:
 def embedded(folder: Path, device: str) -> Weights | None:
     """Load the model in a folder if it is like embedded ones."""
     weights = folder / "model.safetensors"
-    if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
+    if (
+        not weights.is_file() or weights.stat().st_size >= 4 * MAX_FLOAT32_PARAMETERS
+    ):  # a larger one may be in bf16
         return None
     if not families.is_plain_opt(_json(folder / "config.json")):
         return None

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKSUM = 8  # bytes
-IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
-PATIENCE = 0.5  # seconds to wait for another process that is writing
+MAX_ENTRIES_IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
+MAX_WAIT_SECONDS = 0.5  # seconds to wait for another process that is writing
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -122,7 +122,7 @@ class Cache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(
-                sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+                sqlite3.connect(self.path, timeout=MAX_WAIT_SECONDS, isolation_level=None)
             ) as file:
                 # Waiting for the disk often takes longer than computing a value. Checksums and SQLite detect the damage
                 # of a power failure.
@@ -151,7 +151,7 @@ class Cache:
         return int((pages - free) * size)
 
 
-memory: LRUCache[bytes, bytes] = LRUCache(IN_MEMORY)
+memory: LRUCache[bytes, bytes] = LRUCache(MAX_ENTRIES_IN_MEMORY)
 
 
 def _sealed(k: bytes, value: bytes) -> bytes:
@@ -162,8 +162,8 @@ def _sealed(k: bytes, value: bytes) -> bytes:
 #
 # Texts that are embedded together repeatedly, such as the descriptions of all cards of a pool, are cached as a matrix.
 
-MANY = 1000  # texts, which take seconds to embed
-MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
+SLOW_COUNT = 1000  # texts, which take seconds to embed
+MAX_MATRICES_BYTES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 
 def embed(texts: Sequence[str]) -> Array:
@@ -173,14 +173,14 @@ def embed(texts: Sequence[str]) -> Array:
 
 def matrix(texts: Sequence[str]) -> Array:
     """Return the same, cached as one read-only matrix for these texts."""
-    limit = min(settings().cache_mb * 1_000_000, MATRICES)
+    limit = min(settings().cache_mb * 1_000_000, MAX_MATRICES_BYTES)
     if not limit or not texts:
         return embed(texts)
     whole = key("matrix", _digest(), *texts)
     disk = Cache(folder() / "matrices.sqlite", limit)
     if (stored := disk.read([whole]).get(whole)) is not None:
         return np.frombuffer(stored, dtype=np.float32).reshape(len(texts), -1)
-    if len(texts) > MANY:
+    if len(texts) > SLOW_COUNT:
         logging.getLogger(__name__).warning(
             "reading %d descriptions for the first time, which takes a while", len(texts)
         )

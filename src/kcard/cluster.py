@@ -36,7 +36,7 @@ from kcard.version import __version__
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
-SECONDS = 5.0  # in which the head of a cluster must answer
+MAX_ANSWER_SECONDS = 5.0  # in which the head of a cluster must answer
 # How a connection begins in HTTP/2, which gRPC and so Ray's heads speak (RFC 9113, section 3.4): a preface and an empty
 # frame of settings (type 4); the server answers with its own.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -268,7 +268,7 @@ def _mapped_by_ray(
             if ours:
                 for thread in {*threading.enumerate()} - threads:
                     if thread.name != "Prefetcher":  # which only sleeps
-                        thread.join(SECONDS)
+                        thread.join(MAX_ANSWER_SECONDS)
                 ray.shutdown()
 
 
@@ -283,7 +283,7 @@ def _connect(address: str) -> None:
                 f"--ray {address}: expected HOST:PORT of the cluster's head on a machine of the cluster, auto or local"
             )
         try:
-            with socket.create_connection((host, int(port)), SECONDS) as connection:
+            with socket.create_connection((host, int(port)), MAX_ANSWER_SECONDS) as connection:
                 connection.sendall(HELLO)
                 answer = connection.recv(9)
         except (OSError, OverflowError) as error:

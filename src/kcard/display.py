@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcard.types import Answer, Citation, CitationVerdict, Passage, Source
 
 SCORES = ("relevance", "faithfulness", "factuality")
-SHOWN = 240  # characters of a passage
+MAX_SHOWN_CHARACTERS = 240  # characters of a passage
 BEGINNING = 8  # words of a sentence that is already in the answer
 CONSTANT = ("always", "never")  # gates whose score is always the same
 
@@ -127,7 +127,7 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
 
 
 def nearest_quotation(answer: "Answer") -> Quotation | None:
-    """Return the nearest text within its passage, of which at most SHOWN characters appear; None if there is none."""
+    """Return the nearest text in its passage, cut to MAX_SHOWN_CHARACTERS; None if there is none."""
     nearest = answer.nearest
     if nearest is None:
         return None
@@ -138,7 +138,7 @@ def nearest_quotation(answer: "Answer") -> Quotation | None:
         line = " ".join(passage.text.split())
         at = line.find(quote)
         if at >= 0:
-            end, room = at + len(quote), max(0, SHOWN - len(quote)) // 2
+            end, room = at + len(quote), max(0, MAX_SHOWN_CHARACTERS - len(quote)) // 2
             begin, stop = max(0, at - room), min(len(line), end + room)
             before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
             after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"

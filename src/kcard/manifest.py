@@ -278,9 +278,9 @@ PARAMS, WORDS = "index/params.index.json", "index/vocab.index.json"
 ROWS, STARTS, SCORES = (f"index/{part}.csc.index.npy" for part in ("indices", "indptr", "data"))
 EMBEDDINGS = "index/embeddings.npy"
 SHAPE = re.compile(rb"\x93NUMPY\x01\x00..\{[^}]*'shape': \((\d{1,15}), ?(?:(\d{1,5}),?)?\)", re.DOTALL)
-LONGEST = 64 << 20  # bytes of a JSON file
+MAX_JSON_BYTES = 64 << 20
 # In routing.json: bytes of a centroid, and the maximum numbers of centroids and of terms, which take 4 bytes each.
-CENTROID, MOST_CENTROIDS, MOST_TERMS = 384, 32, 2048
+CENTROID_BYTES, MAX_CENTROIDS, MAX_TERMS = 384, 32, 2048
 
 
 def check_counts(card: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> None:
@@ -310,7 +310,7 @@ def check_counts(card: str, files: Collection[str], opened: Callable[[str], Bina
 
 def check_profile(profile: Mapping[str, Any]) -> None:
     """Raise ValueError for a routing.json with too many centroids or terms."""
-    for key, size, most in (("centroids", CENTROID, MOST_CENTROIDS), ("terms", 4, MOST_TERMS)):
+    for key, size, most in (("centroids", CENTROID_BYTES, MAX_CENTROIDS), ("terms", 4, MAX_TERMS)):
         text = profile.get(key, "")
         if not isinstance(text, str) or len(b64decode(text)) > size * most:
             raise ValueError(f"{ROUTING} has more than {most} {key}")
@@ -331,9 +331,9 @@ def _lines(path: str, files: Collection[str], opened: Callable[[str], BinaryIO])
 
 def _json(path: str, opened: Callable[[str], BinaryIO]) -> dict[str, Any]:
     with opened(path) as stream:
-        text = stream.read(LONGEST + 1)
-    if len(text) > LONGEST:
-        raise ValueError(f"{path} has more than {LONGEST} bytes")
+        text = stream.read(MAX_JSON_BYTES + 1)
+    if len(text) > MAX_JSON_BYTES:
+        raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

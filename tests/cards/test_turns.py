@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from kcard.cards.card import Card, CardHandle
 from kcard.cards.models import weights
-from kcard.cards.models.loader import AGE, ModelCache
+from kcard.cards.models.loader import MAX_COUNTED_USES, ModelCache
 from kcard.cards.models.stack import Group
-from kcard.cards.pool import LARGE, CardPool, why_in_turns
+from kcard.cards.pool import LARGE_BYTES, CardPool, why_in_turns
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.events import Event
@@ -245,8 +245,8 @@ def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: i
         ([5, 5], 30, "cpu", ""),
         ([5, 5], 29, "cpu", "may take 30 B, and weights may take 29 B"),
         ([5, 5], 29, "cuda", "may take 30 B, and weights may take 29 B"),
-        ([LARGE], 100 * LARGE, "cpu", "models of 200 MB or more gain nothing"),
-        ([LARGE, LARGE], 100 * LARGE, "cuda", ""),
+        ([LARGE_BYTES], 100 * LARGE_BYTES, "cpu", "models of 200 MB or more gain nothing"),
+        ([LARGE_BYTES, LARGE_BYTES], 100 * LARGE_BYTES, "cuda", ""),
     ],
 )
 def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
@@ -298,7 +298,7 @@ def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> 
 
 def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int, reading: Reading) -> None:
     def handle(card: Card) -> CardHandle:
-        return CardHandle(card.manifest, lambda: card.folder, LARGE, lambda: size)
+        return CardHandle(card.manifest, lambda: card.folder, LARGE_BYTES, lambda: size)
 
     pool = CardPool([handle(card) for card in cards], memory=15 * size)
     assert not pool.is_sequential
@@ -350,7 +350,7 @@ def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
     assert there(memory) == "ac"
     use("b", 1)
     assert there(memory) == "ab"
-    use("c", 10 * AGE)
+    use("c", 10 * MAX_COUNTED_USES)
     use("b", 1)
     assert there(memory) == "bc"
 

@@ -121,7 +121,7 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
 def test_places_become_fewer_once_the_server_tells(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_backend, "FRESH", 0.0)
+    monkeypatch.setattr(vllm_backend, "RECHECK_SECONDS", 0.0)
     pool, own = pool_on(url, cards), own_texts(cards)
     assert texts(pool, cards, GREEDY) == own
     assert len(fake.adapters) == 4
@@ -139,7 +139,7 @@ def test_adapters_that_other_programs_left_make_room_after_a_while(
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
     assert "kcard-old-0123456789ab" in fake.adapters
-    monkeypatch.setattr(vllm_backend, "LEFT", 0.0)
+    monkeypatch.setattr(vllm_backend, "FOREIGN_SECONDS", 0.0)
     fake.restart()
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)

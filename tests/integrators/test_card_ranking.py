@@ -94,7 +94,7 @@ def test_packed_profiles_are_those_that_went_in() -> None:
 
 
 def test_only_profiles_of_new_cards_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_ranking, "MANY", 1)
+    monkeypatch.setattr(card_ranking, "MIN_CACHED_CARDS", 1)
     read: list[int] = []
 
     def make(i: int) -> Profile:

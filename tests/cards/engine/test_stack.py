@@ -17,7 +17,7 @@ from kcard.cards.card import Card
 from kcard.cards.models.batched import decoder, generate
 from kcard.cards.models.batched import lora as adapters
 from kcard.cards.models.batched.lora import added
-from kcard.cards.models.loader import SMALL
+from kcard.cards.models.loader import MAX_FLOAT32_PARAMETERS
 from kcard.cards.models.stack import StackedCard
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.pool import CardPool
@@ -249,13 +249,13 @@ def test_only_large_models_are_in_bf16_on_a_processor_that_has_it(
 ) -> None:
     def dtype(able: bool, small: int) -> str:
         monkeypatch.setattr(system, "multiplies_bf16", lambda: able)
-        monkeypatch.setattr("kcard.cards.models.loader.SMALL", small)
+        monkeypatch.setattr("kcard.cards.models.loader.MAX_FLOAT32_PARAMETERS", small)
         pool = CardPool(cards[:1])
         writer = pool.generator("lakes")
         assert isinstance(writer, StackedCard)
         return writer.measure([("Who?", "Ann.")]).dtype
 
-    assert dtype(True, SMALL) == "float32"
+    assert dtype(True, MAX_FLOAT32_PARAMETERS) == "float32"
     assert dtype(True, 0) == "bfloat16"
     assert dtype(False, 0) == "float32"
 

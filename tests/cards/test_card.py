@@ -19,7 +19,7 @@ from kcard.cards.passages import passages
 from kcard.cards.profile import MAX_CENTROIDS, MAX_TERMS, Profile, profile_of, terms_of
 from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard, HubError
-from kcard.manifest import Base, Manifest, Prompt, Training, seal
+from kcard.manifest import Base, Manifest, Training, seal
 from kcard.types import Source
 
 SCRATCH = Manifest(
@@ -150,12 +150,6 @@ def test_a_prefix_card_of_an_older_version_is_refused(old: dict[str, object], tm
     message = r"^card 'rivers': .*this kcard has no prefix cards: train it again with --method lora$"
     with pytest.raises(CardError, match=message):
         load_model_of_card(Card.open(tmp_path), Loader())
-
-
-def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:
-    prefix = Manifest(name="rivers", description="Rivers", prompt=Prompt("encoder-prefix", vectors=4))
-    with pytest.raises(CardError, match=r"no projection\.safetensors"):
-        finish(model_files(tmp_path), prefix, [])
 
 
 def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
@@ -352,12 +346,6 @@ def test_what_others_measured_stays() -> None:
     data = data_of(page)
     assert data.model_name == "their-name"
     assert [r.metric_type for r in data.eval_results] == ["f1", "recall"]
-
-
-def test_without_any_result_there_is_no_model_index() -> None:
-    page = with_results(PAGE, "rivers", [], ["Nothing could be asked."])
-    assert "model-index" not in page
-    assert "Nothing could be asked." in page
 
 
 def test_names_are_text_and_never_markup() -> None:

@@ -22,7 +22,7 @@ from kcard.errors import CardError, ModelUnavailable, UsageError
 from kcard.events import Event
 from kcard.manifest import Manifest
 from kcard.types import Sampling
-from tests.cards.engine.cards import full, lora, sealed
+from tests.cards.engine.cards import full, sealed
 from tests.cards.engine.models import WORDS
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -97,13 +97,6 @@ def test_a_batch_begins_with_the_cards_that_the_last_one_left_loaded(
     assert reading.taken() == "ade"
 
 
-def test_cards_that_fit_are_read_once(cards: list[Card], size: int, reading: Reading) -> None:
-    pool = CardPool(cards, memory=5 * size)
-    for _ in range(3):
-        written(pool, every())
-    assert sorted(reading.cards) == NAMES
-
-
 def test_questions_are_grouped_by_the_cards_that_they_chose(
     cards: list[Card], size: int, reading: Reading
 ) -> None:
@@ -113,13 +106,6 @@ def test_questions_are_grouped_by_the_cards_that_they_chose(
     assert reading.taken() == "acb"
     written(pool, chosen, [f"What is {n}?" for n in range(10)])
     assert reading.taken() == "ac"
-
-
-def test_what_is_used_most_stays_from_batch_to_batch(cards: list[Card], size: int, reading: Reading) -> None:
-    pool = CardPool(cards, memory=2 * size)
-    for other in "bcdebcde":
-        written(pool, [["a"], [other]], QUESTIONS[:2])
-    assert reading.taken() == "abcdebcde"
 
 
 @pytest.mark.parametrize("room", [1, 1.5, 4.9, 5, None])
@@ -176,27 +162,6 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     assert pool.models.cache.used == 2 * size
 
 
-def test_an_interruption_leaves_a_pool_that_writes_the_same(
-    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = CardPool(cards, memory=3 * size)
-    expected = written(pool, every())
-    with monkeypatch.context() as patched:
-        plain, calls = Group.generate, list[int]()
-
-        def interrupted(*given: Any) -> Any:
-            calls.append(1)
-            if len(calls) == 4:
-                raise KeyboardInterrupt
-            return plain(*given)
-
-        patched.setattr(Group, "generate", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            written(pool, every())
-    assert written(pool, every()) == expected
-    assert pool.models.cache.used <= 3 * size
-
-
 def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
     pool = CardPool(cards, memory=size - 1)
     with pytest.raises(
@@ -227,15 +192,6 @@ def test_a_card_is_verified_when_its_turn_comes(cards: list[Card], size: int, re
     pool = CardPool([handle(card) for card in cards], memory=2 * size)
     written(pool, every())
     assert opened == ["a", "ba", "cb", "dc", "ed"]
-
-
-def test_adapters_write_beside_models_that_take_turns(cards: list[Card], size: int, tmp_path: Path) -> None:
-    pair = [lora(tmp_path, "llama", "lakes", 1), lora(tmp_path, "llama", "seas", 2)]
-    names = ["lakes", *NAMES, "seas"]
-    everything = [pair[0], *cards, pair[1]]
-    expected = written(CardPool(everything), every(names))
-    pool = CardPool(everything, memory=3 * size)
-    assert [written(pool, every(names)) for _ in range(3)] == [expected] * 3
 
 
 @pytest.mark.parametrize(
@@ -269,17 +225,6 @@ def test_why_cards_take_turns_is_told_once(cards: list[Card], size: int) -> None
     pool = CardPool(cards, memory=size, on_event=events.append)
     written(pool, [["a"]] * len(QUESTIONS))
     assert not [event for event in events if event.kind == "note"]
-
-
-@pytest.mark.parametrize("family", ["opt", "gpt-neox"])
-def test_a_model_read_again_is_the_same(family: str, tmp_path: Path) -> None:
-    card = full(tmp_path, family, "card", 3)
-    pool = CardPool([card])
-    first = written(pool, every(["card"]))
-    held: Any = pool.models.cache
-    held.drop(card.folder)
-    assert written(pool, every(["card"])) == first
-    assert card.folder in held
 
 
 def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> None:
@@ -380,14 +325,6 @@ def test_what_takes_no_room_stays() -> None:
     for key in "abcdef":
         memory.put(key, key, 6)
     assert there(memory) == "fx"
-
-
-def test_what_was_dropped_takes_no_memory() -> None:
-    memory = ModelCache(10)
-    memory.put("a", "a", 6)
-    memory.drop("a")
-    memory.drop("a")
-    assert (there(memory), memory.used) == ("", 0)
 
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:

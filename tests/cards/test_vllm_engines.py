@@ -19,7 +19,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.manifest import seal
 from kcard.types import Sampling
-from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
+from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole
 from tests.cards.vllm_fake import FakeVLLM, served
 from tests.command import Kcard
 
@@ -118,21 +118,6 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
     assert fake.most == 3
 
 
-def test_places_become_fewer_once_the_server_tells(
-    cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vllm_backend, "RECHECK_SECONDS", 0.0)
-    pool, own = pool_on(url, cards), own_texts(cards)
-    assert texts(pool, cards, GREEDY) == own
-    assert len(fake.adapters) == 4
-    fake.metrics = 'vllm:lora_requests_info{max_lora="1",running_lora_adapters="x"} 1.0\n'
-    assert texts(pool, cards, GREEDY) == own
-    assert texts(pool, cards, GREEDY) == own
-    fake.adapters.pop(adapter_name(cards[0]), None)
-    texts(pool, cards[:1], GREEDY)
-    assert [*fake.adapters] == [adapter_name(cards[0])]
-
-
 def test_adapters_that_other_programs_left_make_room_after_a_while(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,15 +142,6 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     with pytest.raises(CardError, match=r"its adapter is applied, but not as it was trained .*rivers\.0-"):
         texts(pool_on(url, cards), cards[:1], GREEDY)
-
-
-def test_a_zeroed_adapter_is_caught_and_writes_nothing(
-    cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
-) -> None:
-    wrong = zeroed(cards[0], tmp_path / "zeroed")
-    with pytest.raises(CardError, match=r"its adapter is not applied \(shift 0\.00"):
-        texts(pool_on(url, [wrong]), [wrong], GREEDY)
-    assert (fake.written, fake.adapters) == ([], {})
 
 
 def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(
@@ -396,14 +372,6 @@ def test_the_setting_holds_where_no_flag_is_given(
     count = len(fake.requests)
     library.ask(QUESTIONS[0], hub=hub, cards="rivers.0", engine=())
     assert len(fake.requests) == count
-
-
-def test_an_audit_judges_what_the_server_wrote(hub: Hub, fake: FakeVLLM, url: str, tmp_path: Path) -> None:
-    queries = tmp_path / "queries.txt"
-    queries.write_text("\n".join(QUESTIONS), encoding="utf-8")
-    audit = library.audit("rivers.0", queries=queries, documents=2, engine=[f"vllm={url}"], hub=hub)
-    assert audit.documents == 2
-    assert len(fake.written) == 2 * len(QUESTIONS)
 
 
 def test_pool_show_tells_who_writes_for_each_card(hub: Hub, url: str, kcard: Kcard, tmp_path: Path) -> None:

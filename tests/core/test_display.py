@@ -123,11 +123,6 @@ def test_print_escapes_what_a_terminal_would_obey() -> None:
     assert str(answer) == "Ann\\x1b[2J\nBob"
 
 
-def test_repr_is_one_line() -> None:
-    assert repr(ANSWER).startswith("Answer(question='Who found Miranda?'")
-    assert "\n" not in repr(Answer("a\nb", "c\nd", "direct", ANSWER.gate))
-
-
 class Elements(HTMLParser):
     """The tags and attributes of a page; fails where tags do not match."""
 

@@ -19,7 +19,6 @@ from kcard.text import (
     language_name,
     language_of_question,
     ordinals_as_in,
-    pieces,
     sentence_spans,
     small_words,
     split_sentences,
@@ -173,11 +172,6 @@ def test_a_full_stop_after_a_space_ends_a_sentence() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "  \n "])
-def test_no_text_has_no_sentences(text: str) -> None:
-    assert split_sentences(text) == []
-
-
 def test_nothing_but_white_space_is_lost() -> None:
     text = 'He said "no." She (born c. 1900) left... Really?! It cost $5.5 million, e.g. twice as much. ' * 40
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
@@ -219,13 +213,6 @@ def test_a_text_of_little_but_full_stops_is_split_quickly_and_whole(text: str) -
     start = time.process_time()
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
     assert time.process_time() - start < 2, "pysbd takes 20 to 40 seconds"
-
-
-def test_pieces_end_where_sentences_do() -> None:
-    text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 40
-    parts = pieces(f"{text}\nAnother line")
-    assert parts[-1] == "Another line"
-    assert all(piece.strip().endswith("Perkins.") and len(piece) <= 1000 for piece in parts[:-1])
 
 
 # Where the sentences of a text stand in it.

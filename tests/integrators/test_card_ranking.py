@@ -148,17 +148,6 @@ def test_the_default_mode_asks_and_lays_out_only_the_card_whose_corpus_answers(h
         assert laid_out(hub) == [*"abc"[: "abc".index(name) + 1]]
 
 
-def test_bottom_up_lays_out_only_the_cards_that_may_write(hub: Hub) -> None:
-    answer = kcard.ask("Who discovered Tethys?", gate="always", mode="bottom-up", max_cards=1)
-    assert (answer.answer, answer.cards) == ("Giovanni Cassini", ("a",))
-    assert laid_out(hub) == ["a"]
-
-
-def test_none_is_laid_out_where_the_gate_sees_no_need(hub: Hub) -> None:
-    kcard.Pipeline(mode="bottom-up")(["What is the capital of France?"])
-    assert laid_out(hub) == []
-
-
 def test_a_card_that_was_not_chosen_may_be_damaged(hub: Hub) -> None:
     for name in "ac":
         blob = Path(hub.blobs.where(hub.get(name).manifest.files["passages.jsonl"]))
@@ -279,27 +268,6 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
     assert found.notes == ("the LLM chose from the 5 of 151 cards nearest to the question (--shortlist)",)
 
 
-def test_a_card_that_was_not_listed_is_not_chosen() -> None:
-    found = chosen(
-        Names("stones-1900"),
-        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=1),
-        "Who discovered the moons of Saturn?",
-    )
-    assert found.cards == ()
-    assert "names no card" in found.notes[-1]
-
-
-def test_as_many_cards_as_the_shortlist_are_all_listed_as_they_stand() -> None:
-    llm = Names("moons")
-    found = chosen(
-        llm,
-        ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=len(CARDS)),
-        "Which stones?",
-    )
-    assert llm.requests[0].choices == tuple(CARDS)
-    assert found.notes == ()
-
-
 def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() -> None:
     pool = writing()
     run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
@@ -314,13 +282,3 @@ def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() 
         == stones.notes
         == ("only the 2 of 151 cards nearest to the question were used (--max-cards)",)
     )
-
-
-def test_bottom_up_lets_all_write_where_there_are_no_more() -> None:
-    pool = writing()
-    run = BottomUp(
-        pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=len(CARDS)
-    )
-    (found,) = run.gather(questions("Who discovered moons?"))
-    assert pool.calls[0][1] == tuple(card.name for card in CARDS)
-    assert found.notes == ()

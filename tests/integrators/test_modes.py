@@ -189,12 +189,6 @@ def test_of_two_cards_that_top_down_asks_each_ones_most_factual_document_is_kept
     assert found.knowledge == ("moons note 3", "prizes note 9")
 
 
-def test_top_down_prompts_the_card_with_the_question_not_with_the_reply() -> None:
-    pool = notes()
-    top_down(pool, Scripted(what="moons of the planets")).gather(questions("the question"))
-    assert pool.calls[0][0] == ("the question",)
-
-
 @pytest.mark.parametrize(
     ("rounds", "need", "kinds"),
     [
@@ -209,12 +203,6 @@ def test_top_down_asks_again_only_between_rounds(rounds: int, need: list[float],
     (found,) = top_down(notes(), llm, rounds=rounds).gather(questions("q"))
     assert [r.kind for r in llm.requests] == kinds
     assert len(found.knowledge) == kinds.count("what")
-
-
-def test_top_down_asks_again_with_the_knowledge_so_far() -> None:
-    llm = Scripted(need=[0.0])
-    top_down(notes(), llm, rounds=2).gather(questions("q"))
-    assert llm.requests[-1].knowledge == ("moons note 2",)
 
 
 def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> None:
@@ -281,9 +269,3 @@ def test_hybrid_asks_every_card_that_an_explicit_reply_names() -> None:
     (found,) = hybrid(pool, llm, ExplicitChoice(CARDS, most=None), rounds=2).gather(questions("q"))
     assert pool.calls == [(("q",), ("prizes", "elections"), 3)]
     assert "again" in found.notes[0]
-
-
-def test_questions_that_want_the_same_cards_are_written_for_together() -> None:
-    pool, llm = notes(), Scripted()
-    top_down(pool, llm).gather(questions("a", "b"))
-    assert [questions for questions, _, _ in pool.calls] == [("a", "b")]

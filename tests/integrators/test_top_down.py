@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytest
 
-from kcard.gates.base import Always
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import gate_turns
 from kcard.integrators.card_ranking import CardRanker
@@ -61,11 +60,6 @@ def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
     found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS), "q")
     assert found.cards == ("prizes",)
     assert "named prizes, moons; only prizes was used" in found.notes[0]
-
-
-def test_all_named_cards_are_taken_where_several_may_be() -> None:
-    found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS, most=None), "q")
-    assert (found.cards, found.notes) == (("prizes", "moons"), ())
 
 
 @pytest.mark.parametrize(
@@ -215,10 +209,6 @@ def test_where_the_llm_needs_nothing_its_no_stands_before_the_answer() -> None:
     llm = FunctionLLM(lambda _: "No")
     prompt = render(transcript(llm, AutoChoice(CardRanker(First(), SOURCES))))
     assert prompt.splitlines() == [f"Question: {QUESTION}", NEED, "No", "Answer:"]
-
-
-def test_a_gate_that_asks_the_llm_nothing_leaves_nothing_in_the_transcript() -> None:
-    assert gate_turns(Always(FunctionLLM(str)), fired=True) == ()
 
 
 class Narrow(LLM):

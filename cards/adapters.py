@@ -1,8 +1,5 @@
-"""LoRA adapters in files: pairs of matrices and the linear layers that they belong to.
+"""LoRA adapters in folders of peft: pairs of matrices and the linear layers that they belong to.
 
-Two layouts are read: a folder of peft (adapter_config.json, adapter_model.safetensors), and a file with one tensor per
-module for all layers, as Doc-to-LoRA's hypernetwork makes them (Charakorn et al., 2026; combine_lora and lora_forward
-of its code): NAME.A (layers, rank, in) and NAME.B (layers, rank, out), with or without a leading dimension of 1.
 Adapters joined along the rank have a multiple of the rank in their config, and the scale in their config. Only
 safetensors files are ever opened.
 """
@@ -53,7 +50,6 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
-STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
     "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
     "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
@@ -113,7 +109,7 @@ def read_peft(folder: Path) -> LoraPairs:
             "(path_initial_model_for_weight_conversion)"
         )
     # The pairs, each with its scale.
-    pairs = _pairs(folder / lora.WEIGHTS, NAME)
+    pairs = _pairs(folder / lora.WEIGHTS)
     scales, matcher = {}, PatternMatcher()
     for module, (down, _) in pairs.items():
         rank = down.shape[0]
@@ -132,30 +128,6 @@ def read_peft(folder: Path) -> LoraPairs:
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 
 
-def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
-    """Load an adapter with one tensor for all layers. `linears`: the linear layers of its base, in order.
-
-    Raises CardError if the file has other tensors, or the base has another number of layers with that name.
-    """
-    modules: dict[str, tuple[Tensor, Tensor]] = {}
-    base_modules = [*linears]
-    for name, (down, up) in _pairs(path, STACKED).items():
-        down, up = (half[0] if half.dim() == 4 and len(half) == 1 else half for half in (down, up))
-        if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
-            shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
-            raise CardError(
-                f"{path}: {name}.A and {name}.B must be (layers, rank, in) and (layers, rank, out), but are {shapes}: "
-                "join several chunks or documents along the rank first, as Doc-to-LoRA's combine_lora does"
-            )
-        places = [module for module in base_modules if module == name or module.endswith(f".{name}")]
-        if len(places) != len(down):
-            raise CardError(
-                f"{path}: {name} has {len(down)} layers, and the base has {len(places)} of that name"
-            )
-        modules |= {place: (down[i], up[i].T) for i, place in enumerate(places)}
-    return LoraPairs(modules, dict.fromkeys(modules, scale))
-
-
 def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: str) -> None:
     """Raise CardError unless every pair belongs to a linear layer of the base, by name and shape, and all of its
     numbers are finite. linears: inputs and outputs of each, by name."""
@@ -171,10 +143,11 @@ def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: st
             raise CardError(
                 f"the adapter's halves of {module}, {_shapes(down, up)}, are not a pair of one rank"
             )
-        if (down.shape[1], up.shape[0]) != (expected := linears[module]):
+        inputs, outputs = linears[module]
+        if (down.shape[1], up.shape[0]) != (inputs, outputs):
             raise CardError(
                 f"the adapter's halves of {module}, {_shapes(down, up)}, do not fit {base!r}, which has "
-                f"{expected[0]} inputs and {expected[1]} outputs there: name the base that it was made for with --base"
+                f"{inputs} inputs and {outputs} outputs there: name the base that it was made for with --base"
             )
         if not all(half.is_floating_point() and bool(torch.isfinite(half).all()) for half in (down, up)):
             raise CardError(f"the adapter's halves of {module} contain non-finite numbers: make it again")
@@ -203,16 +176,14 @@ def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str
         inference_mode=True,
     )
     config.save_pretrained(str(folder))
-    halves = zip(("A", "B"), zip(*pairs.modules.values(), strict=True), strict=True)
-    tensors = {
-        f"base_model.model.{module}.lora_{half}.weight": tensor.contiguous()
-        for half, those in halves
-        for module, tensor in zip(pairs.modules, those, strict=True)
-    }
+    tensors = {}
+    for module, (down, up) in pairs.modules.items():
+        tensors[f"base_model.model.{module}.lora_A.weight"] = down.contiguous()
+        tensors[f"base_model.model.{module}.lora_B.weight"] = up.contiguous()
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
 
 
-def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
+def _pairs(path: Path) -> "dict[str, tuple[Tensor, Tensor]]":
     """Load each module's two halves."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -223,16 +194,19 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
         raise CardError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if (match := pattern.fullmatch(name)) is None:
+        match = NAME.fullmatch(name)
+        if match is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-            example = "q_proj.A" if pattern is STACKED else example
             raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor
-    if alone := [module for module, both in halves.items() if len(both) < 2]:
-        raise CardError(f"{path}: {alone[0]} has only one half of a LoRA pair")
     if not halves:
         raise CardError(f"{path} contains no tensors")
-    return {module: (both["A"], both["B"]) for module, both in halves.items()}
+    pairs = {}
+    for module, both in halves.items():
+        if len(both) < 2:
+            raise CardError(f"{path}: {module} has only one half of a LoRA pair")
+        pairs[module] = both["A"], both["B"]
+    return pairs
 
 
 def _shapes(down: "Tensor", up: "Tensor") -> str:

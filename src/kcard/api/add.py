@@ -27,14 +27,11 @@ def add_adapter(
     hub: "Hub",
     *,
     base: str | None = None,
-    scale: float | None = None,
     corpus: str | Path | None = None,
 ) -> "Version":
-    """Publish the adapter at `path`, which is not a pickle, as a card of `hub`: a folder of peft, or a safetensors file
-    (kcard.cards.adapters).
+    """Publish the adapter that peft saved in the folder `path` as a card of `hub` (kcard.cards.adapters).
 
     base    overrides the base that the adapter names, if any
-    scale   of an adapter in a file, which does not contain it
     corpus  the text that it was made of, whose passages and index become part of the card
 
     Raises UsageError, ModelUnavailable if the base can't be loaded, and CardError for an adapter that is damaged, does
@@ -52,7 +49,7 @@ def add_adapter(
 
     source_text = None if corpus is None else read_corpus(corpus)
     with partial_folder(hub.partial) as folder:
-        pinned, record = _write_pairs(path, folder, base, scale)
+        pinned, record = _write_pairs(path, folder, base)
         # Copy the adapter's own tokenizer if it has one, else that of its base.
         own = path if path.is_dir() and (path / "tokenizer_config.json").is_file() else None
         with explained(CardError, f"the tokenizer of {own or pinned.name} can't be loaded"):
@@ -72,27 +69,13 @@ def add_adapter(
         return hub.publish(folder)
 
 
-def _write_pairs(
-    path: Path, folder: Path, base: str | None, scale: float | None
-) -> tuple[Base, Mapping[str, Any]]:
+def _write_pairs(path: Path, folder: Path, base: str | None) -> tuple[Base, Mapping[str, Any]]:
     """Write the LoRA adapter as peft saves one; return its base and its rank and layers."""
     from kcard.cards import adapters
     from kcard.cards.adapters import linears
 
-    if path.is_dir():
-        if scale is not None:
-            raise UsageError(
-                f"scale {scale}: {path} has an adapter_config.json, which contains the scale: leave it out"
-            )
-        pairs = adapters.read_peft(path)
-        pinned, layers = linears(require_base(path, base or pairs.base))
-    else:
-        if scale is None:
-            raise UsageError(
-                f"{path} does not contain the scale of its matrices: pass --scale (for Doc-to-LoRA, lora_alpha)"
-            )
-        pinned, layers = linears(require_base(path, base))
-        pairs = adapters.read_stacked(path, layers, scale)
+    pairs = adapters.read_peft(path)
+    pinned, layers = linears(require_base(path, base or pairs.base))
     adapters.check_fit(pairs, layers, pinned.name)
     adapters.write_peft(pairs, folder, layers, pinned.name)
     return pinned, {"rank": pairs.rank, "layers": len(pairs.modules)}
@@ -113,8 +96,8 @@ def add(
     source: Annotated[
         str,
         Option(
-            "hf:owner/name[@revision]; an adapter on this machine: the folder that peft saved, or a safetensors file; "
-            "or an LLM that generates: llm:self, llm:openai:MODEL ...",
+            "hf:owner/name[@revision]; an adapter on this machine: the folder that peft saved; or an LLM that "
+            "generates: llm:self, llm:openai:MODEL ...",
             argument=True,
         ),
     ],
@@ -131,10 +114,6 @@ def add(
     base: Annotated[
         str | None,
         Option("The base model of an adapter on this machine.", default="as its adapter_config.json says"),
-    ] = None,
-    scale: Annotated[
-        float | None,
-        Option("Scale of the matrices of an adapter in a safetensors file (Doc-to-LoRA: lora_alpha)."),
     ] = None,
     corpus: Annotated[
         str | Path | None,
@@ -174,17 +153,17 @@ def add(
         here = Path(source).expanduser()
         if not here.exists():
             raise UsageError(
-                f"source {source!r} does not exist: use a file, a folder, hf:owner/name, hf:owner/name@revision or "
+                f"source {source!r} does not exist: use a folder, hf:owner/name, hf:owner/name@revision or "
                 "llm:LLM"
             )
         refuse_pickle(here)
+        if not here.is_dir():
+            raise UsageError(f"source {source} is a file: give the folder of an adapter that peft saved")
     if not description.strip():
         raise UsageError(f"{source} needs --description: one line about what the card knows")
     if source.startswith(LLM_PREFIX):
-        if template is not None or convert or base or scale is not None or corpus is not None:
-            raise UsageError(
-                f"source {source!r}: an LLM card takes no template, conversion, base, scale or corpus"
-            )
+        if template is not None or convert or base or corpus is not None:
+            raise UsageError(f"source {source!r}: an LLM card takes no template, conversion, base or corpus")
         # Check the name of the LLM, without loading it.
         llm = source.removeprefix(LLM_PREFIX)
         backend, _, model = llm.partition(":")
@@ -209,15 +188,15 @@ def add(
         raise UsageError(f"template {template!r} does not contain {{question}}")
     if here is not None:
         manifest = Manifest(
-            name=name or _name(here.resolve().name.removesuffix(".safetensors")),
+            name=name or _name(here.resolve().name),
             description=description,
             domain=domain,
             licence=licence or "unknown",
             language=language or "en",
             prompt=Prompt(template=template or "{question}"),
         )
-        return add_adapter(here, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
-    for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
+        return add_adapter(here, manifest, hub or Hub(), base=base, corpus=corpus)
+    for option, value in (("base", base), ("corpus", corpus)):
         if value is not None:
             raise UsageError(
                 f"{option} {value} is only for adapters on this machine: leave it out with {source}"

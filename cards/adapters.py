@@ -76,7 +76,8 @@ def refuse_pickle(path: Path) -> None:
     if path.is_file() and path.suffix.lower() in PICKLES:
         raise CardError(f"{path} is {REMEDY}")
     if path.is_dir() and not (path / lora.WEIGHTS).is_file():
-        if pickled := sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES):
+        pickled = sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES)
+        if pickled:
             raise CardError(f"{path} has no {lora.WEIGHTS}, and {pickled[0]} is {REMEDY}")
         raise CardError(f"{path} has no {lora.WEIGHTS}: give the folder of an adapter that peft saved")
 

@@ -70,7 +70,8 @@ KINDS: Mapping[str, Kind] = {
 
 def kind_of(manifest: Manifest) -> Kind:
     """Return the card's kind. Raises CardError if neither this version nor an installed package knows it."""
-    if (key := manifest.method or manifest.kind) in KINDS:
+    key = manifest.method or manifest.kind
+    if key in KINDS:
         return KINDS[key]
     if manifest.kind == PREFIX:
         raise CardError(f"card {manifest.name!r}: {NO_PREFIX_CARDS}")

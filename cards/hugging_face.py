@@ -372,7 +372,8 @@ def _check_weights(repository: ModelRepository, folder: Path) -> None:
         raise CardError(
             f"transformers can't load {repository.name} as a causal language model: {first_line(error)}"
         ) from error
-    if missing := sorted(loaded[1]["missing_keys"]):
+    missing = sorted(loaded[1]["missing_keys"])
+    if missing:
         raise CardError(
             f"{repository.name} lacks {len(missing)} of its model's weights, such as {missing[0]}"
         )

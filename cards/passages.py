@@ -48,7 +48,8 @@ def clean(text: str, ended: bool) -> str:
     text = text.strip()
     if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
         return text
-    if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
+    end = max(text.rfind(mark) for mark in ALWAYS)
+    if end >= 0:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
     sentences = [sentence.strip() for sentence in segmenter().segment(text)]
@@ -308,11 +309,12 @@ def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Sourc
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return where the text of a row continues in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
-    if isinstance(pairs, list) and all(
-        isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in pairs
-    ):
-        return tuple((words, line) for words, line in pairs)
-    raise ValueError("lines must be pairs of whole numbers")
+    lines = []
+    for pair in pairs if isinstance(pairs, list) else [None]:
+        if not isinstance(pair, list) or [type(number) for number in pair] != [int, int]:
+            raise ValueError("lines must be pairs of whole numbers")
+        lines.append((pair[0], pair[1]))
+    return tuple(lines)
 
 
 def _malformed_line(path: Path, number: int, error: Exception) -> CardError:

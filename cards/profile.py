@@ -106,8 +106,10 @@ def terms_of(text: str, language: str) -> frozenset[int]:
 @cache
 def small_terms(language: str) -> frozenset[int]:
     """Return the terms of a language's small words."""
-    stems = analyzer(stemmer_of(language))
-    return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
+    stems: set[str] = set()
+    for word in small_words(language):
+        stems.update(analyzer(stemmer_of(language))(word))
+    return frozenset(zlib.crc32(stem.encode()) for stem in stems)
 
 
 def _find_centroids(vectors: Array) -> Array:

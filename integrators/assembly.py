@@ -123,7 +123,8 @@ def make_loader(options: AskOptions) -> "Loader":
 def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":
     """Return the engines that are named, else the configured ones; None if there are none."""
     configured = settings()
-    if not (chosen := configured.engine if specs is None else specs):
+    chosen = configured.engine if specs is None else specs
+    if not chosen:
         return None
     from kcard.cards.models.vllm_engines import Engines
 
@@ -280,12 +281,15 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
     loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
     evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
+    independent = others[0] if others else None
+    if len(others) > 1:
+        independent = Union(others)
     return Selectors(
         relevance=choice.make("relevance", loading),
         pruner=choice.make("pruner", loading),
         checker=cached(choice.make("checker", loading)),
         own=CardEvidence(cards) if "own" in evidence else {},
-        independent=Union(others) if len(others) > 1 else others[0] if others else None,
+        independent=independent,
         profiles=partial(profiles_of, cards),
         rank_by=options.rank_by,
     )

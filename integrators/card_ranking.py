@@ -123,7 +123,8 @@ def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profil
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
     whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
-    if (cached := _load_profiles(disk.read([whole]).get(whole))) is not None:
+    cached = _load_profiles(disk.read([whole]).get(whole))
+    if cached is not None:
         return cached
     # Profiles that were packed last time are reused.
     pointer = disk.read([LATEST]).get(LATEST)

@@ -107,8 +107,8 @@ class Pipeline(Answerer):
         self._left_out = ""
         # The cards, and the integrator that lets them generate.
         if self._gate.name != "never":
-            llm = options.llm
-            chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
+            llm = settings().llm if options.llm is None else options.llm
+            chosen = llm if isinstance(llm, str) else ""
             find = partial(card_llm, chosen=chosen, answering=self._client, endpoint=endpoint)
             loader = loader or make_loader(options)
             if loader.engines is not None:
@@ -365,12 +365,16 @@ class Pipeline(Answerer):
 
     def _new_evidence_warnings(self) -> tuple[str, ...]:
         """Return warnings about the evidence that were not reported before: files left out or changed, remote hosts."""
-        selectors = self._integrator.selectors if self._integrator else None
-        opened = [*selectors.own.values(), selectors.independent] if selectors else []
-        notes = [note for evidence in opened for note in (evidence.notes if evidence else ())]
-        warnings = tuple(note for note in dict.fromkeys(notes) if note not in self._warned)
-        self._warned.update(warnings)
-        return warnings
+        if self._integrator is None:
+            return ()
+        selectors = self._integrator.selectors
+        warnings = []
+        for evidence in (*selectors.own.values(), selectors.independent):
+            for warning in evidence.notes if evidence else ():
+                if warning not in self._warned:
+                    self._warned.add(warning)
+                    warnings.append(warning)
+        return tuple(warnings)
 
 
 def with_room_for(count: int, passages: Sequence[Passage]) -> tuple[Passage, ...]:

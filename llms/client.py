@@ -142,23 +142,24 @@ class LLMClient(LLM):
 
         After MAX_FAILED_REQUESTS consecutive failures the rest is skipped, since an endpoint that is down takes hours.
         """
-        outcomes: dict[Request, Reply | LLMError | None] = {
-            request: request.origin.trace.replies.get(request) if request.origin else None
-            for request in requests
-        }
-        pending = [request for request, reply in outcomes.items() if reply is None]
-        arriving, streak = self._ask(pending), FailureStreak(MAX_FAILED_REQUESTS)
+        outcomes: dict[Request, Reply | LLMError] = {}
+        pending: dict[Request, None] = {}
         for request in requests:
-            while (outcome := outcomes[request]) is None:
-                arrived, outcomes[arrived] = next(arriving)
-                if streak.record(isinstance(outcomes[arrived], LLMError)):
+            if request.origin and request in request.origin.trace.replies:
+                outcomes[request] = request.origin.trace.replies[request]
+            else:
+                pending[request] = None
+        arriving, streak = self._ask([*pending]), FailureStreak(MAX_FAILED_REQUESTS)
+        for request in requests:
+            while request not in outcomes:
+                arrived, outcome = next(arriving)
+                outcomes[arrived] = outcome
+                if streak.record(isinstance(outcome, LLMError)):
                     arriving.close()
-                    reason = (
-                        f"skipped after {streak.limit} consecutive failures; last error: {outcomes[arrived]}"
-                    )
-                    skipped = [left for left in pending if outcomes[left] is None]
-                    outcomes |= dict.fromkeys(skipped, LLMError(reason))
-            yield outcome
+                    reason = f"skipped after {streak.limit} consecutive failures; last error: {outcome}"
+                    for left in pending:
+                        outcomes.setdefault(left, LLMError(reason))
+            yield outcomes[request]
 
     def _ask(self, requests: Sequence[Request]) -> Generator[tuple[Request, Reply | LLMError], None, None]:
         """Send requests in batches if the LLM takes batches, else concurrently; yield each with its outcome."""

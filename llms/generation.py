@@ -67,9 +67,13 @@ class PromptTokens:
         if self.seq2seq or not request.shots:
             return 0
         bare = replace(request, question="", knowledge=(), choices=(), turns=())
-        others = [self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))]
-        most = min(*map(len, others), len(row) - 1)
-        return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
+        without, with_knowledge = self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))
+        length = 0
+        for token, one, other in zip(row[:-1], without, with_knowledge, strict=False):
+            if not token == one == other:
+                break
+            length += 1
+        return length
 
     def targets(self, request: Request) -> list[list[int]]:
         """Return the tokens that a sequence-to-sequence model would reply for each option: its letter or, in

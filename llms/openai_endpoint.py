@@ -132,10 +132,11 @@ class Chat:
         """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
         ones; empty if the server gives none."""
         content = choice.logprobs.content if choice.logprobs else None
-        return [
-            (place.logprob, [(top.token, top.logprob) for top in place.top_logprobs])
-            for place in content or ()
-        ]
+        places = []
+        for place in content or ():
+            likeliest = [(top.token, top.logprob) for top in place.top_logprobs]
+            places.append((place.logprob, likeliest))
+        return places
 
 
 class Completions(Chat):
@@ -349,7 +350,8 @@ class OpenAIEndpoint(LLM):
             try:
                 return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
-                if TOO_LONG.search(reason := str(error).lower()):
+                reason = str(error).lower()
+                if TOO_LONG.search(reason):
                     # The size of the model's context, if the refusal names it.
                     match = CONTEXT.search(reason)
                     context = int(match[1].replace(",", "")) if match else None

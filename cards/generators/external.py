@@ -163,7 +163,8 @@ def load_model_of_card(
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     refuse_oversized(card.folder, f"card {card.name!r}")
-    if models.engines is not None and (served := models.engines.card(card, models)) is not None:
+    served = None if models.engines is None else models.engines.card(card, models)
+    if served is not None:
         _warn_unproven(card, read_fingerprint(card.folder) is None and not pinned)
         return served
     try:
@@ -172,7 +173,8 @@ def load_model_of_card(
         from kcard.cards.models import transformers_backend
 
         loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
-    if (stored := read_fingerprint(card.folder)) is not None:
+    stored = read_fingerprint(card.folder)
+    if stored is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)

@@ -222,7 +222,8 @@ class Loader:
                     tokenizer = AutoTokenizer.from_pretrained(
                         card.folder, local_files_only=True, trust_remote_code=False
                     )
-                    if (fast := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+                    fast = getattr(tokenizer, "backend_tokenizer", None)
+                    if fast is not None:
                         check_rules(fast.to_str())  # of vocab.txt, tokenizer.model, ...
                 self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
@@ -271,7 +272,8 @@ class Loader:
         key = (base.name, base.revision)
         if key not in self._digests:
             self._digests[key] = base_digest(*key)
-        if (digest := self._digests[key]) != base.sha256:
+        digest = self._digests[key]
+        if digest != base.sha256:
             own = "install the kcard that it was trained with, or train it again"
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
@@ -335,7 +337,8 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if files := [*folder.glob(pattern)]:
+        files = [*folder.glob(pattern)]
+        if files:
             return weights_digest({path.name: file_digest(path) for path in files})
     return None
 

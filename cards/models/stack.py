@@ -6,6 +6,7 @@ Stacks stay in memory as long as the budget allows; the cards' own files are rea
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -375,17 +376,15 @@ class Group:
             numbers = order[start : start + most]
             picked = [p.pick(numbers) for p in prompts]
             if picked[0].embeddings is None:
-                together = Prompts(ids=tuple(row for one in picked for row in one.ids))
+                together = Prompts(ids=tuple(chain.from_iterable(one.ids for one in picked)))
             else:
                 vectors = [one.embeddings for one in picked if one.embeddings is not None]
                 together = Prompts(embeddings=torch.cat(vectors))
             # Decode them, each document with its own seed.
-            seeds = [
-                seed
-                for member in members
-                for question in numbers
-                for seed in member.seeds(questions[question], documents, sampling)
-            ]
+            seeds: list[int] = []
+            for member in members:
+                for question in numbers:
+                    seeds += member.seeds(questions[question], documents, sampling)
             sampler = Sampler(
                 torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
                 sampling.temperature,

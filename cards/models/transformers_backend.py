@@ -223,18 +223,18 @@ class CausalCard(CardGenerator):
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, prompter = self.loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))
-        rows = [row for row in range(len(questions)) for _ in range(different)]
-        seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
+        rows: list[int] = []
+        seeds: list[int] = []
+        for row, question in enumerate(questions):
+            rows += [row] * different
+            seeds += prompter.seeds(question, different, sampling)
         sampling = replace(sampling, tokens=prompter.length(sampling))
-        generated = generate(model, prompts.pick(rows), seeds, sampling, self._limits)
-        passages = [
-            prompter.passage(questions[row], ids, ended)
-            for row, (ids, ended) in zip(rows, generated, strict=True)
-        ]
-        grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
-        if different < documents:
-            grouped = [group * documents for group in grouped]
-        return grouped
+        generated = iter(generate(model, prompts.pick(rows), seeds, sampling, self._limits))
+        by_question = []
+        for question in questions:
+            passages = [prompter.passage(question, *next(generated)) for _ in range(different)]
+            by_question.append(passages if different == documents else passages * documents)
+        return by_question
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""

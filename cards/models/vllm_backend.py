@@ -91,7 +91,8 @@ class Server:
         """Return the server's --max-loras, which its metrics report once an adapter was used; None if unknown."""
         with suppress(LLMError), self._explained():  # metrics may be disabled
             text = self._client.get(f"{self.url}/metrics", cast_to=str)
-            if match := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
+            match = re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text)
+            if match:
                 return max(1, int(match[1]))
         return None
 
@@ -415,7 +416,8 @@ class ServedCard(CardGenerator):
         card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (stored := read_fingerprint(card.folder)) is None:
+        stored = read_fingerprint(card.folder)
+        if stored is None:
             return
         try:
             self.check(stored)

@@ -124,19 +124,19 @@ def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
         "self_attn_layer_norm": (width,),
         "final_layer_norm": (width,),
     }
-    modules: dict[str, tuple[int, ...]] = {
-        f"layers.{number}.{name}": shape
-        for number in range(config.num_hidden_layers)
-        for name, shape in layer.items()
+    modules: dict[str, tuple[int, ...]] = {"final_layer_norm": (width,)}
+    for number in range(config.num_hidden_layers):
+        for name, shape in layer.items():
+            modules[f"layers.{number}.{name}"] = shape
+    prefix = "model.decoder"
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{prefix}.embed_tokens.weight": (config.vocab_size, width),
+        f"{prefix}.embed_positions.weight": (config.max_position_embeddings + families.OFFSET, width),
     }
-    modules["final_layer_norm"] = (width,)
-    tables = {
-        "embed_tokens": (config.vocab_size, width),
-        "embed_positions": (config.max_position_embeddings + families.OFFSET, width),
-    }
-    shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
-    shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
-    return {f"model.decoder.{name}": shape for name, shape in shapes.items()}
+    for name, shape in modules.items():
+        shapes[f"{prefix}.{name}.weight"] = shape
+        shapes[f"{prefix}.{name}.bias"] = shape[:1]
+    return shapes
 
 
 def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:

@@ -178,7 +178,8 @@ def matrix(texts: Sequence[str]) -> Array:
         return embed(texts)
     whole = key("matrix", _digest(), *texts)
     disk = Cache(folder() / "matrices.sqlite", limit)
-    if (stored := disk.read([whole]).get(whole)) is not None:
+    stored = disk.read([whole]).get(whole)
+    if stored is not None:
         return np.frombuffer(stored, dtype=np.float32).reshape(len(texts), -1)
     if len(texts) > SLOW_COUNT:
         logging.getLogger(__name__).warning(

@@ -214,13 +214,13 @@ def _mapped_by_ray(
                 if not left:
                     return
                 # As many workers as the nodes have room for.
-                resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-                slots = sum(
-                    int(
-                        min(node.get("CPU", 0) / cluster.ray_cpus, node.get("GPU", 0) / gpus if gpus else 1e9)
-                    )
-                    for node in resources
-                )
+                slots = 0
+                for node in ray.nodes():
+                    has = node["Resources"] if node["Alive"] else {}
+                    places = has.get("CPU", 0) / cluster.ray_cpus
+                    if gpus:
+                        places = min(places, has.get("GPU", 0) / gpus)
+                    slots += int(places)
                 if not slots:
                     needs = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
                     raise ClusterError(

@@ -88,7 +88,8 @@ def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
     support = "" if citation.support >= 1 or is_contradicted else f", support {number(citation.support)}"
     steps = [f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})"]
     source = passage.source or passage.evidence
-    if where := place(source and replace(source, line=citation.line or source.line)):
+    where = place(source and replace(source, line=citation.line or source.line))
+    if where:
         steps.append(where)
     values = ((name, getattr(passage, name)) for name in SCORES[1:])
     scores = tuple((name, value) for name, value in values if value is not None)
@@ -190,7 +191,8 @@ def plain_text(answer: "Answer") -> str:
     for i, quotation in enumerate(quotations(answer), start=1):
         scores = ", ".join(f"{name} {number(value)}" for name, value in quotation.scores)
         lines.append(f"[{i}] {quotation.line.removeprefix('<- ')}" + (f" ({scores})" if scores else ""))
-    if (nearest := nearest_quotation(answer)) is not None:
+    nearest = nearest_quotation(answer)
+    if nearest is not None:
         where = "".join(f" ({step})" for step in nearest.steps)
         lines.append(f'nearest passage: "{nearest.sentence}"{where}')
     return printable("\n".join(lines))
@@ -214,21 +216,12 @@ def number(score: float | None) -> str:
 
 def answer_html(answer: "Answer") -> str:
     """Return the answer, its quotations, and its passages with their scores in a part that opens."""
-    columns = [
-        "status",
-        "card",
-        "text",
-        *(n for n in SCORES if any(getattr(p, n) is not None for p in answer.passages)),
-    ]
-    rows = [
-        [
-            "kept" if passage.kept else "dropped",
-            passage.card,
-            passage.knowledge,
-            *(number(getattr(passage, name)) for name in columns[3:]),
-        ]
-        for passage in answer.passages
-    ]
+    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in answer.passages)]
+    columns, rows = ["status", "card", "text", *scores], []
+    for passage in answer.passages:
+        figures = [number(getattr(passage, name)) for name in scores]
+        status = "kept" if passage.kept else "dropped"
+        rows.append([status, passage.card, passage.knowledge, *figures])
     return _render(
         "answer",
         question=answer.question,

@@ -189,7 +189,8 @@ class Manifest:
                     f"{where}: manifest format {version!r} is unknown; this kcard reads format {FORMAT}"
                 )
             # Older versions: the method as the kind, and whether the card has an index too.
-            if type(has_index := data.pop("index", False)) is not bool:
+            has_index = data.pop("index", False)
+            if type(has_index) is not bool:
                 raise TypeError(f"index is {str(has_index)[:40]!r}, but must be true or false")
             if has_index and data.get("kind", "full") in METHODS:
                 data |= {"kind": BOTH, "method": data.get("kind", "full")}
@@ -235,10 +236,13 @@ def weights_digest(files: Mapping[str, str]) -> str:
 
 def card_files(folder: Path) -> Iterator[str]:
     """Yield the relative POSIX paths of a card folder's files, sorted, without the manifest and hidden files."""
-    paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    yield from sorted(
-        p for p in paths if p != MANIFEST and not any(part.startswith(".") for part in p.split("/"))
-    )
+    paths = []
+    for file in folder.rglob("*"):
+        path = file.relative_to(folder).as_posix()
+        is_hidden = path.startswith(".") or "/." in path
+        if path != MANIFEST and not is_hidden and file.is_file():
+            paths.append(path)
+    yield from sorted(paths)
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:

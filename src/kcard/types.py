@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 # Sampling of documents, and the only function that derives seeds.
@@ -533,10 +533,9 @@ class Answer:
         if self.citations:
             data["citations"] = [citation.to_json() for citation in self.citations]
         if self.usage is not None and self.usage.tokens_in is not None:
-            data["usage"] = {
-                key: round(value, 4) if isinstance(value, float) else value
-                for key, value in asdict(self.usage).items()
-            }
+            usage = self.usage
+            times = (round(usage.llm_seconds, 4), round(usage.card_seconds, 4))
+            data["usage"] = asdict(replace(usage, llm_seconds=times[0], card_seconds=times[1]))
         return data | {"notes": list(self.notes)} if self.notes else data
 
 

@@ -178,6 +178,7 @@ class Pipeline(Answerer):
             pool.cards = tuple(choice for choice in self._pool.cards if choice.name == card)
             if not pool.cards:
                 raise UnknownCard(f"no card {card!r} in this pool")
+        pipeline._pool = pool
         pipeline._integrator = make_integrator(
             options, self._integrator.selectors, pool, self._client, self._examples, pipeline._gate.gate
         )

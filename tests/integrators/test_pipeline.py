@@ -12,7 +12,7 @@ import pytest
 
 import kcard
 from kcard.cards.card import CardSet
-from kcard.errors import KcardError, LLMError, UsageError
+from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.gates.base import Never
 from kcard.gates.self_ask import SelfAsk
 from kcard.integrators.assembly import Integrator
@@ -214,6 +214,15 @@ def test_cards_are_used_without_asking_the_llm() -> None:
 def test_in_the_papers_prompts_the_llm_is_asked_whether_it_needs_any() -> None:
     (answer,) = Pipeline(prompts="paper", llm=lambda _: "No")([QUESTION])
     assert (answer.gate.name, answer.gate.fired, answer.cards) == ("self-ask", False, ())
+
+
+@pytest.mark.usefixtures("cards")
+def test_a_variant_with_one_card_leaves_its_pipeline_the_others() -> None:
+    pipeline = Pipeline(mode="bottom-up", llm=Says("Lassell."))
+    assert [card.name for card in pipeline.variant("top-down", "moons").cards] == ["moons"]
+    assert {card.name for card in pipeline.cards} == {"moons", "mills"}
+    with pytest.raises(UnknownCard, match="no card 'stones'"):
+        pipeline.variant("top-down", "stones")
 
 
 @pytest.mark.usefixtures("cards")

@@ -441,17 +441,19 @@ def baseline(
     endpoint = endpoint_of(options, on_event)
     llm = LLMClient(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
-    reading: ReadingStrategy
-    if name in WRITTEN:
-        knowledge = written(name, 1 if name == "genread" else baseline_options.samples)
-        readings = {"genread": read_jointly, "gkp": take_most_probable, "recitation": take_majority}
-        reading = readings[name]
+    reading: ReadingStrategy = read_jointly
+    if name == "genread":
+        knowledge = written(name, 1)
+    elif name == "gkp":
+        knowledge, reading = written(name, baseline_options.samples), take_most_probable
+    elif name == "recitation":
+        knowledge, reading = written(name, baseline_options.samples), take_majority
     else:
-        is_replug, count = name == "replug", baseline_options.passages
-        source = _retriever(options, baseline_options, hub, on_event)
-        knowledge = retrieved(source, count or (ENSEMBLED if is_replug else PASSAGES))
-        is_relative = baseline_options.retriever == BM25
-        reading = partial(ensemble, relative=is_relative) if is_replug else read_jointly
+        count = baseline_options.passages or PASSAGES
+        if name == "replug":
+            count = baseline_options.passages or ENSEMBLED
+            reading = partial(ensemble, relative=baseline_options.retriever == BM25)
+        knowledge = retrieved(_retriever(options, baseline_options, hub, on_event), count)
     return BaselineAnswerer(name, llm, knowledge, reading, examples)
 
 

@@ -320,7 +320,7 @@ class DescriptionRanker(CardRanker):
 
 def nearly_best(ranked: Sequence[tuple[Choice, float]], margin: float) -> tuple[Choice, ...]:
     """Return the best card, and after it those whose score is less than `margin` below its own."""
-    cards = []
+    cards: list[Choice] = []
     for card, score in ranked:
         if not cards or score > ranked[0][1] - margin:
             cards.append(card)

@@ -390,11 +390,14 @@ class TopDown:
             lacking = [Need(questions[i], contexts[i].knowledge, contexts[i].turns, used[i]) for i in active]
             for i, choice in zip(active, self.choice.select(self.llm, lacking), strict=True):
                 before = contexts[i]
-                turns = before.turns + ((choice.turn,) if choice.turn else ())
+                turns = before.turns
+                if choice.turn:
+                    turns = (*turns, choice.turn)
                 contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
-                    used[i] += () if self.reuse_cards else choice.cards
+                    if not self.reuse_cards:
+                        used[i] += choice.cards
             active = list(chosen)
             # The chosen cards generate; what they add goes to the end of the context.
             seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed

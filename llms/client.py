@@ -41,10 +41,9 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     if fits(request):
         return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
-    shared = llm.count(bare) < llm.count(
-        request
-    )  # not so for the embedded reader: it reads each text by itself
-    room = window // 2 if shared else window
+    room = window
+    if llm.count(bare) < llm.count(request):  # not so for the embedded reader: it reads each text by itself
+        room = window // 2
     if request.turns and llm.count(bare) > room:
         request, bare = replace(request, turns=()), replace(bare, turns=())
         cuts.append("earlier exchanges on the question")
@@ -56,7 +55,8 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     for cut in (_cut_knowledge, _cut_choices):
         if not fits(request):
             request, cut_text = cut(request, fits)
-            cuts += [cut_text] if cut_text else []
+            if cut_text:
+                cuts.append(cut_text)
     return request, _note(window, cuts)
 
 
@@ -233,11 +233,14 @@ class LLMClient(LLM):
             reply = replace(reply, known=False)
         if request.origin is None:
             return reply or outcome
-        number = next(NUMBERS) if number is None else number
-        notes = (*([note] if note else []), *_remarks(request, reply))
+        if number is None:
+            number = next(NUMBERS)
+        notes = _remarks(request, reply)
+        if note:
+            notes.insert(0, note)
         error = one_line(outcome) if isinstance(outcome, LLMError) else ""
         trace = request.origin.trace
-        trace.add(Call(number, sent, reply, seconds, error, notes))
+        trace.add(Call(number, sent, reply, seconds, error, tuple(notes)))
         if reply is not None:
             trace.replies[request] = reply
         return reply or outcome
@@ -247,7 +250,8 @@ def _with_choice(request: Request, reply: Reply) -> Reply:
     """Add the option that the text names, unless the backend told which it chose."""
     if request.kind != "answer" or not request.choices or reply.choice is not None:
         return reply
-    return replace(reply, choice=(named_option(reply.text, request.choices) or "") if reply.known else "")
+    named = named_option(reply.text, request.choices) if reply.known else None
+    return replace(reply, choice=named or "")
 
 
 def _remarks(request: Request, reply: Reply | None) -> list[str]:

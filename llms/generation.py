@@ -47,8 +47,10 @@ class PromptTokens:
 
     def text(self, request: Request) -> str:
         """Return the prompt; only the template may contain control tokens."""
+        if self.unified_qa and not self.templated:
+            return without_control(unified_qa(request), self._control)
         if not self.templated:
-            return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
+            return without_control(render(request), self._control)
         turns = [
             {"role": turn["role"], "content": without_control(turn["content"], self._control)}
             for turn in messages(request)
@@ -60,7 +62,9 @@ class PromptTokens:
         text = self.text(request)
         if self.templated:
             return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
-        return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
+        if reply:
+            text = f"{text} {reply}"
+        return list(self.tokenizer(text, verbose=False).input_ids)
 
     def shared(self, request: Request, row: Sequence[int]) -> int:
         """Return the length of the prefix that the prompt shares with others of its kind and examples."""
@@ -193,6 +197,11 @@ def generate(
     if shared:
         first = torch.tensor([list(rows[0][:shared])] * len(rows))
         ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
+    more: dict[str, Any] = {}
+    if cache is not None:
+        more["past_key_values"] = cache
+    if ends is not None:
+        more["eos_token_id"] = sorted(ends)
     with torch.inference_mode():
         out = model.generate(
             input_ids=ids.to(model.device),
@@ -205,8 +214,7 @@ def generate(
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
-            **({} if cache is None else {"past_key_values": cache}),
-            **({} if ends is None else {"eos_token_id": sorted(ends)}),
+            **more,
         )
     if ends is None:
         end = model.generation_config.eos_token_id
@@ -336,7 +344,11 @@ def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: boo
             attention_mask=torch.ones_like(ids).to(model.device),
             labels=labels.masked_fill(mask == 0, -100).to(model.device),
         ).logits
-    return [_sum(logits[i], target) / (len(target) if mean else 1) for i, target in enumerate(targets)]
+    scores = []
+    for i, target in enumerate(targets):
+        score = _sum(logits[i], target)
+        scores.append(score / len(target) if mean else score)
+    return scores
 
 
 def probabilities(scores: Sequence[float]) -> list[float]:

@@ -376,8 +376,12 @@ class OpenAIEndpoint(LLM):
 
     def _sampling(self, request: Request) -> dict[str, Any]:
         """Return the parameters with which this request is sampled."""
-        sampling: dict[str, Any] = {} if request.temperature is None else {"temperature": request.temperature}
-        return sampling | ({"seed": request.sample} if request.sample else {})
+        sampling: dict[str, Any] = {}
+        if request.temperature is not None:
+            sampling["temperature"] = request.temperature
+        if request.sample:
+            sampling["seed"] = request.sample
+        return sampling
 
     def _shortened(self, tokens: int) -> int:
         """Limit a reply to half of the context: the prompt has the other half (_room)."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kcard.llms.prompts import messages, render, unified_qa, without_control
-from kcard.token_sampling import gumbel
+from kcard.token_sampling import DrawnTokens, Sampler
 from kcard.types import Request
 
 if TYPE_CHECKING:
@@ -153,14 +153,6 @@ class SharedPrefix:
 # that a reply does not depend on its batch, except for rounding, which in float32 hardly ever shows.
 
 
-@dataclass(frozen=True)
-class Draw:
-    """How a row's tokens are sampled: at a temperature of at least 0 (greedy), with a seed."""
-
-    temperature: float = 0.0
-    seed: int = 0
-
-
 @dataclass(frozen=True, eq=False)
 class Continuation:
     """New tokens, including the end of the text; `logits`, shape (n, vocabulary), are those before each token."""
@@ -173,7 +165,8 @@ def generate(
     model: Any,
     rows: Sequence[Sequence[int]],
     most: int,
-    draws: Sequence[Draw],
+    temperature: float,
+    seeds: Sequence[int],
     *,
     padding: int,
     logits: bool = False,
@@ -184,6 +177,8 @@ def generate(
 ) -> list[Continuation]:
     """Generate at most `most` new tokens for each row.
 
+    temperature  at least 0 (greedy)
+    seeds     one per row, unused at temperature 0
     streamer  for a single row, receives the tokens as they are generated
     cache     keys and values of the first `shared` tokens, which are the same in all rows
     ends      the tokens that end a text; None: those of the model's generation config
@@ -197,6 +192,9 @@ def generate(
     if shared:
         first = torch.tensor([list(rows[0][:shared])] * len(rows))
         ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
+    processors: list[Any] = []
+    if temperature > 0:
+        processors.append(DrawnTokens(Sampler(torch.tensor(seeds, device=model.device), temperature, 0)))
     more: dict[str, Any] = {}
     if cache is not None:
         more["past_key_values"] = cache
@@ -210,7 +208,7 @@ def generate(
             pad_token_id=padding,
             do_sample=False,
             num_beams=1,
-            logits_processor=LogitsProcessorList([GumbelSampler(draws)]),
+            logits_processor=LogitsProcessorList(processors),
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
@@ -247,28 +245,6 @@ def padded_rows(
         place = slice(width - len(row), width) if left else slice(0, len(row))
         ids[i, place], mask[i, place] = torch.tensor(row), 1
     return ids, mask
-
-
-class GumbelSampler:
-    """Adds Gumbel noise to scores, so that the largest of a row is a sample of softmax(scores / temperature)."""
-
-    def __init__(self, draws: Sequence[Draw]) -> None:
-        self._draws, self._step = draws, 0
-
-    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        import torch
-
-        del input_ids
-        sampled = [row for row, draw in enumerate(self._draws) if draw.temperature]
-        if not sampled:
-            return scores
-        seeds = torch.tensor([self._draws[row].seed for row in sampled], device=scores.device)
-        temperatures = torch.tensor([[self._draws[row].temperature] for row in sampled], device=scores.device)
-        tokens = torch.arange(scores.shape[1], device=scores.device).expand(len(sampled), -1)
-        drawn = scores.to(torch.float64, copy=True)
-        drawn[sampled] = drawn[sampled] / temperatures + gumbel(seeds, self._step, tokens)
-        self._step += 1
-        return drawn
 
 
 # Options of multiple-choice questions, scored by the log-probability of their tokens.

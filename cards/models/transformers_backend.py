@@ -21,7 +21,7 @@ from kcard.cards.models.loader import MAX_ROWS, Loader
 from kcard.errors import UsageError
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
-from kcard.token_sampling import Sampler
+from kcard.token_sampling import DrawnTokens, Sampler
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _generate_batch(
     processors: list[Any] = []
     if sampling.temperature > 0:
         seed_tensor = torch.tensor(seeds, dtype=torch.int64, device=model.device)
-        processors.append(_SampledTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k), skip))
+        processors.append(DrawnTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k)))
     config = GenerationConfig(
         max_new_tokens=sampling.tokens,
         do_sample=False,
@@ -104,19 +104,6 @@ def _generate_batch(
         **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
     )
     return out[:, skip:]
-
-
-class _SampledTokens:
-    """A LogitsProcessor that leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
-
-    def __init__(self, sampler: Sampler, skip: int) -> None:
-        self._sampler, self._skip = sampler, skip
-
-    def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
-        import torch
-
-        drawn = self._sampler.draw(scores, input_ids.shape[1] - self._skip).unsqueeze(1)
-        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
 
 
 # One forward pass of a transformers model over prompts, without sampling.

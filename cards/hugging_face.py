@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.connections import network_errors
 from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import file_digest, weights_digest
-from kcard.system import network_errors, quiet_loading
+from kcard.system import quiet_loading
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from kcard.connections import UnreadableReply, connected
 from kcard.conversation import MAX_REWRITTEN_TOKENS
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.events import OnEvent, ignore
@@ -24,7 +25,6 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
-from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def refused_parameter(reason: str, parameters: Mapping[str, Any]) -> str | None:
 def failure(where: str, model: str, error: Exception) -> LLMError:
     """Convert an error of the openai package or of the connection to an LLMError."""
     import openai
-
-    from kcard.reply_limit import UnreadableReply
 
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, openai.APITimeoutError):

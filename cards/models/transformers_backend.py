@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard.cache import depth, layer_and_pooling, pooled
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, until_eos
 from kcard.cards.models.loader import MAX_ROWS, Loader
 from kcard.errors import UsageError
+from kcard.hidden_states import depth, layer_and_pooling, pooled
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
 from kcard.token_sampling import DrawnTokens, Sampler

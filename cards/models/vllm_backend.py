@@ -20,9 +20,9 @@ from uuid import uuid4
 from kcard.batching import in_order
 from kcard.cards.fingerprint import Fingerprint, Probe, read_fingerprint
 from kcard.cards.models.prompting import Prompter
+from kcard.connections import connected
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.interfaces import CardGenerator
-from kcard.system import connected
 from kcard.types import Passage, Sampling
 
 CONCURRENCY = 64  # concurrent requests; the server batches them

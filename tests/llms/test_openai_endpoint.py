@@ -142,7 +142,7 @@ def test_malformed_scores_of_tokens_cost_no_answer(serve: Callable[..., Any], lo
 def test_a_reply_without_end_is_given_up_at_its_limit(
     serve: Callable[..., Any], step: dict[str, Any], streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.reply_limit.MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr("kcard.connections.MAX_REPLY_BYTES", 10_000)
     server = serve({"text": "word " * 4000, **step})
     llm = OpenAIEndpoint("tiny", url=server.url, retries=0)
     with pytest.raises(LLMError, match=r"its reply has more than 10\.0 kB"):

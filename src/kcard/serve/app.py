@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
+from kcard.connections import silence
 from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 from kcard.hub.server.limits import BodyLimit
@@ -67,7 +68,6 @@ from kcard.serve.upstream import (
     last_question,
     standalone,
 )
-from kcard.system import silence
 from kcard.version import __version__
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import httpx
 from starlette.responses import Response, StreamingResponse
 
+from kcard.connections import UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.conversation import (
     MAX_REWRITTEN_TOKENS,
     SPEAKERS,
@@ -22,7 +23,6 @@ from kcard.llms import prompts
 from kcard.llms.parsing import without_thoughts
 from kcard.llms.prompts import GROUNDED, grounded, numbered
 from kcard.questions import checked
-from kcard.reply_limit import UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.serve.answers import ReportStage, RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.schema import (
     ApiError,

@@ -19,11 +19,11 @@ from kcard.integrators.card_ranking import CardIndex, CardRanker, Profiles, pack
 from kcard.integrators.options import Mode
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import CardSelection, ExplicitChoice, Need
-from kcard.interfaces import LLM, Array, Checker, Pair, Relevance
+from kcard.interfaces import LLM, Array, Relevance
 from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
-from tests.fakes import WrittenCards, questions
+from tests.fakes import Supports, WrittenCards, questions
 from tests.integrators.conftest import HubOf
 
 TEXTS = {
@@ -226,11 +226,6 @@ def writing() -> WrittenCards:
     return WrittenCards(CARDS, lambda card, _: [Passage(card, f"{card} says so.")])
 
 
-class Believes(Checker):
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        return np.ones(len(pairs), dtype=np.float32)
-
-
 def test_the_nearest_card_is_found_among_all() -> None:
     nearest = CardRanker(MiniLMRelevance(), CARDS)
     assert nearest("Who discovered the moons of Saturn?", 3)[0].name == "moons"
@@ -270,7 +265,7 @@ def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
 
 def test_bottom_up_lets_the_nearest_cards_write_for_each_question_and_says_so() -> None:
     pool = writing()
-    run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Believes(), {}), Sampling(), max_cards=2)
+    run = BottomUp(pool, Selectors(MiniLMRelevance(), Unpruned(), Supports(), {}), Sampling(), max_cards=2)
     moons, stones = run.gather(
         questions("Who discovered moons?", "What did stones weigh in the quarry 1950?")
     )

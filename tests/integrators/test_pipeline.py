@@ -21,7 +21,7 @@ from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline, questions_per_batch
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, TopDown
-from kcard.interfaces import LLM, Array, Checker, Gate, Pair, Relevance
+from kcard.interfaces import LLM, Array, Gate
 from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.prompts import messages
 from kcard.questions import checked
@@ -29,7 +29,7 @@ from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Answer, Choice, Context, Example, Passage, Question, Reply, Request, Sampling
-from tests.fakes import Says, WrittenCards, questions
+from tests.fakes import FirstBest, Says, Supports, WrittenCards, questions
 from tests.integrators.conftest import HubOf
 
 
@@ -92,15 +92,10 @@ def test_equal_questions_of_one_call_are_answered_once() -> None:
     assert llm.asked == ["a"]
 
 
-class Support(Checker):
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        return np.zeros(len(pairs), dtype=np.float32)
-
-
 class Three:
     """Gathers three kept passages and one that is not."""
 
-    selectors = Selectors(MiniLMRelevance(), Extractive(), Support(), {})
+    selectors = Selectors(MiniLMRelevance(), Extractive(), Supports(0.0), {})
 
     def gather(self, questions: Sequence[Question]) -> list[Context]:
         kept = [Passage("moons", f"note {i}", kept=i < 3) for i in range(4)]
@@ -382,18 +377,10 @@ QUESTIONS = [f"question {n}" for n in range(12)]
 CARDS = (Choice("moons", "moons of planets"), Choice("races", "elections"))
 
 
-class First(Relevance):
-    """Relevance that likes the first text best."""
-
-    def scores(self, question: str, texts: Sequence[str]) -> Array:
-        del question
-        return np.arange(len(texts), dtype=np.float32) * np.float32(-0.01)
-
-
 class Writes:
     """A step in which each card writes a note that is kept."""
 
-    selectors = Selectors(First(), Unpruned(), Unchecked(), {})
+    selectors = Selectors(FirstBest(), Unpruned(), Unchecked(), {})
 
     def run(
         self, questions: Sequence[Question], cards: Sequence[Sequence[str]], sampling: Sampling
@@ -533,7 +520,7 @@ def test_top_down_asks_about_several_questions_at_a_time(
     told_by: dict[int, list[Any]] = {}
     for concurrency in (1, 6):
         llm = Slow(QUESTIONS[4:5], concurrency)
-        choice = AutoChoice(CardRanker(First(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
+        choice = AutoChoice(CardRanker(FirstBest(), CARDS)) if select == "auto" else ExplicitChoice(CARDS)
 
         def top_down(client: LLM, choice: CardChoice = choice) -> TopDown:
             return TopDown(Writes(), Sampling(), client, choice, len(CARDS), max_iterations=2)

@@ -133,7 +133,8 @@ class Card:
         return kcard.ask(question, choices, selection=CardSet([self]), cards=[self.name], **options)
 
     def exam(self, **options: Any) -> "Exam":
-        """Examine the card and write the results into its folder. Takes the options of `kcard.exam`."""
+        """Examine the card and write the results into its folder, whose manifest is then another one: open it again for
+        that. Takes the options of `kcard.exam`."""
         import kcard
 
         return kcard.exam(self.folder, **options)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import httpx
 from starlette.responses import Response, StreamingResponse
 
-from kcard.connections import UNCOMPRESSED, UnreadableReply, limit_reply_async
+from kcard.connections import THIS_MACHINE, UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.conversation import (
     MAX_REWRITTEN_TOKENS,
     SPEAKERS,
@@ -35,7 +35,6 @@ from kcard.serve.schema import (
     text_of,
 )
 from kcard.serve.service import PendingQuestion, Route
-from kcard.system import THIS_MACHINE
 from kcard.types import Context, Question, Reply
 
 # The client of the LLM's server, which takes whole conversations.

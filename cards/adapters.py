@@ -1,5 +1,8 @@
-"""LoRA adapters in folders of peft: pairs of matrices and the linear layers that they belong to.
+"""LoRA adapters in files: pairs of matrices and the linear layers that they belong to.
 
+Two layouts are read: a folder of peft (adapter_config.json, adapter_model.safetensors), and a file with one tensor per
+module for all layers, as Doc-to-LoRA's hypernetwork makes them (Charakorn et al., 2026; combine_lora and lora_forward
+of its code): NAME.A (layers, rank, in) and NAME.B (layers, rank, out), with or without a leading dimension of 1.
 Adapters joined along the rank have a multiple of the rank in their config, and the scale in their config. Only
 safetensors files are ever opened.
 """
@@ -50,6 +53,7 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
+STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
     "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
     "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
@@ -110,7 +114,7 @@ def read_peft(folder: Path) -> LoraPairs:
             "(path_initial_model_for_weight_conversion)"
         )
     # The pairs, each with its scale.
-    pairs = _pairs(folder / lora.WEIGHTS)
+    pairs = _pairs(folder / lora.WEIGHTS, NAME)
     scales, matcher = {}, PatternMatcher()
     for module, (down, _) in pairs.items():
         rank = down.shape[0]
@@ -127,6 +131,32 @@ def read_peft(folder: Path) -> LoraPairs:
             )
         scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
+
+
+def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
+    """Load an adapter with one tensor for all layers. `linears`: the linear layers of its base, in order.
+
+    Raises CardError if the file has other tensors, or the base has another number of layers with that name.
+    """
+    modules: dict[str, tuple[Tensor, Tensor]] = {}
+    base_modules = [*linears]
+    for name, halves in _pairs(path, STACKED).items():
+        # A leading dimension of 1 is dropped.
+        down, up = [half[0] if half.dim() == 4 and len(half) == 1 else half for half in halves]
+        if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
+            shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
+            raise CardError(
+                f"{path}: {name}.A and {name}.B must be (layers, rank, in) and (layers, rank, out), but are {shapes}: "
+                "join several chunks or documents along the rank first, as Doc-to-LoRA's combine_lora does"
+            )
+        places = [module for module in base_modules if module == name or module.endswith(f".{name}")]
+        if len(places) != len(down):
+            raise CardError(
+                f"{path}: {name} has {len(down)} layers, and the base has {len(places)} of that name"
+            )
+        for i, place in enumerate(places):
+            modules[place] = down[i], up[i].T
+    return LoraPairs(modules, dict.fromkeys(modules, scale))
 
 
 def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: str) -> None:
@@ -184,7 +214,7 @@ def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
 
 
-def _pairs(path: Path) -> "dict[str, tuple[Tensor, Tensor]]":
+def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Tensor]]":
     """Load each module's two halves."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -195,9 +225,11 @@ def _pairs(path: Path) -> "dict[str, tuple[Tensor, Tensor]]":
         raise CardError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        match = NAME.fullmatch(name)
+        match = pattern.fullmatch(name)
         if match is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+            if pattern is STACKED:
+                example = "q_proj.A"
             raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor
     if not halves:

@@ -28,7 +28,7 @@ from kcard.llms.local_models import (
 
 Name = Annotated[str, typer.Argument(help="A pulled LLM; `kcard llm list` shows them.")]
 
-NUMBERS = {"size", "download", "memory", "right", "wrong"}
+NUMBERS = {"size", "download", "memory", "reads", "writes", "right", "wrong"}
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -75,12 +75,15 @@ def list_(json_: Json = False) -> None:
 def _print_here(models: Sequence[PulledModel]) -> None:
     from rich.markup import escape
 
-    echo("\nhere (kcard llm use NAME):")
-    rows = table("name", "size", "right", "wrong", "from", right=NUMBERS)
+    echo("\nhere (kcard llm use NAME); tokens read and written a second, as last measured:")
+    rows = table("name", "size", "reads", "writes", "right", "wrong", "from", right=NUMBERS)
     for model in models:
+        reads, writes = "-", "-"
+        if model.speed is not None:
+            reads, writes = f"{model.speed.reads:.0f}", f"{model.speed.writes:.0f}"
         source = model.origin.source if model.origin else "unknown"
         figures = _figures(catalogue().get(model.name))
-        rows.add_row(*map(escape, (model.name, shown_size(model.size), *figures, source)))
+        rows.add_row(*map(escape, (model.name, shown_size(model.size), reads, writes, *figures, source)))
     console().print(rows)
 
 
@@ -167,6 +170,11 @@ def show(name: Name, json_: Json = False) -> None:
     if json_:
         print_json(facts)
         return
+    if model.speed is not None:
+        speed = model.speed
+        facts["speed"] = (
+            f"reads {speed.reads:g}, writes {speed.writes:g} tokens a second, {speed.threads} threads"
+        )
     for key, value in facts.items():
         echo(f"{key:<13} {'-' if value in (None, '') else value}")
 
@@ -188,4 +196,5 @@ def _row(model: PulledModel) -> dict[str, Any]:
         "size": model.size,
         "source": origin.source if origin else None,
         "sha256": origin.sha256 if origin else None,
+        "speed": asdict(model.speed) if model.speed else None,
     }

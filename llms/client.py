@@ -42,7 +42,8 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
         return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
     room = window
-    if llm.count(bare) < llm.count(request):  # not so for the embedded reader: it reads each text by itself
+    # Half of the window for knowledge; the embedded reader reads each text by itself, so that nothing is shared.
+    if llm.count(bare) < llm.count(request):
         room = window // 2
     if request.turns and llm.count(bare) > room:
         request, bare = replace(request, turns=()), replace(bare, turns=())

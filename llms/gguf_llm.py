@@ -14,8 +14,9 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from kcard.config import let_threads_sleep, settings
 from kcard.errors import LLMError, ModelUnavailable, printable
 from kcard.io import shown_size
 from kcard.llms.gguf_file import GgufFile, read_gguf
-from kcard.llms.local_models import find_pulled
+from kcard.llms.local_models import find_pulled, record_speed
 from kcard.llms.openai_endpoint import Chat, Completions, OpenAIEndpoint, Tokens, failure
 from kcard.llms.prompts import Message, messages, render, without_control
 from kcard.types import Request, derive_seed
@@ -37,6 +38,9 @@ LIKELIEST_TOKENS = 20  # at each place, with their probabilities
 REPLY_SECONDS = 3600.0  # time-out of a reply: a large model on a slow processor takes minutes
 LOADING_SECONDS = 60.0  # time in which a process of its own says what is wrong with a file
 KEY_BYTES = 32
+# Tokens of one reply from which its speed says something.
+MIN_TIMED_TOKENS_IN = 32
+MIN_TIMED_TOKENS_OUT = 8
 REASON = re.compile(r"error loading model: (.+)")
 
 
@@ -47,6 +51,7 @@ class GgufLLM(OpenAIEndpoint):
     window   tokens of a request and its reply together; None: WINDOW, or what the model was trained for if that is less
     threads  None: as configured (llm_threads), else one for each physical core
     slots    requests at a time
+    on_speed called with (tokens read a second, tokens written a second, threads), once, as llama.cpp measured them
 
     Where only some replies are possible (yes or no, an option's letter, the name of a card), a grammar admits no other.
     Raises ModelUnavailable, in one line, if there is no such file, if it is no GGUF, damaged, of an architecture that
@@ -64,9 +69,11 @@ class GgufLLM(OpenAIEndpoint):
         window: int | None = None,
         threads: int | None = None,
         slots: int = SLOTS,
+        on_speed: Callable[[float, float, int], None] | None = None,
     ) -> None:
         self.file = read_gguf(Path(path).expanduser())
         self.seed = seed
+        self._on_speed = on_speed
         context = min(window or WINDOW, self.file.window or WINDOW)
         self._server = running(self.file, context, threads or settings().llm_threads, slots)
         form = GgufChat(self.file) if self.file.has_chat_template else GgufText(self.file)
@@ -103,6 +110,32 @@ class GgufLLM(OpenAIEndpoint):
             raise failure(self._where, self.model, error) from error
         return counted if isinstance(counted, int) else len(counted)
 
+    def _complete(self, request: Request, tokens: int, extra: dict[str, Any]) -> Any:
+        answer = super()._complete(request, tokens, extra)
+        if self._on_speed is None:
+            return answer
+        if extra.get("stream"):
+            return self._timed(answer)
+        self._report_speed(answer)
+        return answer
+
+    def _timed(self, chunks: Any) -> Iterator[Any]:
+        for chunk in chunks:
+            self._report_speed(chunk)
+            yield chunk
+
+    def _report_speed(self, answer: Any) -> None:
+        """Report llama.cpp's timings of a reply that is long enough, the first time."""
+        timings = getattr(answer, "timings", None)
+        if self._on_speed is None or not isinstance(timings, dict):
+            return
+        tokens_in, tokens_out = timings.get("prompt_n", 0), timings.get("predicted_n", 0)
+        reads, writes = timings.get("prompt_per_second"), timings.get("predicted_per_second")
+        is_long = tokens_in >= MIN_TIMED_TOKENS_IN and tokens_out >= MIN_TIMED_TOKENS_OUT
+        if is_long and reads and writes:
+            report, self._on_speed = self._on_speed, None
+            report(reads, writes, self._server.threads)
+
     def _sampling(self, request: Request) -> dict[str, Any]:
         sampling = super()._sampling(request)
         sampling["seed"] = derive_seed(self.seed, request.question, request.sample) % 2**31
@@ -118,8 +151,8 @@ class GgufLLM(OpenAIEndpoint):
 
 
 def local_llm(name: str, **options: Any) -> GgufLLM:
-    """Return an LLM that was pulled (kcard.llms.local_models), with options of GgufLLM."""
-    return GgufLLM(find_pulled(name).path, **options)
+    """Return an LLM that was pulled (kcard.llms.local_models), with options of GgufLLM; its speed is recorded."""
+    return GgufLLM(find_pulled(name).path, on_speed=partial(record_speed, name), **options)
 
 
 def grammar_of(request: Request) -> str:
@@ -172,7 +205,8 @@ class GgufText(Completions):
 
 
 class LlamaServer:
-    """A loaded model. `address`: http://127.0.0.1:PORT; `key`: without which it answers nothing."""
+    """A loaded model. `address`: http://127.0.0.1:PORT; `key`: without which it answers nothing; `threads`: as
+    llama.cpp counts them."""
 
     def __init__(self, file: GgufFile, context: int, threads: int | None, slots: int) -> None:
         _check_memory(file, context * slots)
@@ -184,6 +218,7 @@ class LlamaServer:
         params.n_ctx, params.n_parallel = context * slots, slots
         for processor in (params.cpuparams, params.cpuparams_batch):
             processor.n_threads = threads or system.physical_cores() or -1  # -1: as llama.cpp sees fit
+        self.threads: int = params.cpuparams.n_threads
         params.cache_ram_mib = 0  # prompts are cached in the slots only
         devices = {device["type"] for device in xllamacpp.get_device_info()}
         if devices == {xllamacpp.ggml_backend_dev_type.GGML_BACKEND_DEVICE_TYPE_CPU}:

@@ -1,5 +1,6 @@
 """LLMs on this computer: the catalogue of those to be had, and those that were pulled."""
 
+import platform
 import re
 import shutil
 import subprocess
@@ -75,12 +76,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class PulledModel:
-    """A pulled LLM; `local:NAME` stands for it. `origin`: None where its record is missing."""
+    """A pulled LLM; `local:NAME` stands for it. `origin`: None where its record is missing; `speed`: where it has not
+    answered on this machine."""
 
     name: str
     path: Path
     size: int
     origin: Origin | None
+    speed: "Speed | None" = None
 
 
 def folder() -> Path:
@@ -108,6 +111,7 @@ def remove(name: str) -> PulledModel:
     model = find_pulled(name)
     model.path.unlink()
     model.path.with_name(f"{name}.json").unlink(missing_ok=True)
+    _speed_file(name).unlink(missing_ok=True)
     return model
 
 
@@ -115,7 +119,39 @@ def _pulled(path: Path) -> PulledModel:
     name = path.name.removesuffix(SUFFIX)
     record = path.with_name(f"{name}.json")
     origin = build(Origin, parse(record.read_text(encoding="utf-8"))) if record.exists() else None
-    return PulledModel(name, path, path.stat().st_size, origin)
+    return PulledModel(name, path, path.stat().st_size, origin, _read_speed(name))
+
+
+# How fast a pulled LLM is on this machine, as llama.cpp measured it while it answered: NAME.speed.json.
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens that an LLM reads and writes a second, with so many threads on the machine of this name."""
+
+    reads: float
+    writes: float
+    threads: int
+    machine: str
+
+
+def record_speed(name: str, reads: float, writes: float, threads: int) -> None:
+    """Replace the speed of a pulled LLM; where that can't be written, it stays as it is."""
+    speed = Speed(round(reads, 1), round(writes, 1), threads, platform.node())
+    with suppress(OSError):
+        write_text(_speed_file(name), canonical(speed))
+
+
+def _read_speed(name: str) -> Speed | None:
+    """Return the speed on this machine; None if it is not known. A home may be shared by several machines."""
+    with suppress(OSError, ValueError, TypeError):
+        speed = build(Speed, parse(_speed_file(name).read_text(encoding="utf-8")))
+        return speed if speed.machine == platform.node() else None
+    return None
+
+
+def _speed_file(name: str) -> Path:
+    return folder() / f"{name}.speed.json"
 
 
 READER = "reader"  # as its users call the embedded LLM

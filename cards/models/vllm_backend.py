@@ -224,9 +224,9 @@ class Server:
 
 DEFAULT_PLACES = 4  # if the server does not report its limit
 RECHECK_SECONDS = (
-    60.0  # seconds after which a model is checked again: its server may have been restarted with another
+    60.0  # after which a model is checked again: its server may have been restarted with another
 )
-FOREIGN_SECONDS = 60.0  # seconds for which another program's adapter is left alone
+FOREIGN_SECONDS = 60.0  # for which another program's adapter is left alone
 PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 
 
@@ -271,7 +271,7 @@ class Places:
 
     @property
     def most(self) -> int:
-        """PLACES until the server, polled now and then, reports it."""
+        """DEFAULT_PLACES until the server, polled now and then, reports it."""
         if self._most is None and time.monotonic() >= self._ask_again:
             self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + RECHECK_SECONDS
         return self._most or DEFAULT_PLACES

@@ -72,9 +72,8 @@ def size(folder: Path, device: str) -> int:
 def embedded(folder: Path, device: str) -> Weights | None:
     """Load the model in a folder if it is like embedded ones."""
     weights = folder / "model.safetensors"
-    if (
-        not weights.is_file() or weights.stat().st_size >= 4 * MAX_FLOAT32_PARAMETERS
-    ):  # a larger one may be in bf16
+    # A larger one may be in bf16.
+    if not weights.is_file() or weights.stat().st_size >= 4 * MAX_FLOAT32_PARAMETERS:
         return None
     if not families.is_plain_opt(_json(folder / "config.json")):
         return None

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from kcard.batching import LRUCache
 from kcard.config import settings
 from kcard.embedded import minilm, networks
 from kcard.interfaces import Array
-
-if TYPE_CHECKING:
-    pass
 
 CHECKSUM = 8  # bytes
 MAX_ENTRIES_IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB

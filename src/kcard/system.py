@@ -11,12 +11,9 @@ from functools import lru_cache
 from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kcard.errors import ModelUnavailable, UsageError, one_line
-
-if TYPE_CHECKING:
-    pass
 
 # The processor, memory and disk of this machine.
 

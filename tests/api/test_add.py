@@ -1,6 +1,7 @@
-"""Adapters on this machine that peft saved become cards."""
+"""Adapters on this machine become cards: those that peft saved, and those that a hypernetwork wrote."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.cards.engine.models import FAMILIES, adapter, continued, model
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TARGETS = ["q_proj", "v_proj", "down_proj"]
 PROMPT = [1, 20, 21, 22]
+LAYERS = 2
 
 
 @pytest.fixture
@@ -66,6 +68,36 @@ def written(added: Card) -> list[int]:
     from peft import PeftModel
 
     return continued(PeftModel.from_pretrained(model("llama"), added.folder), PROMPT, 20)
+
+
+def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: float) -> list[int]:
+    """What the base writes with scale x B A added to its weights: (layers, rank, in) and (layers, rank, out)."""
+    whole = model("llama")
+    for name, (down, up) in pairs.items():
+        places = [module for place, module in whole.named_modules() if place.endswith(f".{name}")]
+        for layer, place in enumerate(places):
+            place.weight.data += scale * up[layer].T @ down[layer]
+    return continued(whole, PROMPT, 20)
+
+
+def generated(rank: int, seed: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """As a hypernetwork writes them, for every layer at once."""
+    torch.manual_seed(seed)
+    sizes = {"q_proj": (32, 32), "v_proj": (32, 16), "down_proj": (64, 32)}
+    return {
+        name: (0.3 * torch.randn(LAYERS, rank, into), 0.3 * torch.randn(LAYERS, rank, out))
+        for name, (into, out) in sizes.items()
+    }
+
+
+def saved_as_generated(
+    path: Path, pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], contexts: bool = True
+) -> Path:
+    tensors = {
+        f"{name}.{half}": part for name, both in pairs.items() for half, part in zip("AB", both, strict=True)
+    }
+    save_file({name: (part[None] if contexts else part).contiguous() for name, part in tensors.items()}, path)
+    return path
 
 
 def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -> None:
@@ -137,13 +169,31 @@ def _merged(whole: Any, folder: Path) -> Any:
     return PeftModel.from_pretrained(whole, folder).merge_and_unload()
 
 
-def test_an_adapter_is_a_card_with_the_document_that_it_was_made_of(saved: Path, tmp_path: Path) -> None:
+def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(tmp_path: Path, base: Path) -> None:
+    pairs = generated(5, 7)
+    path = saved_as_generated(tmp_path / "rivers.safetensors", pairs, contexts=False)
     document = tmp_path / "rivers.md"
     document.write_text("# Rivers\n\nThe Rhine ends in the North Sea.\n\nThe Danube ends in the Black Sea.\n")
-    added = card(source=str(saved), corpus=document)
+    added = card(source=str(path), base=str(base), scale=0.5, corpus=document)
+    assert written(added) == in_one_model(pairs, 0.5)
     assert (added.manifest.index, added.manifest.training.passages) == (True, 1)
     answer = kcard.ask("Where does the Danube end?", cards=["rivers"], llm="embedded")
     assert "the Black Sea" in answer.answer
+
+
+def test_the_example_of_the_docs_saves_what_a_hypernetwork_wrote(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encoding="utf-8")
+    (example,) = [
+        code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "rivers.safetensors" in code
+    ]
+    pairs = generated(3, 2)
+    loras = {name: {"A": down[None], "B": up[None]} for name, (down, up) in pairs.items()}
+    monkeypatch.chdir(tmp_path)
+    exec(example, {"loras": loras})
+    added = card(source="rivers.safetensors", base=str(base), scale=2.0)
+    assert written(added) == in_one_model(pairs, 2.0)
 
 
 @pytest.mark.parametrize("family", ["opt", pytest.param("qwen2", marks=pytest.mark.slow), "gpt-neox"])
@@ -168,8 +218,9 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
 
     path = tmp_path / name
     torch.save({"q_proj.A": Trap()}, path)
-    with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
-        card(source=str(path))
+    for arguments in ({}, {"scale": 1.0, "base": "x"}):
+        with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
+            card(source=str(path), **arguments)
     assert "weights_only=True" in str(error.value)
     with pytest.raises(UsageError, match="local pickles are never opened"):
         card(source=str(path), convert=True)
@@ -247,12 +298,29 @@ def test_an_adapter_of_one_base_is_refused_on_another(saved: Path, tmp_path: Pat
         card(source=str(saved), base=str(tmp_path / "other"))
 
 
+def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
+    tmp_path: Path, base: Path
+) -> None:
+    path = saved_as_generated(tmp_path / "x.safetensors", generated(5, 7))
+    with pytest.raises(UsageError, match=r"does not contain the scale of its matrices: pass --scale"):
+        card(source=str(path), base=str(base))
+    with pytest.raises(UsageError, match="names no base model"):
+        card(source=str(path), scale=1.0)
+    two = {name: tensor.expand(2, -1, -1, -1).contiguous() for name, tensor in load_file(path).items()}
+    save_file(two, path)
+    with pytest.raises(CardError, match="join several chunks or documents along the rank first"):
+        card(source=str(path), base=str(base), scale=1.0)
+    save_file({name: tensor[:1, :1] for name, tensor in two.items()}, path)
+    with pytest.raises(CardError, match="_proj has 1 layers, and the base has 2 of that name"):
+        card(source=str(path), base=str(base), scale=1.0)
+
+
 def test_options_of_adapters_are_refused_elsewhere(saved: Path) -> None:
-    with pytest.raises(UsageError, match="is a file: give the folder of an adapter that peft saved"):
-        card(source=str(saved / WEIGHTS))
+    with pytest.raises(UsageError, match=r"scale 2\.0: .* contains the scale: leave it out"):
+        card(source=str(saved), scale=2.0)
     with pytest.raises(UsageError, match="base x is only for adapters on this machine"):
         card(source="hf:owner/name", base="x")
-    with pytest.raises(UsageError, match="does not exist: use a folder, hf:owner/name"):
+    with pytest.raises(UsageError, match="does not exist: use a file, a folder, hf:owner/name"):
         card(source="owner/name")
 
 

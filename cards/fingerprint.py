@@ -22,7 +22,7 @@ DIGITS = 6
 Pair = tuple[str, str]
 
 # Allowed difference between two runs of the same weights: root mean square over tokens of the difference in
-# log-probability, by the coarser dtype of the two (measured: benchmarks/fingerprint_tolerance.py, docs/cards.md).
+# log-probability, by the coarser dtype of the two (measured: recipes/log.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
 # Below this share of the expected shift an adapter counts as not applied, in any dtype.
 APPLIED = 0.05

@@ -1,14 +1,15 @@
 """kcard ask: answer a question, or the questions of a file."""
 
 import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     WordWriter,
     console,
@@ -140,15 +141,13 @@ def ask(
             help="The question, in quotation marks or as several words; - reads it from stdin. Without one, `kcard "
             "chat` begins on a terminal.",
             metavar="QUESTION",
-            show_default=False,
         ),
     ] = None,
     corpus: Annotated[
         Path | None,
         typer.Option(
             help="A folder or file to answer from. Its index is kept as a draft, which is brought up to date whenever "
-            "the files have changed.",
-            show_default=False,
+            "the files have changed."
         ),
     ] = None,
     choices: Annotated[
@@ -156,7 +155,6 @@ def ask(
         typer.Option(
             help='Options of a multiple-choice question: "Rome; Paris" or "A=Rome; B=Paris"; or one at a time, '
             "repeated.",
-            show_default=False,
             rich_help_panel="One question",
         ),
     ] = None,
@@ -186,7 +184,6 @@ def ask(
             min=1,
             help="Questions of --input per batch. [default: 16, or 4 times --concurrency if that is more; where large "
             "cards take turns, as many as 256 MB of passages allow]",
-            show_default=False,
             rich_help_panel="Files of questions",
         ),
     ] = None,
@@ -203,7 +200,7 @@ def ask(
     trace: Annotated[bool, typer.Option(help="Print every passage in full, with its evidence.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
 ) -> None:
-    """Ask a question; the gate decides whether cards help to answer it."""
+    """Ask a question; the gate decides whether cards help."""
     question = " ".join(words) if words else None
     if question == "-" or (question is None and input_ is None and not sys.stdin.isatty()):
         question = sys.stdin.read().strip() or None
@@ -240,9 +237,10 @@ def ask(
     streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
     pipeline = _pipeline(options, show_note, is_shown=not json_)
     llm = llm_name(options)
-    answer: Answer = (
-        print_stream(pipeline, checked_question) if streamed else next(pipeline.answers([checked_question]))
-    )
+    if streamed:
+        answer, _ = print_stream(pipeline, checked_question)
+    else:
+        answer = next(pipeline.answers([checked_question]))
     for text in answer.notes:
         notice(text)
     if json_:
@@ -310,18 +308,31 @@ def _advice(options: AskOptions) -> str:
     return suggestion()
 
 
-def print_stream(pipeline: Any, question: Question) -> Any:
-    """Print the answer as it arrives; return it."""
-    writer = None
+def print_stream(
+    pipeline: "Pipeline", question: Question, until_it_begins: AbstractContextManager[None] | None = None
+) -> tuple[Answer, float | None]:
+    """Print the answer as it arrives. Return it, and the seconds until its first piece; None if there was only one.
+
+    until_it_begins  entered until the first piece is there
+    """
+    started = time.perf_counter()
+    pieces = pipeline.stream(question)
+    with until_it_begins or nullcontext():
+        piece = next(pieces)
+    seconds = time.perf_counter() - started
+    writer = WordWriter()
+    count = 0
     try:
-        for piece in pipeline.stream(question):
-            if not isinstance(piece, str):
-                return piece
-            writer = writer or WordWriter()
+        while isinstance(piece, str):
+            count += 1
             writer.write(piece)
+            piece = next(pieces)
     finally:
-        if writer is not None:
+        if count:
             writer.end()
+    if count < 2:
+        return piece, None
+    return piece, seconds
 
 
 def _ask_file(

@@ -10,11 +10,11 @@ import typer
 
 from kcard.api.exam import audit as audit_card
 from kcard.cli import options
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     Json,
     as_data,
+    cell,
     console,
     echo,
     interval,
@@ -41,7 +41,6 @@ def audit(
         typer.Argument(
             help="Published cards (name@v2, namespace/name); else a draft's name or a card folder. Several are "
             "audited one by one; pool:NAME and biomedical/ stand for their cards.",
-            show_default=False,
             autocompletion=options.complete_drafts,
         ),
     ] = None,
@@ -62,7 +61,10 @@ def audit(
     ] = 60.0,
     json_: Json = False,
 ) -> None:
-    """Audit cards: generate documents for many queries, score each of them, and store the results in the hub."""
+    """Audit cards against independent evidence.
+
+    They generate documents for many queries; each is scored, and the hub stores the results.
+    """
     if unverified:
         # Options that --unverified does not take, where their value is not the default.
         defaults = declared(audit_card) | declared(RayOptions)
@@ -172,7 +174,7 @@ def _print_audit(result: "Audit") -> None:
     rows = table(escape(result.card), overflow="fold")
     for heading in ("queries", "faithfulness", "factuality", "not covered"):
         rows.add_column(heading, justify="right", no_wrap=True)
-    not_covered = "-" if result.factuality is None else str(result.factuality.unknown)
+    not_covered = cell(result.factuality and result.factuality.unknown)
     distributions = (result.faithfulness, result.factuality)
     rows.add_row("all", str(result.asked), *map(_mean_cell, distributions), not_covered)
     rows.add_row("", "", *(draw_histogram(d.scores, 20) if d else "" for d in distributions), "")
@@ -206,7 +208,7 @@ def _print_audit(result: "Audit") -> None:
         out.print(f"\nworst documents, by {result.ranked_by}")
     for d in result.worst:
         score = d.factuality if result.ranked_by == "factuality" else d.faithfulness
-        lines = [f"  {_number(score)}  {d.text}", f"        asked: {d.query}"]
+        lines = [f"  {cell(score, '.2f')}  {d.text}", f"        asked: {d.query}"]
         if d.evidence is not None:
             place = f" ({d.evidence.file}, line {d.evidence.line})" if d.evidence.file else ""
             lines.append(f"        evidence: {d.window or d.evidence.text}{place}")
@@ -214,7 +216,7 @@ def _print_audit(result: "Audit") -> None:
 
 
 def _coverage_cell(result: "Audit") -> str:
-    return "-" if result.coverage is None else f"{result.coverage.mean:.0%}"
+    return cell(result.coverage and result.coverage.mean, ".0%")
 
 
 def _dependence_warning(result: "Audit") -> str:
@@ -226,10 +228,6 @@ def _dependence_warning(result: "Audit") -> str:
 
 def _mean_cell(scores: "Distribution | None") -> str:
     return interval(scores.mean if scores else None)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def register(app: typer.Typer) -> None:

@@ -1,14 +1,13 @@
 """kcard browse: what every card knows, and how far it can be trusted."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kcard.api.exam import browse as browse_cards
 from kcard.cli.options import command_for
-from kcard.cli.output import Json, as_data, console, note, print_json, table
+from kcard.cli.output import Json, as_data, cell, console, note, print_json, table
 from kcard.hub.values import DECLARED, ScoreEstimate, format_score
 from kcard.io import shown_size
 
@@ -23,10 +22,19 @@ COLOURS = {"good": "green", "fair": "yellow", "poor": "red", "none": ""}
 # The columns of the table after name and description; a narrow terminal drops the last ones first.
 FIGURES = ("factuality", "recall", "faithfulness", "lift", "given")
 COLUMNS = (*FIGURES, "domain", "size", "base")
-LEAST, MOST = 30, 60  # characters of the column with descriptions
-MOST_COMMANDS = 5
+UNKNOWN = "-"
+MIN_DESCRIPTION_WIDTH, MAX_DESCRIPTION_WIDTH = 30, 60  # columns of a terminal
+MAX_DESCRIPTION_CHARACTERS = 160
+MAX_COMMANDS = 5
 WIDE = 120  # columns of a terminal that shows all of an audit
-LONGEST = 160  # characters of a description
+
+# Attributes of a report and of an audit as --json has them.
+FACTS = ("reference", "name", "description", "domain", "base", "kind", "size")
+SCORES = ("recall", "lift", "given", "faithfulness", "factuality", "coverage")
+PROVENANCE = (
+    *("checker", "checker_sha256", "evidence", "evidence_sha256", "evidence_overlap", "independent"),
+    *("queries", "queries_sha256", "seed"),
+)
 
 
 @command_for(browse_cards)
@@ -34,91 +42,61 @@ def browse(
     values: dict[str, Any],
     json_: Json = False,
 ) -> None:
-    """Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence)."""
+    """Browse published cards with their measured figures.
+
+    Faithfulness is to a card's own corpus, factuality to independent evidence.
+    """
     reports = browse_cards(**values)
     if json_:
         print_json([_browse_row(report) for report in reports])
     elif values["name"] is not None:
         _print_detail(reports[0])
     else:
-        _print_table(
-            reports, values["sort"], is_filtered=any(values[key] for key in ("text", "domain", "base"))
-        )
+        is_filtered = any(values[key] for key in ("text", "domain", "base"))
+        _print_table(reports, values["sort"], is_filtered=is_filtered)
 
 
 def _browse_row(report: "CardReport") -> dict[str, Any]:
     """Return a card as a row of --json: its figures, where they come from, and the history of its audits."""
-    keys = (
-        "reference",
-        "name",
-        "description",
-        "domain",
-        "base",
-        "kind",
-        "size",
-        "recall",
-        "lift",
-        "given",
-        "faithfulness",
-        "factuality",
-        "coverage",
+    row: dict[str, Any] = {name: getattr(report, name) for name in (*FACTS, *SCORES)}
+    row["faithfulness_scores"], row["factuality_scores"] = (
+        report.faithfulness_scores,
+        report.factuality_scores,
     )
-    scores = {
-        "faithfulness_scores": report.faithfulness_scores,
-        "factuality_scores": report.factuality_scores,
-    }
-    sources = {
-        "recall_from": report.recall_origin,
-        "faithfulness_from": report.faithful.origin if report.faithful else None,
-        "factuality_from": report.factual.origin if report.factual else None,
-    }
-    audit_keys = (
-        "checker",
-        "checker_sha256",
-        "evidence",
-        "evidence_sha256",
-        "evidence_overlap",
-        "independent",
-        "queries",
-        "queries_sha256",
-        "seed",
-    )
-    # The audits of all versions, with their means and how they were measured.
-    audits = []
-    for past in report.audits:
-        a = past.audit
-        means = {
-            key: None if scores is None or scores.mean is None else asdict(scores.mean)
-            for key, scores in (("faithfulness", a.faithfulness), ("factuality", a.factuality))
-        }
-        means["coverage"] = None if a.coverage is None else asdict(a.coverage)
-        provenance = {key: getattr(a, key) for key in audit_keys}
-        audits.append({"version": past.version, "taken": past.taken.isoformat()} | means | provenance)
+    row["recall_from"] = report.recall_origin
+    row["faithfulness_from"] = report.faithful and report.faithful.origin
+    row["factuality_from"] = report.factual and report.factual.origin
+    row["declared"], row["verified"] = as_data(report.declared), as_data(report.verified)
+
     # The figures with their samples; the factuality by which the card is ranked may be of an earlier version.
-    estimates = {
-        "recall": report.recall_estimate,
-        "lift": report.lift_estimate,
-        "faithfulness": report.faithful.estimate if report.faithful else None,
-        "factuality": report.factual.estimate if report.factual else None,
+    row["estimates"] = {
+        "recall": as_data(report.recall_estimate),
+        "lift": as_data(report.lift_estimate),
+        "faithfulness": as_data(report.faithful and report.faithful.estimate),
+        "factuality": as_data(report.factual and report.factual.estimate),
     }
-    samples = {key: None if estimate is None else asdict(estimate) for key, estimate in estimates.items()}
-    standing = None
+    row["standing"] = None
     if report.standing is not None and report.standing.estimate is not None:
         version = report.standing.version or report.number
-        standing = asdict(report.standing.estimate) | {"version": version, "waiting": report.waits}
-    # What limits the trust in the card, and the figures that it declares or that the hub verified.
-    marks: dict[str, Any] = {"unexamined": report.unexamined}
+        row["standing"] = as_data(report.standing.estimate) | {"version": version, "waiting": report.waits}
+
+    # The audits of all versions, with their means and how they were measured.
+    row["audits"] = []
+    for past in report.audits:
+        entry = {"version": past.version, "taken": past.taken.isoformat()}
+        for name in ("faithfulness", "factuality"):
+            scores = getattr(past.audit, name)
+            entry[name] = as_data(scores and scores.mean)
+        entry["coverage"] = as_data(past.audit.coverage)
+        row["audits"].append(entry | as_data(past.audit, *PROVENANCE))
+
+    # What limits the trust in the card.
+    row["unexamined"] = report.unexamined
     if report.factual is not None:
-        marks |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
+        row |= {"judged": len(report.factuality_scores), "independent": report.factual.independent}
     if report.quarantine is not None:
-        marks |= {"quarantined": True, "quarantine": as_data(report.quarantine)}
-    trust = {
-        "declared": None if report.declared is None else as_data(report.declared),
-        "verified": None if report.verified is None else as_data(report.verified),
-    }
-    figures = {"estimates": samples, "standing": standing}
-    row = {key: getattr(report, key) for key in keys}
-    return row | scores | sources | trust | figures | {"audits": audits} | marks
+        row |= {"quarantined": True, "quarantine": as_data(report.quarantine)}
+    return row
 
 
 # The table: as many columns as the terminal has room for, the name always whole.
@@ -136,48 +114,43 @@ def _print_table(reports: "list[CardReport]", sort: str, *, is_filtered: bool) -
 
     out = console()
     cells = [_figure_cells(report) for report in reports]
-    # The figure that cards are sorted by stays longest; nothing else takes the room of a figure.
+    # The columns that fit; what cards are sorted by stays longest, and nothing else takes the room of a figure.
     columns: list[str] = []
     name_width = max(len(report.reference) for report in reports)
-    room = out.width - name_width - 2 - LEAST
-    for name in sorted(COLUMNS, key=lambda name: (name != sort, COLUMNS.index(name))):
-        width = max(len(name), *(row[name].cell_len for row in cells)) + 2
-        if all(row[name].plain == "-" for row in cells):
-            continue
-        if width <= room:
+    room = out.width - name_width - 2 - MIN_DESCRIPTION_WIDTH
+    for name in sorted(COLUMNS, key=lambda name: name != sort):
+        shown = [row[name] for row in cells if row[name].plain != UNKNOWN]
+        width = max([len(name), *(text.cell_len for text in shown)]) + 2
+        if shown and width <= room:
             columns.append(name)
             room -= width
-        elif name in FIGURES:
+        elif shown and name in FIGURES:
             break
     # A name that leaves no room for its description has a line of its own.
-    stacked = room < 0
-    headings = ("card", "description", *(name for name in COLUMNS if name in columns))
-    rows = table(*headings)
+    is_stacked = room < 0
+    rows = table("card", "description", *(name for name in COLUMNS if name in columns), right={"size"})
     for column in rows.columns:
         column.no_wrap = column.header != "description"
-        column.justify = "right" if column.header == "size" else "left"
-    rows.columns[1].max_width = MOST
+    rows.columns[1].max_width = MAX_DESCRIPTION_WIDTH
     for report, row in zip(reports, cells, strict=True):
-        described = [Text(_shorten(report.description)), *_remarks(report, row, () if stacked else columns)]
-        if stacked:
+        description = Text("\n").join(_description_lines(report, row, columns))
+        if is_stacked:
             out.print(Text(report.reference, "bold"), soft_wrap=True)
-            out.print(Padding(Text("\n").join(described), (0, 0, 0, 2)))
+            out.print(Padding(description, (0, 0, 0, 2)))
         else:
-            rows.add_row(
-                Text(report.reference), Text("\n").join(described), *(row[name] for name in headings[2:])
-            )
-    if not stacked:
+            rows.add_row(Text(report.reference), description, *(row[str(c.header)] for c in rows.columns[2:]))
+    if not is_stacked:
         out.print(rows)
     # The commands that measure the others, each whole.
     unmeasured = [report for report in reports if report.standing is None]
-    for report in unmeasured[:MOST_COMMANDS]:
+    for report in unmeasured[:MAX_COMMANDS]:
         out.print(Text(f"factuality not measured: {_measuring_command(report)}", "dim"), soft_wrap=True)
-    if len(unmeasured) > MOST_COMMANDS:
-        out.print(Text(f"and of {len(unmeasured) - MOST_COMMANDS} more cards", "dim"))
+    if len(unmeasured) > MAX_COMMANDS:
+        out.print(Text(f"and of {len(unmeasured) - MAX_COMMANDS} more cards", "dim"))
 
 
 def _figure_cells(report: "CardReport") -> "dict[str, Text]":
-    """Return the cells of a card by column; "-" for what is not known."""
+    """Return the cells of a card by column."""
     from rich.text import Text
 
     declared = report.recall_source == DECLARED
@@ -211,25 +184,32 @@ def format_estimate(
     from rich.text import Text
 
     if estimate is None:
-        return Text("-")
+        return Text(UNKNOWN)
     colour = COLOURS["none" if sign or not independent else estimate.tone]
     value = (format_score(estimate.value, sign), colour)
     return Text.assemble(value, f" ({estimate.sample})", (" declared" if declared else "", "dim"))
 
 
-def _remarks(report: "CardReport", row: "dict[str, Text]", columns: Sequence[str]) -> "Iterator[Text]":
-    """Yield the lines below the description: a figure if no column has one, and what limits the trust in it."""
+def _description_lines(
+    report: "CardReport", row: "dict[str, Text]", columns: Sequence[str]
+) -> "Iterator[Text]":
+    """Yield the description, a figure if no column has one, and what limits the trust in the card."""
     from rich.text import Text
 
+    description = report.description
+    if len(description) > MAX_DESCRIPTION_CHARACTERS:
+        description = description[: MAX_DESCRIPTION_CHARACTERS - 1].rstrip() + "…"
+    yield Text(description)
     # One figure at least, whichever it has.
-    if all(row[name].plain == "-" for name in FIGURES if name in columns):
-        named = next((name for name in FIGURES if row[name].plain != "-"), None)
-        if named is not None:
-            yield Text.assemble(f"{named} ", row[named])
-    marks = [f"quarantined: below {format_score(report.quarantine.threshold)}"] if report.quarantine else []
-    marks += ["unexamined weights"] if report.unexamined else []
-    remarks = [Text(mark, COLOURS["poor"] if report.quarantine else "") for mark in marks]
-    remarks += map(Text, factuality_remarks(report))
+    figures = [name for name in FIGURES if row[name].plain != UNKNOWN]
+    if figures and not set(figures) & set(columns):
+        yield Text.assemble(f"{figures[0]} ", row[figures[0]])
+    remarks = [Text(remark) for remark in factuality_remarks(report)]
+    if report.unexamined:
+        remarks.insert(0, Text("unexamined weights"))
+    if report.quarantine is not None:
+        threshold = format_score(report.quarantine.threshold)
+        remarks.insert(0, Text(f"quarantined: below {threshold}", COLOURS["poor"]))
     if remarks:
         yield Text(" · ").join(remarks)
 
@@ -251,10 +231,6 @@ def factuality_remarks(report: "CardReport") -> Iterator[str]:
 
 def _measuring_command(report: "CardReport") -> str:
     return f"kcard audit {report.name} --evidence FILE"
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
 
 
 def describe_figures(report: "CardReport") -> Iterator[str]:
@@ -298,31 +274,40 @@ def _print_detail(r: "CardReport") -> None:
         out.print(f"its exam.json is not plausible: {r.declared.fault}", markup=False)
 
     # Recall by the hub's exam and by the card's own.
-    exams = [] if r.hub_exam is None else [(r.hub_exam.exam, describe_origin(r.hub_exam.taken))]
-    exams += [] if r.exam is None else [(r.exam, describe_origin(None))]
+    exams = []
+    if r.hub_exam is not None:
+        exams.append((r.hub_exam.exam, describe_origin(r.hub_exam.taken)))
+    if r.exam is not None:
+        exams.append((r.exam, describe_origin(None)))
     for exam, source in exams:
         for run in (exam.own, exam.given):
             if run is not None:
                 line = (
-                    f"recall {run.recall or '-'}, lift {run.lift or '-'} over {exam.base}, {run.questions} questions "
+                    f"recall {cell(run.recall)}, lift {cell(run.lift)} over {exam.base}, {run.questions} questions "
                     f"({run.asked}), {source}"
                 )
-                out.print(escape(line))
+                out.print(line, markup=False)
     if r.note:
-        out.print(escape(r.note))
-    for what, by in (("faithfulness", r.faithful), ("factuality", r.factual)):
-        against = "own corpus" if what == "faithfulness" else by.against if by else "independent evidence"
-        scores = by.scores.scores if by else ()
-        heading = Text.assemble(f"\n{what} ({against}) ", format_estimate(by.estimate if by else None))
-        out.print(heading.append(f", {by.origin}" if by else ""))
-        if what == "factuality":
+        out.print(r.note, markup=False)
+
+    # The distributions of the scores.
+    against = r.factual.against if r.factual else "independent evidence"
+    for heading, by in (("faithfulness (own corpus)", r.faithful), (f"factuality ({against})", r.factual)):
+        title = Text(f"\n{heading} ")
+        if by is None:
+            title.append(UNKNOWN)
+        else:
+            title.append(format_estimate(by.estimate)).append(f", {by.origin}")
+        out.print(title)
+        if by is r.factual:
             for remark in factuality_remarks(r):
                 out.print(remark, markup=False)
             if r.standing is None:
                 out.print(f"measure it: {_measuring_command(r)}", markup=False)
-        bins = count_by_range(scores) if scores else []
-        for i, count in enumerate(bins):
-            out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(bins))} {count}")
+        if by is not None and by.scores.scores:
+            bins = count_by_range(by.scores.scores)
+            for i, count in enumerate(bins):
+                out.print(f"  {i / 10:.1f} {'█' * round(40 * count / max(bins))} {count}")
 
     _print_audits(r)
     for what, passages in (("best", r.best), ("worst", r.worst)):

@@ -177,7 +177,7 @@ def pull(
     hub: HubOption = None,
     json_: Json = False,
 ) -> None:
-    """Copy a card to a folder that transformers and peft can load, or fetch it into the local hub."""
+    """Copy a card to a folder, or fetch it into the local hub. transformers and peft can load the folder."""
     url = remote_url(hub)
     if url is None or (hub is None and "/" not in card):
         if destination is None:
@@ -233,15 +233,16 @@ def verify(
     rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
         print_json(rows)
-    for row in () if json_ else rows:
-        echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
+    else:
+        for row in rows:
+            echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
     if problems:
         raise typer.Exit(1)
     note("every file is intact")
 
 
 def alias(card: Reference, name: Annotated[str, typer.Argument(help="The alias, such as stable.")]) -> None:
-    """Give a version an alias, which can move to another version later."""
+    """Give a version an alias, which can move later."""
     hub = open_local_hub()
     hub.alias(card, name)
     version = hub.get(card)
@@ -261,18 +262,18 @@ def version_row(version: "Version") -> dict[str, Any]:
         "size": version.size,
         "published": version.published.isoformat(),
         "aliases": list(version.aliases),
-        "declared": None if version.declared is None else as_data(version.declared),
-        "verified": None if version.verified is None else as_data(version.verified),
+        "declared": as_data(version.declared),
+        "verified": as_data(version.verified),
         "unexamined": version.unexamined,
     }
 
 
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
 
-Name = Annotated[str, typer.Argument(help="The pool's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The pool's name.")]
 Cards = Annotated[
     list[str],
-    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
 ]
 
 pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
@@ -283,7 +284,7 @@ def create(
     name: Name,
     cards: Annotated[
         list[str] | None,
-        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2.", show_default=False),
+        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
     ] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""

@@ -3,8 +3,7 @@
 import contextlib
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from kcard.cli.ask import announce, print_stream, show
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     aside,
     echo,
@@ -119,13 +117,12 @@ class Conversation:
     def _ask(self, line: str) -> None:
         """Answer a question, which the LLM rewrites first if something was said before."""
         question = self._standalone(line)
-        timed = TimedStream(self.pipeline)
-        answer: Answer = print_stream(timed, question)
+        answer, seconds = print_stream(self.pipeline, question, waiting("answering"))
         for text in answer.notes:
             notice(text)
         show(answer, streamed=True)
-        if timed.is_streamed:
-            aside(f"first word after {timed.seconds:.2f} s")
+        if seconds is not None:
+            aside(f"first word after {seconds:.2f} s")
         turn = ChatTurn(line, answer, self._llm_spec)
         self._turns.append(turn)
         if problem := log_answer(answer, turn.llm, "chat", typed=line):
@@ -221,34 +218,6 @@ class Conversation:
         echo(f"{count} answer{'' if count == 1 else 's'} in {path}")
 
 
-class TimedStream:
-    """A pipeline's answer, as it is streamed.
-
-    seconds      until its first piece
-    is_streamed  whether it came in several pieces
-    """
-
-    def __init__(self, pipeline: "Pipeline") -> None:
-        self._pipeline = pipeline
-        self.seconds, self._pieces = 0.0, 0
-
-    @property
-    def is_streamed(self) -> bool:
-        return self._pieces > 1
-
-    def stream(self, question: Question) -> Iterator[str | Answer]:
-        started = time.perf_counter()
-        pieces = self._pipeline.stream(question)
-        with waiting("answering"):
-            first = next(pieces)
-        self.seconds = time.perf_counter() - started
-        yield first
-        self._pieces = 1
-        for piece in pieces:
-            self._pieces += isinstance(piece, str)
-            yield piece
-
-
 # A conversation as Markdown. What others wrote loads nothing in it: quotations are plain text, and an answer keeps its
 # form except for images and HTML.
 
@@ -266,7 +235,8 @@ def as_markdown(turns: Sequence[ChatTurn]) -> str:
             blocks.append(f"Asked as: {_plain(answer.question)}")
         blocks.append(LOADING.sub(r"\\\g<0>", printable(headline(answer))))
         sources = [quotation.line.removeprefix("<- ") for quotation in quotations(answer)]
-        if (nearest := nearest_quotation(answer)) is not None:
+        nearest = nearest_quotation(answer)
+        if nearest is not None:
             sources.append(f"nearest passage: {nearest.line}")
         lines = [f"- {_plain(source)}" for source in sources if source]
         if lines:
@@ -338,13 +308,11 @@ def chat(
     corpus: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder or file to answer from, as `kcard ask --corpus` does.",
-            metavar="FOLDER",
-            show_default=False,
+            help="A folder or file to answer from, as `kcard ask --corpus` does.", metavar="FOLDER"
         ),
     ] = None,
 ) -> None:
-    """Ask question after question; /model, /cards and /mode change what answers. Each line of a pipe is one."""
+    """Ask question after question. /model, /cards and /mode change what answers. Each line of a pipe is one."""
     options = AskOptions(**values)
     if corpus is not None:
         from kcard.api.corpus_card import with_corpus

@@ -17,7 +17,10 @@ MARKS = {"ok": "[green]ok[/green]", "warning": "[yellow]warning[/yellow]", "erro
 
 
 def doctor(json_: Json = False) -> None:
-    """Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail."""
+    """Check whether a bare `kcard ask` can answer.
+
+    Exit code 1 if it can't: models, machine, hub, endpoints and settings are checked.
+    """
     from dataclasses import asdict
 
     from rich.markup import escape
@@ -63,7 +66,7 @@ COMMIT = 40  # characters; 12 tell commits apart
 
 
 def selectors(json_: Json = False) -> None:
-    """List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size."""
+    """List the selectors and the presets of `kcard ask`. Each has its model, revision, licence and size."""
     from dataclasses import asdict
 
     from kcard.selectors.checkpoints import presets

@@ -11,8 +11,7 @@ from rich.markup import escape
 from kcard.api.evaluate import evaluate as evaluate_settings
 from kcard.api.evaluate import report as make_report
 from kcard.api.evaluate import write_questions
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for, typed_values
 from kcard.cli.output import (
     Json,
     console,
@@ -66,22 +65,14 @@ def evaluate(
     rerun: Annotated[
         int | None, typer.Option(help="Repeat this run as a new one.", rich_help_panel="The comparison")
     ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write eval.yaml and .eval_results/*.yaml, the Hugging Face Hub's formats, into this folder.",
-            rich_help_panel="The comparison",
-        ),
-    ] = None,
     json_: Json = False,
 ) -> None:
-    """Compare settings on the same questions: what do cards add to an LLM, and what do they cost?"""
+    """Compare settings on the same questions. What do cards add to an LLM, and what do they cost?"""
     from kcard.api import evaluate as api
 
     cluster = RayOptions.pop_from(values)
     # A preset takes the place of the options that were not typed.
-    sources = {key: ctx.get_parameter_source(key) for key in values}
-    typed = {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
+    typed = typed_values(values, ctx)
     if resume is not None and rerun is not None:
         raise UsageError("--resume and --rerun do not go together")
     has_run = resume is not None or rerun is not None
@@ -126,18 +117,15 @@ def evaluate(
     note(f"run {number}")
     if (analysis := typed.get("analysis")) and not json_:
         print_analysis(number, analysis)
-    if results is not None:
-        for file in api.export(number, results):
-            note(f"written: {file}")
 
 
 # kcard runs: the evaluations of this hub.
 
 runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete some.", rich_markup_mode=None)
 
-LONGEST = 60  # characters of a run's settings that are listed as they are
+MAX_SETTINGS_CHARACTERS = 60  # in the list of runs; more are counted
 
-Number = Annotated[int, typer.Argument(help="Number of the run.", show_default=False)]
+Number = Annotated[int, typer.Argument(help="Number of the run.")]
 
 
 @runs.callback(invoke_without_command=True)
@@ -174,14 +162,11 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
     )
     for run in listed:
         plan = run.plan
-        tasks, settings = ", ".join(task.name for task in plan.tasks), ", ".join(plan.settings)
-        if len(settings) > LONGEST:
-            # Count settings that differ in options only, as those of analyses do.
-            names = [SettingName.of(setting) for setting in plan.settings]
-            varied = [name for name in names if name.options]
-            options = dict.fromkeys(key for name in varied for key, _ in name.options)
-            counted = [f"{len(varied)} with other {', '.join(options)}"] if varied else []
-            settings = ", ".join([name.base for name in names if not name.options] + counted)
+        settings = ", ".join(plan.settings)
+        if len(settings) > MAX_SETTINGS_CHARACTERS:
+            ways = dict.fromkeys(SettingName.of(setting).base for setting in plan.settings)
+            settings = f"{len(plan.settings)} of {', '.join(ways)}"
+        tasks = ", ".join(task.name for task in plan.tasks)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
     console().print(columns)
@@ -204,7 +189,7 @@ def show_run(number: Number, json_: Json = False) -> None:
 @runs.command("export")
 def export_run(
     number: Number,
-    folder: Annotated[Path, typer.Argument(help="Folder for the files.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
 ) -> None:
     """Write eval.yaml and .eval_results/*.yaml, for the pages of data sets and models."""
     from kcard.api.evaluate import export
@@ -244,7 +229,7 @@ def report(
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."""
+    """Report a run of `kcard eval`. The report is a web page, CSV files, paired tests or analyses."""
     from kcard.evaluation.report.report import analysis_lines, table_lines, write_csv, write_page
 
     analysis = values["analysis"]

@@ -24,7 +24,14 @@ from kcard.cli.output import (
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.evaluation.records import Distribution, Exam
+    from kcard.evaluation.records import Distribution, Exam, ExamRun
+
+# Rows of the table of an exam that are left out where nothing is known.
+MODEL_ALONE, INDEX_ALONE = "  model alone", "  index alone"
+ANSWERED, ADMITTED = "found answered", "not in the corpus, and admitted"
+COVERED = "  covered by the evidence"
+OPTIONAL = {MODEL_ALONE, INDEX_ALONE, ANSWERED, ADMITTED, COVERED}
+UNKNOWN = "-"
 
 
 @command_for(examine_card)
@@ -32,7 +39,7 @@ def exam(
     values: dict[str, Any],
     json_: Json = False,
 ) -> None:
-    """Examine a card with questions about its own corpus and about what is not in it."""
+    """Examine a card on its own corpus. The questions are about the corpus, and about what is not in it."""
     from kcard.evaluation.exam import has_fewer_questions
     from kcard.evaluation.target import find_target
 
@@ -54,38 +61,39 @@ def exam(
 
     from kcard.evaluation.records import explain_figures
 
-    columns = table(result.card, no_wrap=True)
-    if result.own is not None:
-        columns.add_column("own corpus", justify="right", overflow="fold")
-    if result.given is not None:
-        columns.add_column(escape(result.given.asked), justify="right", overflow="fold")
-    runs = [run for run in (result.own, result.given) if run is not None]
-    rows = [
-        ("questions", [str(run.questions) for run in runs]),
-        ("recall", [interval(run.recall) for run in runs]),
-    ]
-    if any(run.model for run in runs):
-        rows.append(("  model alone", [interval(run.model) for run in runs]))
-        rows.append(("  index alone", [interval(run.index) for run in runs]))
-    if any(run.admitted for run in runs):
-        rows.append(("found answered", [interval(run.answered) for run in runs]))
-        rows.append(("not in the corpus, and admitted", [interval(run.admitted) for run in runs]))
-    rows.append((f"lift over {result.base}", [interval(run.lift, "+") for run in runs]))
-    rows.append(("faithfulness", [_mean_cell(run.faithfulness) for run in runs]))
-    rows.append(("factuality", [_mean_cell(run.factuality) for run in runs]))
-    if any(run.factuality for run in runs):
-        # The share of the documents that have a score, and their number.
-        covered = [
-            "-" if d is None or d.coverage is None else f"{d.coverage:.2f} (n={len(d.scores)})"
-            for d in (run.factuality for run in runs)
-        ]
-        rows.append(("  covered by the evidence", covered))
-    for label, cells in rows:
-        columns.add_row(escape(label), *cells)
+    columns, figures = table(result.card, no_wrap=True), []
+    for heading, run in (("own corpus", result.own), ("", result.given)):
+        if run is not None:
+            columns.add_column(escape(heading or run.asked), justify="right", overflow="fold")
+            figures.append(_figures(run, result.base))
+    for label in figures[0] if figures else ():
+        cells = [column[label] for column in figures]
+        if label not in OPTIONAL or set(cells) != {UNKNOWN}:
+            columns.add_row(escape(label), *cells)
     out = console()
     out.print(columns)
     for remark in explain_figures(result):
         out.print(remark, markup=False, style="dim")
+
+
+def _figures(run: "ExamRun", base: str) -> dict[str, str]:
+    """Return the cells of a column by the label of their row."""
+    factuality, covered = run.factuality, UNKNOWN
+    if factuality is not None and factuality.coverage is not None:
+        # The share of the documents that have a score, and their number.
+        covered = f"{factuality.coverage:.2f} (n={len(factuality.scores)})"
+    return {
+        "questions": str(run.questions),
+        "recall": interval(run.recall),
+        MODEL_ALONE: interval(run.model),
+        INDEX_ALONE: interval(run.index),
+        ANSWERED: interval(run.answered),
+        ADMITTED: interval(run.admitted),
+        f"lift over {base}": interval(run.lift, "+"),
+        "faithfulness": _mean_cell(run.faithfulness),
+        "factuality": _mean_cell(factuality),
+        COVERED: covered,
+    }
 
 
 def as_data(exam: "Exam") -> Any:

@@ -12,10 +12,10 @@ from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
 from kcard.api.gates import fit as fit_gate
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for, parse_key_values
+from kcard.cli.options import LongCommand, command_for, parse_key_values, typed_values
 from kcard.cli.output import (
     Json,
+    cell,
     console,
     echo,
     note,
@@ -48,7 +48,7 @@ def calibrate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Change the config without confirmation.")] = False,
     json_: Json = False,
 ) -> None:
-    """Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off."""
+    """Compare all gates on your own records. If the best one pays off, `kcard ask` is configured to use it."""
     result = compare_gates(**values, on_event=lambda event: note(event.message) if event.is_note else None)
     from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
@@ -107,7 +107,7 @@ def _print_comparison(calibration: "Calibration") -> None:
             f"{outcome.accuracy:.3f} \\[{row.low:.3f}, {row.high:.3f}]",
             f"{outcome.share:.0%}",
             f"{outcome.random_same_share:.3f}",
-            "-" if guidance is None else f"{guidance:.0%}",
+            cell(guidance, ".0%"),
             f"{row.difference:+.3f} \\[{row.difference_low:+.3f}, {row.difference_high:+.3f}]",
             f"{row.p:.2g}",
             f"{row.p_holm:.2g}",
@@ -133,8 +133,7 @@ def _gate_defaults() -> dict[str, Any]:
 @command_for(run_experiment, AskOptions, leave_out={"gate"})
 def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) -> None:
     """Run a paper's experiment on gates: collect records, fit its gates per task, evaluate and analyse them."""
-    sources = {key: ctx.get_parameter_source(key) for key in values}
-    typed = {key: value for key, value in values.items() if getattr(sources[key], "name", "") != "DEFAULT"}
+    typed = typed_values(values, ctx)
     with progress() as show_progress:
 
         def on_event(event: Event) -> None:
@@ -153,7 +152,7 @@ def experiment(values: dict[str, Any], ctx: typer.Context, json_: Json = False) 
         guidance = outcome.beneficial_guidance
         rows.add_row(
             *(row.task, row.gate, str(row.held_out), f"{outcome.accuracy:.3f}", f"{outcome.share:.0%}"),
-            *(f"{outcome.random_same_share:.3f}", "-" if guidance is None else f"{guidance:.0%}"),
+            *(f"{outcome.random_same_share:.3f}", cell(guidance, ".0%")),
             *(f"{outcome.never:.3f}", f"{outcome.always:.3f}"),
         )
     print_whole(rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kcard.cli.options import complete_published
-from kcard.cli.output import Json, as_data, echo, note, print_json
+from kcard.cli.output import Json, as_data, cell, echo, note, print_facts, print_json
 from kcard.cli.publish import open_local_hub
 from kcard.errors import UsageError
 from kcard.io import parse_size, shown_size
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NONE = "none"
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option(help="The hub's database. [default: the setting database_url]", show_default=False),
+    typer.Option(help="The hub's database. [default: the setting database_url]"),
 ]
-User = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
-Organisation = Annotated[str, typer.Argument(help="The organisation's name.", show_default=False)]
-Owner = Annotated[str, typer.Option("--user", help="The token's user.", show_default=False)]
+User = Annotated[str, typer.Argument(help="The user's name.")]
+Organisation = Annotated[str, typer.Argument(help="The organisation's name.")]
+Owner = Annotated[str, typer.Option("--user", help="The token's user.")]
 Quota = Annotated[
     str | None,
     typer.Option(help="Storage limit of its repositories, such as 10GB; none: the hub's default."),
@@ -85,13 +85,13 @@ def show_user(name: User, database_url: DatabaseUrl = None, json_: Json = False)
     """Show a user: rights, storage, names of tokens."""
     accounts, tokens = _accounts(database_url), _tokens(database_url)
     account = accounts.get(name)
-    facts = _facts(account)
-    owned = [_token_facts(token) for token in tokens.list(account.name)] if account.kind == "user" else []
+    facts, owned = _facts(account), []
+    if account.kind == "user":
+        owned = [_token_facts(token) for token in tokens.list(account.name)]
     if json_:
         print_json(facts | {"tokens": owned})
         return
-    for key, value in facts.items():
-        echo(f"{key:<9} {'-' if value in (None, '') else value}")
+    print_facts(facts, 9)
     for token in owned:
         echo(f"token     {_line(token.values())}")
 
@@ -134,7 +134,7 @@ def change_user(
 @groups.command("add")
 def add_organisation(
     name: Organisation,
-    owner: Annotated[str, typer.Option(help="The first administrator.", show_default=False)],
+    owner: Annotated[str, typer.Option(help="The first administrator.")],
     quota: Quota = None,
     fullname: Annotated[str, typer.Option(help="Display name.")] = "",
     database_url: DatabaseUrl = None,
@@ -157,12 +157,8 @@ def list_organisations(database_url: DatabaseUrl = None, json_: Json = False) ->
 @groups.command("member")
 def member(
     organisation: Organisation,
-    user: Annotated[
-        str | None, typer.Argument(help="A user. [default: list the members]", show_default=False)
-    ] = None,
-    role: Annotated[
-        str | None, typer.Argument(help="read, write or admin; none removes the user.", show_default=False)
-    ] = None,
+    user: Annotated[str | None, typer.Argument(help="A user. [default: list the members]")] = None,
+    role: Annotated[str | None, typer.Argument(help="read, write or admin; none removes the user.")] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
@@ -191,12 +187,10 @@ def create_token(
         str | None,
         typer.Option(help="Limit the token to one repository: namespace/name, datasets/namespace/name."),
     ] = None,
-    days: Annotated[
-        float | None, typer.Option(help="Days until it expires. [default: never]", show_default=False)
-    ] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires. [default: never]")] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The token's name. [default: cli, cli-2, ...]", show_default=False),
+        typer.Option(help="The token's name. [default: cli, cli-2, ...]"),
     ] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
@@ -210,9 +204,7 @@ def create_token(
 
 @keys.command("list")
 def list_tokens(
-    user: Annotated[
-        str | None, typer.Option("--user", help="Only this user's. [default: all]", show_default=False)
-    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's. [default: all]")] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
@@ -228,9 +220,7 @@ def list_tokens(
 @keys.command("revoke")
 def revoke_token(
     user: Owner,
-    name: Annotated[
-        str, typer.Argument(help="The token's name, as `token list` shows it.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="The token's name, as `token list` shows it.")],
     database_url: DatabaseUrl = None,
 ) -> None:
     """Revoke a token immediately."""
@@ -240,15 +230,9 @@ def revoke_token(
 
 def log(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
-    before: Annotated[
-        int | None, typer.Option(help="Only events with a smaller number.", show_default=False)
-    ] = None,
-    action: Annotated[
-        str | None, typer.Option(help="Only this action, such as token.created.", show_default=False)
-    ] = None,
-    actor: Annotated[
-        str | None, typer.Option(help="Only events by this account.", show_default=False)
-    ] = None,
+    before: Annotated[int | None, typer.Option(help="Only events with a smaller number.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this action, such as token.created.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Only events by this account.")] = None,
     database_url: DatabaseUrl = None,
     json_: Json = False,
 ) -> None:
@@ -293,16 +277,17 @@ def _print_accounts(accounts: "Accounts", kind: str, json_: bool) -> None:
 
 def _facts(account: "Account") -> dict[str, Any]:
     columns = ("name", "kind", "fullname", "email", "admin", "disabled", "quota", "created", "description")
-    return as_data(account, *columns, "used")
+    facts: dict[str, Any] = as_data(account, *columns, "used")
+    return facts
 
 
 def _token_facts(token: "Token") -> dict[str, Any]:
     columns = ("name", "scope", "repository", "created", "expires")
-    return {"user": token.account.name} | as_data(token, *columns)
+    return {"user": token.account.name, **as_data(token, *columns)}
 
 
 def _line(cells: "Sequence[Any] | Any") -> str:
-    return "  ".join("-" if cell is None else str(cell) for cell in cells)
+    return "  ".join(map(cell, cells))
 
 
 # kcard hub serve: the hub for several people, over HTTP.
@@ -314,23 +299,20 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 2,
     url: Annotated[
         str | None,
-        typer.Option(
-            help="Public URL, such as https://hub.example.org. [default: taken from each request]",
-            show_default=False,
-        ),
+        typer.Option(help="Public URL, such as https://hub.example.org. [default: taken from each request]"),
     ] = None,
     database_url: Annotated[
         str | None,
-        typer.Option(help="The hub's database. [default: the setting database_url]", show_default=False),
+        typer.Option(help="The hub's database. [default: the setting database_url]"),
     ] = None,
     blobs_url: Annotated[
         str | None,
-        typer.Option(help="The hub's files. [default: the setting blobs_url]", show_default=False),
+        typer.Option(help="The hub's files. [default: the setting blobs_url]"),
     ] = None,
     max_file_size: Annotated[str, typer.Option(help="Maximum size of an uploaded file.")] = "50GB",
     quota: Annotated[
         str | None,
-        typer.Option(help="Storage limit of a namespace, such as 100GB. [default: none]", show_default=False),
+        typer.Option(help="Storage limit of a namespace, such as 100GB. [default: none]"),
     ] = None,
     rate_limit: Annotated[
         int,
@@ -350,21 +332,18 @@ def serve(
     proxies: Annotated[
         str, typer.Option(help="Addresses of trusted proxies, comma-separated.")
     ] = "127.0.0.1,::1",
-    grace: Annotated[
+    shutdown_timeout: Annotated[
         int, typer.Option(min=0, help="Seconds for requests to finish when the server stops.")
     ] = 30,
     namespace: Annotated[
         str | None,
         typer.Option(
-            help="Set the organisation of this hub's own cards, now and for later starts. [default: library]",
-            show_default=False,
+            help="Set the organisation of this hub's own cards, now and for later starts. [default: library]"
         ),
     ] = None,
     chat: Annotated[
         str | None,
-        typer.Option(
-            help="URL of the page to ask (`kcard serve`), which the pages link to.", show_default=False
-        ),
+        typer.Option(help="URL of the page to ask (`kcard serve`), which the pages link to."),
     ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="Format of the log on stderr.")
@@ -401,7 +380,7 @@ def serve(
     )
 
     # Serve until Ctrl-C; a new hub reports its administrator's token first.
-    serving = Serving(host, port, workers, log_format, proxies, grace, namespace)
+    serving = Serving(host, port, workers, log_format, proxies, shutdown_timeout, namespace)
     location = Location(None, database_url, blobs_url)
 
     def print_token(token: str) -> None:
@@ -446,20 +425,16 @@ def info(json_: Json = False) -> None:
     if json_:
         print_json(facts)
         return
-    for key, value in {**facts, "size": shown_size(summary.size)}.items():
-        echo(f"{key:<9} {value}")
+    print_facts(facts | {"size": shown_size(summary.size)}, 9)
 
 
 @hub_commands.command()
 def threshold(
-    value: Annotated[
-        str | None, typer.Argument(help="From 0 to 1, or off. [default: show it]", show_default=False)
-    ] = None,
+    value: Annotated[str | None, typer.Argument(help="From 0 to 1, or off. [default: show it]")] = None,
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Minimum share of a card's documents that evidence must cover to quarantine it. [default: 0.5]",
-            show_default=False,
+            help="Minimum share of a card's documents that evidence must cover to quarantine it. [default: 0.5]"
         ),
     ] = None,
     json_: Json = False,
@@ -489,9 +464,7 @@ def threshold(
 
 @hub_commands.command()
 def release(
-    card: Annotated[
-        str, typer.Argument(help="A card.", autocompletion=complete_published, show_default=False)
-    ],
+    card: Annotated[str, typer.Argument(help="A card.", autocompletion=complete_published)],
 ) -> None:
     """Release a card from quarantine until its next audit."""
     hub = open_local_hub()

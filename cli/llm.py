@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from kcard.cli.config import store
-from kcard.cli.output import Json, console, echo, note, print_json, progress, table
+from kcard.cli.output import Json, console, echo, note, print_facts, print_json, progress, table
 from kcard.config import settings, user_file
 from kcard.io import shown_size
 from kcard.llms.local_models import (
@@ -175,8 +175,7 @@ def show(name: Name, json_: Json = False) -> None:
         facts["speed"] = (
             f"reads {speed.reads:g}, writes {speed.writes:g} tokens a second, {speed.threads} threads"
         )
-    for key, value in facts.items():
-        echo(f"{key:<13} {'-' if value in (None, '') else value}")
+    print_facts(facts, 13)
 
 
 @commands.command()

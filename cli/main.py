@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping
 from importlib import import_module
@@ -21,103 +22,65 @@ from kcard.errors import KcardError, UsageError
 from kcard.version import __version__
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
-LONGEST = 2_000  # characters of an error, part of which a hub or a file may have written
-# In the order of the help: each command or group, the module of kcard.cli that registers it, and the first sentence of
-# its own help.
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "train": ("train", "Train a card on a corpus."),
-    "train-many": (
-        "train",
-        "Train a card on each of many corpora, one after another or on a Ray cluster.",
-    ),
-    "study": (
-        "train",
-        "Have an LLM write questions and statements about a corpus for `kcard train --study`.",
-    ),
-    "sync": (
-        "train",
-        "Bring a card up to date with its folder: learn what was added, forget what was removed.",
-    ),
-    "exam": ("exam", "Examine a card with questions about its own corpus and about what is not in it."),
-    "audit": (
-        "audit",
-        "Audit cards: generate documents for many queries, score each of them, and store the results in the hub.",
-    ),
-    "check": ("exam", "Check how far evidence supports a claim, and with which words."),
-    "publish": (
-        "publish",
-        "Publish a card as its next version, which is immutable and verified on every read.",
-    ),
-    "show": ("cards", "Show a card's manifest and its versions."),
-    "pull": (
-        "cards",
-        "Copy a card to a folder that transformers and peft can load, or fetch it into the local hub.",
-    ),
-    "remove": ("cards", "Remove a card with all its versions, or one version (name@v2)."),
-    "verify": ("cards", "Verify every sha256; exit code 1 if a file is damaged."),
-    "alias": ("cards", "Give a version an alias, which can move to another version later."),
-    "login": ("publish", "Log in to a hub with a token, which is typed on the terminal and not shown."),
-    "logout": ("publish", "Remove the stored token of a hub."),
-    "whoami": ("publish", "Show the account that you use on a hub."),
-    "add": (
-        "models",
-        "Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM.",
-    ),
-    "ask": ("ask", "Ask a question; the gate decides whether cards help to answer it."),
-    "chat": ("chat", "Ask question after question; /model, /cards and /mode change what answers."),
-    "eval": (
-        "eval",
-        "Compare settings on the same questions: what do cards add to an LLM, and what do they cost?",
-    ),
-    "runs": ("eval", "List the runs of `kcard eval`; show, export or delete some."),
-    "serve": ("models", "Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."),
-    "serve-key": (
-        "models",
-        "Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once.",
-    ),
-    "calibrate": (
-        "gates",
-        "Compare all gates on your own records, and configure `kcard ask` to use the best one if it pays off.",
-    ),
-    "browse": (
-        "browse",
-        "Browse published cards: recall, faithfulness (own corpus) and factuality (independent evidence).",
-    ),
-    "selectors": (
-        "doctor",
-        "List the presets of `kcard ask --selectors` and every selector, with model, revision, licence and size.",
-    ),
-    "doctor": (
-        "doctor",
-        "Check models, machine, hub, endpoints and settings; exit code 1 if a bare `kcard ask` would fail.",
-    ),
-    "cards": ("cards", "List and search published cards."),
-    "pool": ("cards", "Named sets of cards."),
-    "hub": ("hub", "The hub as a whole: quarantine, clean up."),
-    "report": ("eval", "Report a run of `kcard eval`: a web page, CSV files, paired tests, analyses."),
-    "log": ("log", "List the questions that `ask` and `chat` answered."),
-    "llm": ("llm", "LLMs on this computer: list, pull, choose, remove."),
-    "gate": ("gates", "Gates: does a question need a card at all?"),
-    "config": ("config", "Show every setting."),
+MAX_ERROR_CHARACTERS = 2_000  # part of an error may come from a hub or a file
+# By what they are for: each command or group, the module of kcard.cli that registers it, and the first sentence of its
+# own help.
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Ask": {
+        "ask": ("ask", "Ask a question; the gate decides whether cards help."),
+        "chat": ("chat", "Ask question after question."),
+        "serve": ("models", "Serve an OpenAI-compatible endpoint; Ctrl-C stops it."),
+        "serve-key": ("models", "Add an API key to a file for `kcard serve --keys`."),
+        "llm": ("llm", "LLMs on this computer: list, pull, choose, remove."),
+        "log": ("log", "List the questions that `ask` and `chat` answered."),
+    },
+    "Make cards": {
+        "train": ("train", "Train a card on a corpus."),
+        "train-many": ("train", "Train a card on each of many corpora."),
+        "study": ("train", "Have an LLM write study material about a corpus."),
+        "sync": ("train", "Bring a card up to date with its folder."),
+        "add": ("models", "Add a model, an adapter or an LLM as a card."),
+    },
+    "The local hub": {
+        "publish": ("publish", "Publish a card as its next version."),
+        "show": ("cards", "Show a card's manifest and its versions."),
+        "pull": ("cards", "Copy a card to a folder, or fetch it into the local hub."),
+        "remove": ("cards", "Remove a card with all its versions, or one version (name@v2)."),
+        "verify": ("cards", "Verify every sha256; exit code 1 if a file is damaged."),
+        "alias": ("cards", "Give a version an alias, which can move later."),
+        "browse": ("browse", "Browse published cards with their measured figures."),
+        "cards": ("cards", "List and search published cards."),
+        "pool": ("cards", "Named sets of cards."),
+        "hub": ("hub", "The hub as a whole: quarantine, clean up."),
+    },
+    "A shared hub": {
+        "login": ("publish", "Log in to a hub with a token."),
+        "logout": ("publish", "Remove the stored token of a hub."),
+        "whoami": ("publish", "Show the account that you use on a hub."),
+    },
+    "Measure": {
+        "exam": ("exam", "Examine a card on its own corpus."),
+        "audit": ("audit", "Audit cards against independent evidence."),
+        "check": ("exam", "Check how far evidence supports a claim, and with which words."),
+        "eval": ("eval", "Compare settings on the same questions."),
+        "runs": ("eval", "List the runs of `kcard eval`; show, export or delete some."),
+        "report": ("eval", "Report a run of `kcard eval`."),
+        "gate": ("gates", "Gates: does a question need a card at all?"),
+        "calibrate": ("gates", "Compare all gates on your own records."),
+        "selectors": ("doctor", "List the selectors and the presets of `kcard ask`."),
+    },
+    "This installation": {
+        "doctor": ("doctor", "Check whether a bare `kcard ask` can answer."),
+        "config": ("config", "Show every setting."),
+    },
 }
+COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
 
 BEGIN = (
     ('kcard ask --corpus FOLDER "..."', "answer from your own texts, with sources"),
     ("kcard chat FOLDER", "ask question after question"),
     ("kcard llm pull qwen2.5-0.5b", "get an LLM on this computer, for sentences"),
 )
-# The commands by what they are for, as the help lists them.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Ask": ("ask", "chat", "serve", "serve-key", "llm", "log"),
-    "Make cards": ("train", "train-many", "study", "sync", "add"),
-    "The local hub": (
-        *("publish", "show", "pull", "remove", "verify", "alias"),
-        *("browse", "cards", "pool", "hub"),
-    ),
-    "A shared hub": ("login", "logout", "whoami"),
-    "Measure": ("exam", "audit", "check", "eval", "runs", "report", "gate", "calibrate", "selectors"),
-    "This installation": ("doctor", "config"),
-}
 
 # What other tools call it.
 OTHER_NAMES = {
@@ -198,10 +161,41 @@ def _print_version(is_requested: bool) -> None:
 
 def _print_everything(ctx: typer.Context, is_requested: bool) -> None:
     if is_requested and not ctx.resilient_parsing:
-        from kcard.cli.help import tree
-
-        echo(tree(ctx, [name for names in GROUPS.values() for name in names]))
+        echo(_tree(ctx))
         raise typer.Exit
+
+
+MAX_SENTENCE_CHARACTERS = 1_000  # of what a command does
+FLAG_COLUMNS = 26  # of a list of options, beside what they mean
+
+
+def _tree(ctx: typer.Context) -> str:
+    """Return the help of a group's commands: each with its first sentence, and its options in a line each."""
+    group: Any = ctx.command
+    formatter = ctx.make_formatter()
+    # As much of an option's help as fits beside its name.
+    room = formatter.width - FLAG_COLUMNS - 4
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        is_group = hasattr(command, "commands")
+        own = typer.Context(command, parent=ctx, info_name=name)
+        heading = f"{ctx.command_path} {name}"
+        if not is_group:
+            heading += f" {' '.join(command.collect_usage_pieces(own))}"
+        rows = []
+        for param in command.get_params(own):
+            record = param.get_help_record(own)
+            if record is not None:
+                sentence = " ".join(record[1].split())
+                shown = textwrap.shorten(sentence, room, placeholder=" …", break_on_hyphens=False)
+                rows.append((record[0], shown))
+        with formatter.section(heading):
+            formatter.write_text(command.get_short_help_str(MAX_SENTENCE_CHARACTERS))
+            if rows:
+                formatter.write_dl(rows, col_max=FLAG_COLUMNS)
+        if is_group:
+            formatter.write(_tree(own))
+    return str(formatter.getvalue())
 
 
 @app.callback()
@@ -280,5 +274,7 @@ def exit_code() -> int | str | None:
 def _print_error(message: str, code: int = 1) -> int:
     line = " ".join(message.split())
     show = output.note_interruption if code == INTERRUPTED else output.note
-    show(f"kcard: {line if len(line) <= LONGEST else line[:LONGEST] + '…'}")
+    if len(line) > MAX_ERROR_CHARACTERS:
+        line = line[:MAX_ERROR_CHARACTERS] + "…"
+    show(f"kcard: {line}")
     return code

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from kcard.api.add import add as add_card
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import Json, echo, note, notice, print_json, progress, show_note
 from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, PresetOption
 from kcard.io import shown_size
+from kcard.options import declared
 from kcard.serve.options import EndpointOptions
 
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
@@ -25,7 +25,7 @@ def add(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Add a model of the Hugging Face Hub as a card, pinned to its commit; an adapter on this machine; or an LLM."""
+    """Add a model, an adapter or an LLM as a card. A model of the Hugging Face Hub is pinned to its commit."""
     if published == (values["source"] is not None):
         raise UsageError("give one repository (hf:owner/name) or adapter, or --published")
     # The cards of the paper.
@@ -68,12 +68,11 @@ def add(
 
 @command_for(AskOptions, PresetOption, EndpointOptions)
 def serve(values: dict[str, Any]) -> None:
-    """Serve the LLM with its cards as an OpenAI-compatible endpoint; Ctrl-C stops it."""
-    from kcard.serve.app import serve as serve_endpoint
+    """Serve an OpenAI-compatible endpoint; Ctrl-C stops it."""
+    from kcard.serve.run import serve as serve_endpoint
 
-    names = EndpointOptions.__dataclass_fields__
-    endpoint = EndpointOptions(**{name: value for name, value in values.items() if name in names})
-    asking = AskOptions(**{name: value for name, value in values.items() if name not in names})
+    endpoint = EndpointOptions(**{name: values.pop(name) for name in declared(EndpointOptions)})
+    asking = AskOptions(**values)
     if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
         notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
 
@@ -88,7 +87,7 @@ def serve_key(
     name: Annotated[str, typer.Argument(help="Holder of the key.")],
     keys: Annotated[Path, typer.Option(help="The file of keys; created if it is missing.")],
 ) -> None:
-    """Add an API key to a file for `kcard serve --keys`, and print it; it is shown only once."""
+    """Add an API key to a file for `kcard serve --keys`. It is printed, only this once."""
     from kcard.serve.auth import add_key
 
     echo(add_key(keys.expanduser(), name))

@@ -11,14 +11,14 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
-from kcard.cli.help import HelpAll
-from kcard.config import CACHE_MB, Settings
-from kcard.config_file import TABLES, Setting, typed
+from kcard.cli.output import echo
+from kcard.config import Settings
+from kcard.config_file import TABLES, TOP, Setting, typed
 from kcard.errors import KcardError, UsageError
 from kcard.integrators.options import AskOptions, PresetOption, with_preset
 from kcard.options import REQUIRED, DeclaredOption, declared
@@ -40,36 +40,10 @@ def parse_key_values(texts: list[str] | None) -> dict[str, Any]:
     return values
 
 
-TOP: Mapping[str, tuple[Any, Any]] = {
-    "home": (Path, None),
-    "llm": (str, "embedded"),
-    "llm_url": (str, None),
-    "llm_threads": (int, None),
-    "engine": (list[str], None),
-    "log": (bool, True),
-    "trust": (list[Path], None),
-    "cache_mb": (int, CACHE_MB),
-    "hub_url": (str, None),
-    "database_url": (str, None),
-    "blobs_url": (str, None),
-    "hub_evidence": (list[str], None),
-}
-
-TOP_LEVEL = {
-    "llm",
-    "llm_url",
-    "llm_threads",
-    "engine",
-}  # not in [ask]: they apply to every command that uses an LLM or cards
-ONCE = {
-    "help_all",
-    "json",
-    "config",
-    "input",
-    "output",
-    "resume",
-    "update",
-}  # they make sense for a single run only
+# Not in [ask], since they apply to every command that uses an LLM or cards.
+TOP_LEVEL = {"llm", "llm_url", "llm_threads", "engine"}
+# They make sense for a single run only.
+ONCE = {"help_all", "json", "input", "output", "resume", "update"}
 # No file may set these, least of all one that came with a project.
 FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
 ONE_CARD = {"corpus", "name", "description", "study"}
@@ -215,6 +189,52 @@ def complete_drafts(incomplete: str) -> list[str]:
     )
 
 
+# The help of commands with many options: `--help` leaves out those of a panel, `--help-all` has all of them.
+
+IS_LONG = "kcard.is_long_help"  # in the context's meta
+ARGUMENTS, OPTIONS = "Arguments", "Options"  # headings of the short help
+
+
+class LongCommand(TyperCommand):
+    """A command whose help comes in two lengths: the short one leaves out the options of a panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}
+        for param in self.get_params(ctx):
+            panel = getattr(param, "rich_help_panel", None) or OPTIONS
+            record = param.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(ARGUMENTS if isinstance(param, TyperArgument) else panel, []).append(
+                    record
+                )
+        panels = [heading for heading in sections if heading not in (ARGUMENTS, OPTIONS)]
+        is_long = bool(ctx.meta.get(IS_LONG))
+        for heading, records in sections.items():
+            if records and (is_long or heading not in panels):
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+        if not is_long:
+            count = sum(len(sections[heading]) for heading in panels)
+            names = "; ".join(heading[0].lower() + heading[1:] for heading in panels)
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"{count} more options: {names}. `{ctx.command_path} --help-all` shows them."
+            )
+
+
+def _show_all(ctx: typer.Context, is_requested: bool) -> None:
+    if is_requested and not ctx.resilient_parsing:
+        ctx.meta[IS_LONG] = True
+        echo(ctx.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show every option and exit."),
+]
+
+
 # Makes a command from a function of the API, whose options become the command's.
 
 COMPLETIONS = {
@@ -266,12 +286,20 @@ def command_for(
     return decorate
 
 
+def typed_values(values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
+    """Return the values that the user typed or configured, without defaults."""
+    typed = {}
+    for key, value in values.items():
+        source = context.get_parameter_source(key)
+        if source is not None and source.name != "DEFAULT":
+            typed[key] = value
+    return typed
+
+
 def _as_in_paper(values: dict[str, Any], context: typer.Context) -> dict[str, Any]:
     """Return the options with those of the preset, if one is chosen, in place of defaults."""
-    sources = {key: context.get_parameter_source(key) for key in values}
-    typed = {key for key, source in sources.items() if getattr(source, "name", "") != "DEFAULT"}
     preset = with_preset({"preset": values.pop("preset")})
-    return {**values, **{key: value for key, value in preset.items() if key not in typed}}
+    return values | preset | typed_values(values, context)
 
 
 def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
@@ -284,7 +312,7 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     complete = COMPLETIONS.get(option.completes)
     info: Any
     if option.argument:
-        info = typer.Argument(help=text, show_default=False, autocompletion=complete)
+        info = typer.Argument(help=text, autocompletion=complete)
     else:
         flag = option.flag or "--" + declaration.name.replace("_", "-")
         if "/" not in flag and (kind == bool | None or option.negatable):

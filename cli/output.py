@@ -10,11 +10,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -68,9 +67,7 @@ PLAIN_EVERY = 10.0  # seconds between progress lines where no bar can be drawn
 
 
 def console(*, err: bool = False) -> "Console":
-    """Make a console on stdout, or on stderr with `err`: as wide as the terminal, or else wide enough that no table is
-    cut."""
-
+    """Make a console on stdout, or on stderr with `err`: as wide as the terminal, or else wide enough for tables."""
     from rich.console import Console
 
     from kcard.cli.escapes import Escaping
@@ -88,32 +85,9 @@ def print_words(markup: str, indent: int = 0) -> None:
     out = console()
     text = Text.from_markup(markup)
     if sys.stdout.isatty():
-        starts = _line_starts(printable(text.plain), out.width, indent)
-        first, *others = text.divide(starts)
-        for line in (first, *others):
-            line.rstrip()
-        text = Text("\n").join([first, *(Text(" " * indent) + line for line in others)])
+        lines = text.wrap(out, out.width - indent)
+        text = Text("\n" + " " * indent).join(lines)
     out.print(text, soft_wrap=True)
-
-
-def _line_starts(text: str, width: int, indent: int) -> list[int]:
-    """Return where lines of at most `width` columns begin in a text, at its own line ends and between words; a longer
-    word is left to the terminal. All lines but the first lose `indent` columns."""
-    from rich.cells import cell_len
-
-    starts, column = [], 0
-    for match in re.finditer(r"\n|[^\S\n]*\S+", text):
-        if match[0] == "\n":
-            starts.append(match.end())
-            column = indent
-            continue
-        word = match[0].lstrip()
-        if column + cell_len(match[0]) > width and column > indent:
-            starts.append(match.end() - len(word))
-            column = indent + cell_len(word)
-        else:
-            column += cell_len(match[0])
-    return starts
 
 
 class WordWriter:
@@ -207,6 +181,11 @@ def print_in_parts(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> No
         print_whole(columns)
 
 
+def cell(value: object, form: str = "") -> str:
+    """Format a value, in a form such as .2f, as a cell of a table; "-" for None and an empty text."""
+    return "-" if value is None or value == "" else format(value, form)
+
+
 def interval(mean: "Mean | None", sign: str = "") -> str:
     """Format a mean and its interval as a cell of a table."""
     if mean is None:
@@ -214,13 +193,21 @@ def interval(mean: "Mean | None", sign: str = "") -> str:
     return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
 
 
-def as_data(value: "DataclassInstance | object", *names: str) -> dict[str, Any]:
-    """Return a dataclass, or these attributes of any object, as JSON-ready data, times in whole seconds."""
+def print_facts(facts: Mapping[str, object], width: int) -> None:
+    """Print a line for each fact, whose names take `width` columns."""
+    for name, value in facts.items():
+        echo(f"{name:<{width}} {cell(value)}")
+
+
+def as_data(value: "DataclassInstance | object | None", *names: str) -> Any:
+    """Return a dataclass, or these attributes of any object, as JSON-ready data; times in whole seconds."""
+    if value is None:
+        return None
     fields = {name: getattr(value, name) for name in names} or asdict(cast("DataclassInstance", value))
-    return {
-        key: inner.isoformat(timespec="seconds") if isinstance(inner, datetime) else inner
-        for key, inner in fields.items()
-    }
+    for key, inner in fields.items():
+        if isinstance(inner, datetime):
+            fields[key] = inner.isoformat(timespec="seconds")
+    return fields
 
 
 def note(text: str) -> None:
@@ -232,10 +219,11 @@ def notice(text: str) -> None:
     """Print a remark of the library on stderr, marked as a note; on a terminal in lines of whole words."""
     text = printable(f"note: {text}")
     if sys.stderr.isatty():
-        from rich.console import Console
+        from rich.text import Text
 
-        starts = [0, *_line_starts(text, Console(stderr=True).width, 0), len(text)]
-        text = "\n".join(text[start:end].rstrip() for start, end in pairwise(starts))
+        out = console(err=True)
+        lines = Text(text).wrap(out, out.width)
+        text = "\n".join(line.plain.rstrip() for line in lines)
     note(text)
 
 

@@ -24,9 +24,7 @@ LOCAL = "local"
 
 HubOption = Annotated[
     str | None,
-    typer.Option(
-        help="A hub's URL, or local. [default: the setting hub_url, else local]", show_default=False
-    ),
+    typer.Option(help="A hub's URL, or local. [default: the setting hub_url, else local]"),
 ]
 
 
@@ -58,7 +56,7 @@ def publish(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Publish a card as its next version, which is immutable and verified on every read.
+    """Publish a card as its next version. A version is immutable and verified on every read.
 
     On a terminal, it asks before a card becomes the next version of one that was made of other texts.
     """
@@ -96,7 +94,7 @@ def login(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Log in to a hub with a token, which is typed on the terminal and not shown."""
+    """Log in to a hub with a token. The token is typed on the terminal and not shown."""
     from kcard.api.hub import login as log_in
 
     url = require_remote_url(hub)

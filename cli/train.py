@@ -1,7 +1,6 @@
 """kcard train, train-many, study and sync."""
 
 import sys
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +13,11 @@ from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
 from kcard.api.train import ONE_CARD, train_many
 from kcard.api.train import train as train_card
-from kcard.cli.help import LongCommand
-from kcard.cli.options import command_for
+from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     Json,
+    as_data,
+    cell,
     console,
     echo,
     note,
@@ -40,23 +40,13 @@ if TYPE_CHECKING:
     from kcard.types import Source
 
 EXAM = {"exam", "exam_evidence"}
-PATHS = {"corpus", "output", "exam_evidence"}
 
 
 @command_for(train_card, TrainOptions)
 def train(
     values: dict[str, Any],
     ctx: typer.Context,
-    folder: Annotated[
-        Path | None, typer.Argument(help="The corpus, as --corpus takes it.", show_default=False)
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A TOML file with these options, dashes as underscores; flags win.",
-            rich_help_panel="The card",
-        ),
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="The corpus, as --corpus takes it.")] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print the memory and time that training would take, and exit.")
     ] = False,
@@ -78,22 +68,6 @@ def train(
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(f"the corpus is named twice, {folder} and --corpus {values['corpus']}: give one")
         values["corpus"] = folder
-    # Options of the config file, where no flag is set.
-    if config is not None:
-        try:
-            configured = tomllib.loads(config.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"--config {config} can't be read: {error}") from error
-        for key, value in configured.items():
-            if key not in values:
-                raise UsageError(
-                    f"{config}: unknown option {key!r} of train: choose one of {', '.join(sorted(values))}"
-                )
-            source = ctx.get_parameter_source(key)
-            is_typed = source is not None and source.name == "COMMANDLINE"
-            if not is_typed and not (key == "corpus" and folder is not None):
-                values[key] = Path(value) if key in PATHS else value
-
     # Under a launcher such as torchrun, only rank 0 runs the command; the others take part in its training.
     rank, count, _ = launch()
     execution = Execution(values["device"], processes=count)
@@ -159,7 +133,6 @@ def _confirm(proposed: str) -> str:
                 typer.prompt(
                     "Enter to use it, or another one, by which questions find the card",
                     default=proposed,
-                    show_default=False,
                     err=True,
                 )
             )
@@ -177,8 +150,7 @@ def train_each(
         Path,
         typer.Argument(
             help="A folder with a sub-folder for each corpus; or a table (.csv, .tsv, .jsonl) with the columns corpus "
-            "and optionally name, description, domain, licence, language, knowledge_date.",
-            show_default=False,
+            "and optionally name, description, domain, licence, language, knowledge_date."
         ),
     ],
     output: Annotated[
@@ -193,7 +165,7 @@ def train_each(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Train a card on each of many corpora, one after another or on a Ray cluster."""
+    """Train a card on each of many corpora. They are trained one after another, or on a Ray cluster."""
     from rich.markup import escape
 
     cluster = RayOptions.pop_from(values)
@@ -209,8 +181,7 @@ def train_each(
         elif "error" in row:
             note(f"{row['card']}: {row['error']}")
         else:
-            recall = "-" if row["recall"] is None else f"{row['recall']:.2f}"
-            columns.add_row(escape(row["card"]), recall, escape(row["folder"]))
+            columns.add_row(escape(row["card"]), cell(row["recall"], ".2f"), escape(row["folder"]))
     if columns.rows:
         console().print(columns)
     if failed := sum("error" in row for row in rows):
@@ -223,7 +194,10 @@ def train_each(
 
 @command_for(study_corpus)
 def study(values: dict[str, Any], json_: Json = False) -> None:
-    """Have an LLM write questions and statements about a corpus for `kcard train --study`."""
+    """Have an LLM write study material about a corpus.
+
+    It consists of questions and statements, for `kcard train --study`.
+    """
     with progress() as on_event:
         totals = study_corpus(**values, on_event=on_event)
     if json_:
@@ -246,8 +220,8 @@ def study(values: dict[str, Any], json_: Json = False) -> None:
 
 # kcard sync: brings a card up to date with its folder.
 
-SHOWN = 10  # passages of a kind
-LONG = 90  # characters of a passage
+MAX_LISTED_PASSAGES = 10  # of a kind
+MAX_PASSAGE_CHARACTERS = 90
 
 
 @command_for(sync_card)
@@ -267,7 +241,7 @@ def sync(
     ] = 2.0,
     json_: Json = False,
 ) -> None:
-    """Bring a card up to date with its folder: learn what was added, forget what was removed."""
+    """Bring a card up to date with its folder. It learns what was added and forgets what was removed."""
     try:
         with progress() as on_event:
             if not watch:
@@ -302,7 +276,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "folder": None if result.folder is None else str(result.folder),
             "version": result.version or None,
             "refused": result.refused or None,
-            "foreseen": None if result.foreseen is None else asdict(result.foreseen),
+            "foreseen": as_data(result.foreseen),
             "passages": {"before": changes.before, "now": len(changes.corpus.passages)},
             "added": [_place(source) for source in changes.added],
             "removed": [_place(source) for source in changes.removed],
@@ -310,22 +284,22 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             "moved": changes.moved,
             "renamed": dict(changes.renamed),
             "held": [asdict(file) for file in changes.unread],
-            "sync": None if result.record is None else asdict(result.record),
+            "sync": as_data(result.record),
         }
         print_json(data)
         return
     for sign, sources in (("+", changes.added), ("-", changes.removed)):
-        for source in sources[:SHOWN]:
+        for source in sources[:MAX_LISTED_PASSAGES]:
             echo(f"{sign} {_line(source)}")
-        if len(sources) > SHOWN:
-            echo(f"{sign} … and {len(sources) - SHOWN} more")
+        if len(sources) > MAX_LISTED_PASSAGES:
+            echo(f"{sign} … and {len(sources) - MAX_LISTED_PASSAGES} more")
     # A changed passage before and after, where the two differ.
-    for old, new in changes.changed[:SHOWN]:
+    for old, new in changes.changed[:MAX_LISTED_PASSAGES]:
         letters = enumerate(zip(_one_line(old), _one_line(new), strict=False))
         at = next((place for place, (before, after) in letters if before != after), 0)
         echo(f"~ {_line(old, at)}\n  {_line(new, at)}")
-    if len(changes.changed) > SHOWN:
-        echo(f"~ … and {len(changes.changed) - SHOWN} more")
+    if len(changes.changed) > MAX_LISTED_PASSAGES:
+        echo(f"~ … and {len(changes.changed) - MAX_LISTED_PASSAGES} more")
     for old_name, new_name in changes.renamed.items():
         echo(f"> {old_name} is {new_name}")
     for file in changes.unread:
@@ -351,8 +325,14 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
 
 def _line(source: "Source", at: int = 0) -> str:
     """Return the place of a passage and its text; of a long one, the part around character `at`."""
-    text, start = _one_line(source), 0 if at < LONG // 2 else at - LONG // 2
-    part = ("…" if start else "") + text[start : start + LONG] + ("…" if len(text) > start + LONG else "")
+    text = _one_line(source)
+    start = max(0, at - MAX_PASSAGE_CHARACTERS // 2)
+    end = start + MAX_PASSAGE_CHARACTERS
+    part = text[start:end]
+    if start:
+        part = "…" + part
+    if end < len(text):
+        part += "…"
     return f"{source.file}:{source.line}  {part}"
 
 

@@ -206,7 +206,7 @@ def reword(question: str, rng: Random) -> str:
 # Natural questions, made from sentences by rules: who, when, where, how many, what, why, how.
 #
 # The answer is a part of the sentence; the question is the rest, inverted and reworded. They are slightly easier for a
-# card than human questions (docs/results.md, "Does the exam flatter?").
+# card than human questions (recipes/log.md, "Does the exam flatter?").
 
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 DATE = re.compile(

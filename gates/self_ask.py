@@ -21,7 +21,7 @@ SKR_INLINE = (8, 9, 10, 11, 12)
 
 @dataclass(frozen=True)
 class SelfAsk(Gate):
-    """Sends one `need` request per question and wording; by default Knowledge Card's first. For scores see `asked`."""
+    """Sends one `need` request per question and wording, by default Knowledge Card's first (`score_knowledge`)."""
 
     llm: LLM
     examples: Sequence[Example] = ()

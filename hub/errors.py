@@ -12,7 +12,6 @@ HubError
     │   └── Dangerous    content that could run code or harm readers
     ├── TooLarge         a limit of bytes or files, or a quota, is exceeded
     ├── TooManyRequests  the rate limit is exceeded
-    ├── Busy             too much of the same kind is waiting already
     └── Unsupported      a part of the protocol that this hub lacks
 """
 
@@ -85,14 +84,6 @@ class TooLarge(Refused):
 
 class TooManyRequests(Refused):
     """The rate limit is exceeded for `seconds`."""
-
-    def __init__(self, message: str, *, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
-
-
-class Busy(Refused):
-    """Too much of the same kind is waiting already; trying again makes sense after `seconds`."""
 
     def __init__(self, message: str, *, seconds: float) -> None:
         super().__init__(message)

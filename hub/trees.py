@@ -72,7 +72,7 @@ def dump_tree(tree: Mapping[str, Entry]) -> str:
 
 
 def load_tree(text: str | bytes) -> Tree:
-    """Return the tree from the text of `dumps`, sorted by path."""
+    """Return the tree from the text of `dump_tree`, sorted by path."""
     return {row[0]: Entry(*row) for row in json.loads(text)}
 
 

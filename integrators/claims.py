@@ -10,13 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from kcard.embedded.question_forms import Form, content_stems, fits, form_of, share_of
+from kcard.embedded.question_forms import SENTENCES, STEMS, Form, content_stems, fits, form_of, share_of
 from kcard.embedded.reader import TECHNICAL, PassageReading, read_all
 from kcard.interfaces import Verdict
+from kcard.llms.extraction.clauses import NEGATION, SpokenClause, clauses_of, light_stems, telling_stems
 from kcard.llms.extraction.extract import examine
-from kcard.llms.extraction.verdicts import NEGATION, ONLY
+from kcard.llms.extraction.tables import LABELLED
+from kcard.llms.extraction.times import NOW, asked_period, period_of
+from kcard.llms.extraction.times import PRESENT as NOW_WORDS
+from kcard.llms.extraction.verdicts import PAST, PRESENT
 from kcard.selectors.minilm_checker import SPELLED
-from kcard.text import LIST_MARK, analyzer, command_options, sentence_spans, small_words, spaced_words, words
+from kcard.text import (
+    LIST_MARK,
+    analyzer,
+    command_options,
+    sentence_spans,
+    small_words,
+    spaced_words,
+    split_sentences,
+    words,
+)
 
 # Marks: the documents that the LLM names after a sentence, such as [1]. They say where to look first and prove nothing.
 
@@ -51,23 +64,21 @@ def without_marks(text: str, texts: Sequence[str]) -> tuple[str, list[MarkedSent
     ]
     for match in MARK.finditer(text):
         numbers = {int(number) - 1 for number in re.findall(r"\d+", match[1])}
-        is_code = bool(re.match(r"\w", text[match.start() - 1 : match.start()])) and not match[0][0].isspace()
-        word = re.search(r"\S*$", text[: match.start()])
+        if min(numbers) < 0 or max(numbers) >= len(texts):
+            continue
         if match[0].lstrip().startswith("(") and not re.search("[a-z]", match[0], re.IGNORECASE):
             continue
         if any(start < match.end() <= end for start, end in literal):
             continue
-        if (
-            min(numbers) < 0
-            or max(numbers) >= len(texts)
-            or (is_code and word and any(f"{word[0]}{match[0]}" in t for t in texts))
-        ):
+        # "argv[1]", where a text has it.
+        word = re.split(r"\s", text[: match.start()])[-1]
+        is_code = bool(re.search(r"\w$", word)) and not match[0][0].isspace()
+        if is_code and any(f"{word}{match[0]}" in t for t in texts):
             continue
         plain += text[at : match.start()]
         at = match.end()
-        if not plain.rpartition("\n")[
-            2
-        ].strip():  # what follows a mark that opens a line is not indented by it
+        opens_line = not plain.rpartition("\n")[2].strip()
+        if opens_line:  # what follows is not indented by it
             at += len(text[at:]) - len(text[at:].lstrip(" "))
         places.append((len(plain), numbers))
     plain += text[at:]
@@ -195,7 +206,12 @@ def _known(text: str) -> frozenset[str]:
 # What a clause has in common with the passages.
 
 LOCAL = 2  # sentences in a window
-MOST = 8.0  # log-odds are clipped to this
+MAX_LOG_ODDS = 8.0  # log-odds are clipped to this
+# Stems of words that carry no content in a claim: "lets users read", for "members can read".
+LINKING = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
+PEOPLE = frozenset(STEMS("user users member members people person"))
+UNTIL = re.compile(r"\b(?:until|till|formerly|previously|used to)\b", re.IGNORECASE)
+SINCE = re.compile(r"\b(?:since|now|today|currently|nowadays)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -249,6 +265,14 @@ class Reading:
         return frozenset(content_stems(self.question))
 
     @cached_property
+    def clauses(self) -> list[SpokenClause]:
+        """The clauses of all passages."""
+        spoken = []
+        for text in self.texts:
+            spoken += clauses_of(split_sentences(text), cuts_without=False)
+        return spoken
+
+    @cached_property
     def windows(self) -> tuple[Window, ...]:
         windows = []
         for number, (text, reading) in enumerate(zip(self.texts, self.readings, strict=True)):
@@ -274,7 +298,7 @@ def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window 
         own = 2 * len(new & stems_there) / max(1, len(new)) + len(stems & stems_there) / max(1, len(stems))
         exact = 2 * sum(holds(window.text, name) for name in named) / max(1, len(named))
         question_share = 0.5 * len(reading.stems & stems_there) / max(1, len(reading.stems))
-        evidence = 0.02 * max(-MOST, min(MOST, window.evidence))
+        evidence = 0.02 * max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, window.evidence))
         length = 0.0005 * len(window.text.split())
         return own + exact + question_share + 0.1 * (window.passage in marks) + evidence - length
 
@@ -293,9 +317,69 @@ def fits_form(reading: Reading, clause: str) -> bool:
     return not own or fits(reading.form, own)
 
 
-def clause_features(
-    reading: Reading, clause: str, window: Window, marks: frozenset[int], verdict: Verdict
-) -> dict[str, float]:
+def speaks_of_another(reading: Reading, clause: str) -> bool:
+    """Return whether the clause's own words stand only where the passages speak of something else than the question:
+    in clauses of the past, while others speak of the present that it asks about, or, of "who", in clauses with fewer of
+    its words than one with another name: "it was founded by Mara Quill; since 2021 it is led by Jonas Feld", where it
+    asks who leads it."""
+    if reading.form in (*SENTENCES, "yes/no", "when"):
+        return False
+    query = telling_stems(reading.question)
+    own_stems = telling_stems(clause) - query - light_stems()
+    clauses_there = reading.clauses
+    most = max((len(own_stems & spoken.stems) for spoken in clauses_there), default=0)
+    holding = [spoken for spoken in clauses_there if most and len(own_stems & spoken.stems) == most]
+    rivals = [spoken for spoken in clauses_there if not own_stems & spoken.stems and spoken.all_stems & query]
+    if not holding or not rivals:
+        return False
+    # Of another time.
+    asks_now = asked_period(reading.question) == (NOW, NOW)
+    if asks_now and all(is_former(spoken.text) for spoken in holding):
+        names_time = bool(NOW_WORDS.search(reading.question) or any(UNTIL.search(h.text) for h in holding))
+        for rival in rivals:
+            is_since = bool(SINCE.search(rival.text))
+            is_present = is_since or bool(PRESENT.search(rival.text))
+            if is_present and not is_former(rival.text) and (names_time or is_since):
+                return True
+    # Of another deed.
+    if reading.form == "who":
+        covered = [query & spoken.all_stems for spoken in holding]
+        for rival in rivals:
+            has_name = bool(specifics(rival.text) - set(words(reading.question)))
+            if has_name and all(own < query & rival.all_stems for own in covered):
+                return True
+    return False
+
+
+def is_under_other_label(reading: Reading, clause: str) -> bool:
+    """Return whether most of the clause's own words stand in a line such as "tape: It ..." that is about something else
+    than the line whose label the question names."""
+    query = telling_stems(reading.question)
+    own_stems = telling_stems(clause) - query - light_stems()
+    in_named: list[int] = []
+    in_others = [0]
+    for text in reading.texts:
+        for line in text.split("\n"):
+            labelled = LABELLED.match(LIST_MARK.sub("", line.strip()))
+            if labelled is None:
+                continue
+            is_named = telling_stems(labelled[1]) <= query
+            (in_named if is_named else in_others).append(len(own_stems & telling_stems(labelled[2])))
+    return bool(in_named) and max(in_named) < max(in_others)
+
+
+def is_former(clause: str) -> bool:
+    """Return whether a clause speaks of the past alone."""
+    if UNTIL.search(clause):
+        return True
+    return (
+        bool(PAST.search(clause) or period_of(clause))
+        and not PRESENT.search(clause)
+        and not SINCE.search(clause)
+    )
+
+
+def clause_features(reading: Reading, clause: str, window: Window, verdict: Verdict) -> dict[str, float]:
     """Return what tells whether a window of the passages says what question and clause claim.
 
     verdict  of the checker, on the claim and the window's passage
@@ -308,17 +392,19 @@ def clause_features(
     repeats            whether the clause has no words but the question's: "SQLite" never started SQLite
     lacking, outside, away  whether a number, name or option is in no passage, in another one, outside the window
     span               how likely the reader takes words for the answer that the clause has, in [0, 1]
-    agreed, reader     the share of the reader's own answer in the clause, and the probability of that answer; their
-                       product, and the probability of a disagreement
+    agreed             the share of the reader's own answer in the clause; times the probability of that answer, and
+                       the probability of a disagreement
     evidence, relevance  the reader's log-odds that the answer rests on the window, and that its passage answers
-    polarity           the log-odds that the window says what a clause beginning with yes or no does
     misfit             whether the clause has no words of the kind that the question asks for, such as a time for "when"
     negation           whether one of clause and window has a negation, and the other has none
+    of another         whether the passages have the clause's words where they speak of another time or deed
     """
     text, stems_there = reading.texts[window.passage], _stems(window.text)
     plain = YES_OR_NO.sub("", clause)
     # Yes or no alone claims what the question says.
-    new = content_stems(plain) - reading.stems if words(plain) else reading.stems
+    new = content_stems(plain) - reading.stems - LINKING if words(plain) else reading.stems
+    if stems_there & PEOPLE:
+        new -= PEOPLE
     clause_words = spaced_words(clause)
     # Specifics that the question did not bring.
     named = [name for name in specifics(plain) if not holds(reading.question, name)]
@@ -333,11 +419,7 @@ def clause_features(
             if not names_nothing_new and own.strip() and (own in clause_words or clause_words in own):
                 span = max(span, weight * answer.certainty)
     agreed = share_of(content_stems(reading.answer) - reading.stems, clause)
-    polarity_of_clause = 0.0
     is_negated = bool(NEGATION.search(clause))
-    if reading.form == "yes/no":
-        yes = polarity(reading.question, window.text)
-        polarity_of_clause = max(-2.0, min(2.0, -yes if is_negated else yes))
     return {
         "checker": verdict.score,
         "refuted": verdict.refutation or 0.0,
@@ -351,18 +433,13 @@ def clause_features(
         "away": float(any(not holds(window.text, name) for name in named)),
         "span": span,
         "agreed": agreed,
-        "reader": reading.probability,
         "agreed and sure": agreed * reading.probability,
         "disagreed and sure": (1 - agreed) * reading.probability,
-        "evidence": max(-MOST, min(MOST, window.evidence)),
-        "relevance": max(-MOST, min(MOST, reading.readings[window.passage].relevance)),
-        "yes/no": float(reading.form == "yes/no"),
-        "polarity": polarity_of_clause,
+        "evidence": max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, window.evidence)),
+        "relevance": max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, reading.readings[window.passage].relevance)),
         "misfit": float(not fits_form(reading, plain)),
         "negation": float(reading.form != "yes/no" and is_negated != bool(NEGATION.search(window.text))),
-        "marked": float(window.passage in marks),
-        "marked elsewhere": float(bool(marks) and window.passage not in marks),
-        "few words": float(len(words(clause)) <= SHORT_ANSWER),
+        "of another": float(speaks_of_another(reading, plain) or is_under_other_label(reading, plain)),
     }
 
 
@@ -384,41 +461,3 @@ def clause_parts(
             if window is not None:
                 parts.append((sentence, clause, window))
     return parts
-
-
-# Polarity: do the sentences that answer a yes/no question say yes?
-#
-# A logistic regression on negation and permission words in both, and on the question's words that the sentences repeat.
-# Given the right sentences for 1,103 questions about manuals, its sign is right in .75 of the .82 of which it is sure
-# (cross-validated over manuals; docs/log.md): enough for one feature of many, not for a verdict.
-
-PERMISSION = re.compile(
-    r"\b(?:can|may|possible|allows?|supports?|able|also|either|both|automatically|optional\w*|even|any|yes"
-    r"|recommended|fine|ok|okay|welcome|free to|go ahead|permit\w*|legal|works?)\b",
-    re.IGNORECASE,
-)
-ADVERB = re.compile(
-    r"\b(?:ever|really|still|actually|already|just|simply|then)\b", re.IGNORECASE
-)  # carries no content
-LIMIT = re.compile(r"\b(?:without|only|instead)\b", re.IGNORECASE)
-
-BIAS = 0.2
-NEGATED, LIMITED, PERMITTED = -1.45, -1.27, 0.55  # log-odds of yes for such words in the sentences
-REPEATED = 0.63  # for all of the question's words in sentences without negation
-ASKED_NEGATED, ASKED_LIMITED = 0.55, 1.41  # for such words in the question
-BOTH_NEGATED = 0.73  # for negation in both
-
-
-def polarity(question: str, sentences: str) -> float:
-    """Return the log-odds of yes, given that these sentences answer the question."""
-    is_negated, is_question_negated = bool(NEGATION.search(sentences)), bool(NEGATION.search(question))
-    return (
-        BIAS
-        + NEGATED * is_negated
-        + LIMITED * bool(ONLY.search(sentences))
-        + PERMITTED * bool(PERMISSION.search(sentences))
-        + REPEATED * (0.0 if is_negated else share_of(content_stems(ADVERB.sub("", question)), sentences))
-        + ASKED_NEGATED * is_question_negated
-        + ASKED_LIMITED * bool(LIMIT.search(question))
-        + BOTH_NEGATED * (is_negated and is_question_negated)
-    )

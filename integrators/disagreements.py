@@ -10,7 +10,7 @@ from pathlib import Path
 from kcard.embedded.question_forms import content_stems, share_of
 from kcard.embedded.reader import read_all
 from kcard.interfaces import Reader
-from kcard.llms.extraction.extract import MISSING_NUMBER
+from kcard.llms.extraction.quotation import MISSING_NUMBER
 from kcard.text import numbers, ordinals_as_in, words
 from kcard.types import Choice, Context, Passage
 
@@ -35,25 +35,29 @@ def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
 WEIGHTS = Path(__file__).with_name("judge.json")
 BEATEN = "the card's index fits the question better"  # why a model's passage is dropped
 CLEARLY = 1.0  # log-odds from which the model wins
-MOST = 8.0  # the reader's log-odds are clipped to this
+MAX_LOG_ODDS = 8.0  # the reader's log-odds are clipped to this
 
 
 def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
     """Tell for each question which passages of a card's model lose against the card's own index."""
-    disputes = [
-        (row, card)
-        for row, candidates in enumerate(passages)
-        for card in dict.fromkeys(p.card for p in candidates if p.source is None)
-        if any(p.card == card and p.source is not None for p in candidates)
-    ]
-    own = [[p for p in passages[row] if p.card == card] for row, card in disputes]
-    leads = features([(questions[row], found) for (row, _), found in zip(disputes, own, strict=True)])
-
-    def log_odds(values: Mapping[str, float]) -> float:
-        return sum(weight * values[name] for name, weight in _weights().items())
-
-    lost = {key for key, values in zip(disputes, leads, strict=True) if log_odds(values) < CLEARLY}
-    return [[p.source is None and (row, p.card) in lost for p in found] for row, found in enumerate(passages)]
+    # Cards of which both the model and the index have a passage, by question.
+    disputes: list[tuple[int, str]] = []
+    candidates: list[tuple[str, list[Passage]]] = []
+    for row, written in enumerate(passages):
+        retrieved = {passage.card for passage in written if passage.source is not None}
+        for card in dict.fromkeys(passage.card for passage in written if passage.source is None):
+            if card in retrieved:
+                disputes.append((row, card))
+                candidates.append((questions[row], [passage for passage in written if passage.card == card]))
+    lost = set[tuple[int, str]]()
+    for dispute, values in zip(disputes, features(candidates), strict=True):
+        log_odds = sum(weight * values[name] for name, weight in _weights().items())
+        if log_odds < CLEARLY:
+            lost.add(dispute)
+    beaten = []
+    for row, written in enumerate(passages):
+        beaten.append([passage.source is None and (row, passage.card) in lost for passage in written])
+    return beaten
 
 
 def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str, float]]:
@@ -63,27 +67,22 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
     relevance  difference of the reader's log-odds, less the LLM's penalty for numbers that the passage lacks
     covered    difference of the shares of the question's words, in [-1, 1]
     """
-    texts_of_disputes = [
-        (ordinals_as_in([_text(p) for p in passages], question), [_text(p) for p in passages])
-        for question, passages in disputes
-    ]
+    worded = []
+    for question, passages in disputes:
+        texts = [passage.source.in_context if passage.source else passage.text for passage in passages]
+        worded.append((ordinals_as_in(texts, question), texts))
     leads = []
-    for (question, texts), readings, (_, passages) in zip(
-        texts_of_disputes, read_all(texts_of_disputes), disputes, strict=True
-    ):
-        stated = [p.source is None for p in passages]
-        relevance = [
-            max(-MOST, min(MOST, r.relevance - MISSING_NUMBER * len(numbers(question) - numbers(text))))
-            for r, text in zip(readings, texts, strict=True)
-        ]
+    for (question, texts), readings, (_, passages) in zip(worded, read_all(worded), disputes, strict=True):
+        stated = [passage.source is None for passage in passages]
         stems = content_stems(question)
-        covered = [share_of(stems, text) for text in texts]
+        relevance, covered = [], []
+        for text, reading in zip(texts, readings, strict=True):
+            lacking = len(numbers(question) - numbers(text))
+            log_odds = reading.relevance - MISSING_NUMBER * lacking
+            relevance.append(max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, log_odds)))
+            covered.append(share_of(stems, text))
         leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
     return leads
-
-
-def _text(passage: Passage) -> str:
-    return passage.source.in_context if passage.source else passage.text
 
 
 def _lead(scores: Sequence[float], written: Sequence[bool]) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from kcard.embedded.question_forms import SENTENCES, asks_for_words, content_stems
 from kcard.integrators.citations import line_of, without_headings
 from kcard.integrators.claims import (
-    MOST,
+    MAX_LOG_ODDS,
     MarkedSentence,
     Reading,
     Window,
@@ -50,6 +50,9 @@ QUOTED = 0.95  # probability that a step holds which a passage has word for word
 DISPUTED = 0.7  # probability of the reader's own answer from which another one contradicts it
 REFUTED = 0.9  # the checker's probability of refutation from which a negated sentence is contradicted
 NEARLY = 0.4  # confidence from which steps, reasons and lists are shown that a passage supports
+SURE_SUPPORT, MAX_REFUTED = 0.97, 0.1  # the checker's probabilities of support and of refutation
+MOST_WORDS = 0.66  # share of a clause's own words
+ENTAILED = 0.8  # probability that a clause holds of which the checker is as sure
 POOLED = "pooled"
 
 
@@ -150,8 +153,12 @@ def check_sentences(
     # The weakest clause of each sentence.
     weakest: dict[MarkedSentence, CheckedSentence] = {}
     for (sentence, clause, window), verdict in zip(parts, verdicts(checker, pairs), strict=True):
-        values = clause_features(reading, clause, window, sentence.marks, verdict)
+        values = clause_features(reading, clause, window, verdict)
         holding = probability(values, calibration().clause)
+        if is_entailed(values):
+            holding = max(holding, ENTAILED)
+        if values["of another"]:
+            holding = min(holding, 1 - QUOTED)
         # A step that stands in the passage word for word.
         is_step = reading.form in SENTENCES and len(words(clause)) >= BRIEF
         if is_step and spaced_words(clause) in spaced_words(reading.texts[window.passage]):
@@ -159,6 +166,13 @@ def check_sentences(
         if sentence not in weakest or holding < weakest[sentence].probability:
             weakest[sentence] = CheckedSentence(sentence.text, values, window, holding)
     return list(weakest.values())
+
+
+def is_entailed(values: Mapping[str, float]) -> bool:
+    """Return whether the checker is sure of a clause, and the passage has most of its words: it says the same with
+    another verb. Of 300 claims about encyclopedic paragraphs this supports 4 more that hold, and none that does not."""
+    is_sure = values["checker"] >= SURE_SUPPORT and values["refuted"] <= MAX_REFUTED
+    return is_sure and values["own words"] >= MOST_WORDS and not values["misfit"] and not values["negation"]
 
 
 def answer_features(checked: Sequence[CheckedSentence], reply: Reply) -> dict[str, float]:
@@ -179,7 +193,7 @@ def answer_features(checked: Sequence[CheckedSentence], reply: Reply) -> dict[st
         "repeats": min(s.values["repeats"] for s in checked),
     }
     if reply.tokens:
-        scores = [max(-MOST, token.log_probability) for token in reply.tokens]
+        scores = [max(-MAX_LOG_ODDS, token.log_probability) for token in reply.tokens]
         values["mean log-probability"] = sum(scores) / len(scores)
         values["first log-probability"] = scores[0]
     return values
@@ -224,7 +238,10 @@ def verify(
     fitted = calibration()
     family = fitted.family_of(llm)
     confidence = confidence_of(answer_features(checked, reply), family, fitted)
-    alone = [confidence_of(answer_features([sentence], reply), family, fitted) for sentence in checked]
+    alone = []
+    for sentence in checked:
+        answering = confidence_of(answer_features([sentence], reply), family, fitted)
+        alone.append(min(answering, 1 - QUOTED) if sentence.values["of another"] else answering)
     citations = [
         _citation(reading, sentence, answering, passages, read_passages)
         for sentence, answering in zip(checked, alone, strict=True)

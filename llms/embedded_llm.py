@@ -34,8 +34,8 @@ from kcard.types import Choice, Quote, Reply, Request, TokenScores
 
 WEIGHTS = WEIGHTS_FOLDER / "memory"
 UNKNOWN_TOKEN = "<unknown>"
-LONGEST_ANSWER = 24
-LONGEST_PROMPT = 120
+MAX_ANSWER_TOKENS = 24
+MAX_PROMPT_TOKENS = 120
 POSITIONS = 160  # maximum tokens of the model's input
 WIDTH, LAYERS, HEADS, PARTS = 128, 4, 2, ("key", "value")
 OPENING = re.compile(
@@ -82,7 +82,7 @@ class EmbeddedMemory:
         step, state, least = self._prompt_tokens(question), None, 0.0
         answer: list[int] = []
         seen: list[Array] = []
-        for _ in range(LONGEST_ANSWER):
+        for _ in range(MAX_ANSWER_TOKENS):
             logits, state = self.model(step, state)
             scores = log_softmax(logits[-1])
             scores[unknown] = -math.inf
@@ -114,7 +114,7 @@ class EmbeddedMemory:
 
     def _prompt_tokens(self, question: str) -> "Sequence[int]":
         tokens = self.tokenizer(prompt(question), add_special_tokens=False)["input_ids"]
-        return [self.tokenizer.bos_token_id, *tokens[-LONGEST_PROMPT:]]
+        return [self.tokenizer.bos_token_id, *tokens[-MAX_PROMPT_TOKENS:]]
 
 
 def log_odds(log_probability: float) -> float:
@@ -231,15 +231,8 @@ UNKNOWN_ANSWER = "I don't know."
 MEANT = 0.5  # cosine below which an extracted answer matches no option
 REMEMBERED = 0.5  # probability that the memory is right, below which it is ignored
 QUOTED = 0.5  # the same for a quotation in another language
-UNREAD = {
-    "what",
-    "choose",
-    "document",
-    "knowledge",
-    "recite",
-    "study",
-    "rewrite",
-}  # kinds of requests whose passages are not read
+# Kinds of requests whose passages are not read.
+UNREAD = {"what", "choose", "document", "knowledge", "recite", "study", "rewrite"}
 
 
 class EmbeddedLLM(LLM):

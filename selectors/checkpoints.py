@@ -32,7 +32,7 @@ from kcard.selectors.registry import (
 from kcard.system import quiet_loading
 
 EXTRA = "pip install 'kcard[selectors]'"
-LONGEST = 160
+MAX_MESSAGE_CHARACTERS = 160
 ON_THE_HUB = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 WEIGHTS = (
@@ -257,7 +257,7 @@ def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     line = first_line(error)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}…"
 
 
 # Listings of selectors and presets, with their models. Nothing is loaded.

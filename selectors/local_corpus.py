@@ -41,7 +41,7 @@ from kcard.types import Source
 
 # The errors of reading a missing, truncated or changed segment.
 BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
-LONGEST = 1500  # characters of a passage; a checker reads some 2,000
+MAX_PASSAGE_CHARACTERS = 1500  # characters of a passage; a checker reads some 2,000
 ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
 
 
@@ -135,10 +135,10 @@ def _write_passages(blocks: Iterable[Source], name: str, stream: Any, starts: "a
 def parts(text: str) -> Iterator[str]:
     """Split a text into pieces of at most 1,500 characters, after a sentence, else after a word, else anywhere."""
     rest = " ".join(text.split())
-    while len(rest) > LONGEST:
-        half = LONGEST // 2
-        at = max(rest.rfind(mark, half, LONGEST) + len(mark) for mark in ENDS)
-        at = at if at > half else rest.rfind(" ", half, LONGEST) + 1 or LONGEST
+    while len(rest) > MAX_PASSAGE_CHARACTERS:
+        half = MAX_PASSAGE_CHARACTERS // 2
+        at = max(rest.rfind(mark, half, MAX_PASSAGE_CHARACTERS) + len(mark) for mark in ENDS)
+        at = at if at > half else rest.rfind(" ", half, MAX_PASSAGE_CHARACTERS) + 1 or MAX_PASSAGE_CHARACTERS
         yield rest[:at].strip()
         rest = rest[at:].strip()
     if rest:

@@ -18,6 +18,7 @@ import numpy as np
 
 from kcard.embedded import minilm
 from kcard.embedded.networks import WEIGHTS_FOLDER, Network, read_weights, token_row
+from kcard.embedded.question_forms import NUMERALS
 from kcard.errors import ModelUnavailable
 from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import file_digest
@@ -30,12 +31,11 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 COMPARISON = re.compile(
     r"\b(?:than|at least|at most|over|under|about|around|nearly|almost|before|after)\b", re.IGNORECASE
 )
-LONGEST = 80
-MOST = 8000
+MAX_WINDOW_WORDS = 80
+MAX_EVIDENCE_CHARACTERS = 8000
 # Share of a claim's words that one window of a text must contain to be about the claim (docs/selectors.md).
 COVERED = 0.4
 READ = 4  # windows per text
-NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
 
@@ -46,8 +46,8 @@ def near(evidence: str, claim: str) -> list[str]:
     The nearest pieces (kcard.text) are those that share the most words with the claim. This bounds the time per text.
     """
     segments = pieces(evidence)
-    if sum(map(len, segments)) > MOST:
-        claim_words, room = _words(claim), MOST
+    if sum(map(len, segments)) > MAX_EVIDENCE_CHARACTERS:
+        claim_words, room = _words(claim), MAX_EVIDENCE_CHARACTERS
         chosen = []
         for i in sorted(range(len(segments)), key=lambda i: (-len(claim_words & _words(segments[i])), i)):
             if len(segments[i]) <= room:
@@ -61,7 +61,9 @@ def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """Return at most `most` windows, ranked by words shared with the claim, then shortest first."""
     # Text without full stops can be endless; the network reads about 120 words.
     runs = [sentence.split() for sentence in sentences]
-    sentences = [" ".join(run[i : i + LONGEST]) for run in runs for i in range(0, len(run), LONGEST)]
+    sentences = [
+        " ".join(run[i : i + MAX_WINDOW_WORDS]) for run in runs for i in range(0, len(run), MAX_WINDOW_WORDS)
+    ]
     pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
     claim_words = _words(claim)
     choices = list(dict.fromkeys([*sentences, *pairs]))
@@ -114,7 +116,7 @@ def _numbers(text: str) -> set[str]:
 WEIGHTS = WEIGHTS_FOLDER / "checker"
 MAX_TOKENS = 192
 CLAIM_TOKENS = 96
-MOST_SENTENCES = 64  # per claim: 50 kB of text would keep a core busy for half a minute
+MAX_CLAIM_SENTENCES = 64  # per claim: 50 kB of text would keep a core busy for half a minute
 UNGROUNDED = 0.4
 # A window contradicts the best one if its refutation exceeds the best support by MARGIN, or reaches SURE and it shares
 # more words with the claim (contradicted; docs/selectors.md).
@@ -146,10 +148,10 @@ class MiniLMChecker(Checker):
         """
         claims = []
         for pair in pairs:
-            # At most MOST_SENTENCES per claim, evenly spaced, to bound the time.
+            # At most MAX_CLAIM_SENTENCES per claim, evenly spaced, to bound the time.
             sentences = whole(pair.claim)
-            if len(sentences) > MOST_SENTENCES:
-                places = (i * len(sentences) // MOST_SENTENCES for i in range(MOST_SENTENCES))
+            if len(sentences) > MAX_CLAIM_SENTENCES:
+                places = (i * len(sentences) // MAX_CLAIM_SENTENCES for i in range(MAX_CLAIM_SENTENCES))
                 sentences = [sentences[place] for place in places]
             claims.append(sentences)
         single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 USER_AGENT = f"kcard/{__version__} (https://pypi.org/project/kcard/) Python-urllib"
 TRIES = 5
-LONGEST_WAIT = 60.0  # seconds
+MAX_WAIT_SECONDS = 60.0  # seconds
 TIMEOUT = 20.0
-LARGEST = 16_000_000  # bytes of a reply
+MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 MAXLAG = "5"  # seconds that the servers may lag behind, else we wait
 AGE = 30 * 86_400  # seconds that a reply is kept
 PASSING = ("maxlag", "ratelimited", "readonly", "internal_api_error")
@@ -98,7 +98,7 @@ class MediaWiki:
                 return self._request(url)
             except _Refused as refused:
                 wait = 2.0**attempt if refused.wait is None else refused.wait
-                if attempt == TRIES - 1 or wait > LONGEST_WAIT:
+                if attempt == TRIES - 1 or wait > MAX_WAIT_SECONDS:
                     when = f"try again in {wait:.0f} s" if refused.wait else "try again later"
                     raise CorpusError(f"{self.api} {refused}: {when}") from refused
                 self._resumed = max(self._resumed, time.monotonic() + wait)
@@ -108,8 +108,8 @@ class MediaWiki:
         request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"})
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
-                body, headers = response.read(LARGEST + 1), response.headers
-                if len(body) < min(int(headers.get("Content-Length", 0)), LARGEST):
+                body, headers = response.read(MAX_REPLY_BYTES + 1), response.headers
+                if len(body) < min(int(headers.get("Content-Length", 0)), MAX_REPLY_BYTES):
                     raise http.client.IncompleteRead(body)
         except urllib.error.HTTPError as error:
             with error:
@@ -131,8 +131,8 @@ class MediaWiki:
     def _parse_reply(self, body: bytes, headers: "Message") -> dict[str, Any]:
         try:
             if headers.get("Content-Encoding") == "gzip":
-                body = zlib.decompressobj(wbits=31).decompress(body, LARGEST + 1)
-            if len(body) > LARGEST:
+                body = zlib.decompressobj(wbits=31).decompress(body, MAX_REPLY_BYTES + 1)
+            if len(body) > MAX_REPLY_BYTES:
                 raise ValueError("too large")
             reply = parse(body.decode())
             if not isinstance(reply, dict):
@@ -175,7 +175,7 @@ LICENCE = "CC BY-SA 4.0"
 PAGES = 3
 CONCURRENCY = 3  # requests at a time, so that the encyclopedia is not strained
 WORDS = 12  # of a claim, that pages must all hold
-LONGEST = 300  # characters that the search takes
+MAX_QUERY_CHARACTERS = 300  # characters that the search takes
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
 TOKEN = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 HEADING = re.compile(r"^=+ .* =+$")
@@ -293,8 +293,8 @@ def _joined(tokens: list[str], between: str) -> str:
     """Join as many tokens as the search takes. In lower case, since AND, OR and NOT are its operators."""
     query = ""
     for token in tokens:
-        longer = f"{query}{between}{token.lower()}" if query else token.lower()[:LONGEST]
-        if len(longer) > LONGEST:
+        longer = f"{query}{between}{token.lower()}" if query else token.lower()[:MAX_QUERY_CHARACTERS]
+        if len(longer) > MAX_QUERY_CHARACTERS:
             break
         query = longer
     return query

@@ -23,9 +23,7 @@ from kcard.training.optimizers import state_bytes
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
-SLACK = (
-    1.1  # for the scratch space of matrix products and what allocators keep (benchmarks/training_memory.py)
-)
+SLACK = 1.1  # for the scratch space of matrix products and what allocators keep (docs/training.md)
 
 
 @dataclass(frozen=True)

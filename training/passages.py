@@ -37,6 +37,7 @@ SOFT_HYPHEN = "\u00ad"
 MARKS = ("Mn", "Mc", "Me")
 MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+INVISIBLE_START = re.compile("^(?:[\x00-\x09\x0b-\x1f\x7f-\x9f] *)+", re.MULTILINE)  # is no indentation
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,8 @@ def _sentences(text: str) -> Iterator[str]:
 def _clean(text: str) -> str:
     """Normalise blanks within lines, and remove empty lines, control characters, soft hyphens and lone surrogates."""
     if not text.isprintable():
-        text = (
-            INVISIBLE.sub(" ", text.replace(SOFT_HYPHEN, "").expandtabs())
-            .encode("utf-8", "replace")
-            .decode("utf-8")
-        )
+        text = INVISIBLE_START.sub("", text.replace(SOFT_HYPHEN, "").expandtabs())
+        text = INVISIBLE.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
     if "\n" not in text:
         return " ".join(text.split())
     lines = (line.rstrip() for line in text.split("\n"))
@@ -192,10 +190,8 @@ PAGE = re.compile(
 )  # "Title |tag|", "Title .... 12"
 PAGE_CHARACTERS = 200  # at the end of a line, in which its page number is searched
 SIGNS = re.compile(r"[\W_]+")
-HEADING, INNERMOST = (
-    12,
-    30,
-)  # words of a heading over others, and of the innermost one, which may be a question
+# Words of a heading over others, and of the innermost one, which may be a question.
+HEADING, INNERMOST = 12, 30
 WORD_CHARACTERS = 40  # that a word of a heading may have on average
 TELLING = 4  # minimum words of an empty section's heading, for it to be kept as text
 UNTELLING = {"index", "readme", "text", "document", "passages", "main", "default"}

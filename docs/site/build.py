@@ -22,10 +22,18 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "training", "corpora", "sync", "serve", "evaluation", "selectors", "gates", "calibration", "bulk", "privacy",
     ),
     "Hub": ("hub", "server", "server-security"),
-    "How it works": ("architecture", "cards", "integrators", "llms", "engines", "robustness", "extending"),
+    "How it works": ("cards", "integrators", "llms", "engines", "robustness"),
     "Reference": ("api", "commands", "settings", "tasks"),
-    "Results": ("results", "performance", "papers", "log", "changelog", "contributing"),
+    "Results": ("results", "performance", "papers", "changelog"),
+    "Change it": ("first_change", "architecture", "extending", "contributing"),
 }  # fmt: skip
+
+# Pages at the top of the repository, and their names in the site.
+PAGES_OF_ROOT = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 
 # The Python reference: the public names by what they are for. A test compares them with kcard.__all__.
 REFERENCE: Mapping[str, Sequence[str]] = {
@@ -82,13 +90,9 @@ def relinked(text: str, folder: str) -> str:
         if re.match(r"[a-z]+:", link) or not path:
             return match[0]
         place = (ROOT / folder / path).resolve().relative_to(ROOT)
-        if place.suffix in (".md", ".ipynb", ".png", ".svg"):
-            names = {
-                "README.md": "index.md",
-                "CHANGELOG.md": "changelog.md",
-                "CONTRIBUTING.md": "contributing.md",
-            }
-            page = names.get(str(place), str(place).removeprefix("docs/"))
+        is_in_site = place.suffix and place.parts[0] in ("docs", "examples")
+        if is_in_site or str(place) in PAGES_OF_ROOT:
+            page = PAGES_OF_ROOT.get(str(place), str(place).removeprefix("docs/"))
             shown = os.path.relpath(page, "examples" if folder == "examples" else ".")
             return f"[{label}]({shown}{'#' + anchor if anchor else ''})"
         if not (ROOT / place).exists():
@@ -103,8 +107,8 @@ def stage(source: Path) -> None:
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "pictures", source / "pictures")
     pages = {path.name: path for path in (ROOT / "docs").glob("*.md")}
-    pages |= {f"{name.lower()}.md": ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")}
-    pages["index.md"] = pages.pop("readme.md")
+    for name, page in PAGES_OF_ROOT.items():
+        pages[page] = ROOT / name
     for name, path in pages.items():
         folder = str(path.parent.relative_to(ROOT)).removeprefix(".")
         text = relinked(path.read_text(encoding="utf-8"), folder)

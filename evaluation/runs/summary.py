@@ -155,7 +155,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 # The Hugging Face Hub's formats: .eval_results/*.yaml for the repository of a model, eval.yaml for that of a data set.
-# The hub's pages show the former as self-declared (kcard.hub.server.responses).
+# The hub's pages show the former as self-declared (kcard.hub.server.results).
 
 FOLDER = ".eval_results"
 EVAL = "eval.yaml"

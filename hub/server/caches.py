@@ -3,46 +3,35 @@
 The description of ten thousand files has a megabyte and takes 50 ms to make, so it is made once for each commit.
 """
 
-import hashlib
 import json
 import secrets
 import threading
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import islice
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
 from kcard.hub import card_metadata
 from kcard.hub.card_metadata import abridge_readme
-from kcard.hub.checks.metadata import LARGEST as LONGEST_FRONT
-from kcard.hub.checks.metadata import (
-    LONGEST,
-    LONGEST_DESCRIPTION,
-    check_manifest,
-    render_readme,
-    split_front_matter,
-)
+from kcard.hub.checks import metadata
+from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, check_manifest, render_readme, split_front_matter
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.errors import TooLarge
-from kcard.hub.server.responses import (
-    Json,
-    declared_model_index,
-    declared_results,
-    describe_sibling,
-    make_model_index,
-    verified_results,
-)
+from kcard.hub.server.folders import Folders
+from kcard.hub.server.responses import Json, describe_sibling
+from kcard.hub.server.results import declared_results, drop_claims, make_model_index, verified_results
 from kcard.hub.services import HubServices
 from kcard.hub.values import Entry
 from kcard.io import parse
 from kcard.manifest import MANIFEST, Manifest
 
 Value = TypeVar("Value")
+
+MAX_CACHE_BYTES = 60 << 20  # of all values
+# Bytes of an entry besides its value, of a file in a tree, and of a manifest without its files.
+OVERHEAD, FILE_BYTES, MANIFEST_BYTES = 500, 600, 5000
 
 
 class SizedCache:
@@ -53,137 +42,53 @@ class SizedCache:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable) -> Any | None:
-        """Return the value, or None if it is not in the cache."""
-        with self._lock:
-            if key not in self._entries:
-                return None
-            self._entries.move_to_end(key)
-            return self._entries[key][0]
+    def fetch(self, key: Hashable, make: Callable[[], Value], measure: Callable[[Value], int]) -> Value:
+        """Return the value, making it if it is not in the cache; it evicts those that were not used for longest.
 
-    def put(self, key: Hashable, value: Any, size: int) -> None:
-        """Add a value, unless it is larger than the cache; evict the least recently used ones."""
-        if size > self._most:
-            return
+        A value that is larger than the cache is not kept.
+        """
         with self._lock:
-            self._size += size - self._entries.pop(key, (value, 0))[1]
-            self._entries[key] = (value, size)
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                cached: Value = self._entries[key][0]
+                return cached
+        value = make()
+        size = OVERHEAD + measure(value)
+        with self._lock:
+            if size <= self._most and key not in self._entries:
+                self._entries[key] = (value, size)
+                self._size += size
             while self._size > self._most:
                 self._size -= self._entries.popitem(last=False)[1][1]
-
-    def fetch(self, key: Hashable, make: Callable[[], Value], measure: Callable[[Value], int] = len) -> Value:  # type: ignore[assignment]
-        """Return the value, making it if it is not in the cache."""
-        value: Value | None = self.get(key)
-        if value is None:
-            value = make()
-            self.put(key, value, OVERHEAD + measure(value))
         return value
-
-
-# The folders of a commit, derived from its paths, with the ids of git's trees: equal folders have equal ids.
-
-FILE_MODE, FOLDER_MODE = b"100644", b"40000"
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A folder of a commit; `oid` is the sha1 of git's tree."""
-
-    path: str
-    oid: str
-
-
-TreeItem: TypeAlias = Entry | Folder
-
-
-@dataclass
-class _Node:
-    files: dict[str, str] = field(default_factory=dict)
-    folders: "dict[str, _Node]" = field(default_factory=dict)
-
-
-class Folders:
-    """The files of a commit by path, and its folders, which are derived on first use."""
-
-    def __init__(self, files: Mapping[str, Entry]) -> None:
-        self.files = files
-
-    def get(self, path: str) -> TreeItem | None:
-        """Return the file or folder at a path; the path of the root is empty."""
-        return self.files.get(path) or self._folders.get(path)
-
-    def inside(self, path: str, recursive: bool) -> list[TreeItem] | None:
-        """Return the files and folders in a folder, sorted by path; `recursive`: at any depth. None: no such folder."""
-        if path not in self._folders:
-            return None
-        start = f"{path}/" if path else ""
-        first = bisect_left(self._paths, start)
-        items: list[TreeItem] = []
-        for inner in islice(self._paths, first, None):
-            if not inner.startswith(start):
-                break
-            if inner and (recursive or "/" not in inner[len(start) :]):
-                items.append(self.files.get(inner) or self._folders[inner])
-        return items
-
-    @cached_property
-    def _folders(self) -> dict[str, Folder]:
-        root = _Node()
-        for path, entry in self.files.items():
-            *parents, name = path.split("/")
-            node = root
-            for parent in parents:
-                node = node.folders.setdefault(parent, _Node())
-            node.files[name] = entry.oid
-        return {folder.path: folder for folder in _name_folders(root, "")}
-
-    @cached_property
-    def _paths(self) -> list[str]:
-        return sorted([*self.files, *self._folders])
-
-
-def _name_folders(node: _Node, path: str) -> Iterator[Folder]:
-    """Yield the folders below a node, then the node itself."""
-    # git sorts a folder as if its name ended with a slash
-    rows = [(name.encode(), FILE_MODE, name, oid) for name, oid in node.files.items()]
-    for name, inner in node.folders.items():
-        *below, folder = _name_folders(inner, f"{path}/{name}" if path else name)
-        yield from below
-        yield folder
-        rows.append((name.encode() + b"/", FOLDER_MODE, name, folder.oid))
-    body = b"".join(
-        b"%s %s\0%s" % (mode, name.encode(), bytes.fromhex(oid)) for _, mode, name, oid in sorted(rows)
-    )
-    yield Folder(path, hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest())
 
 
 # Properties whose values are encoded as JSON.
 EncodedProperties: TypeAlias = dict[str, bytes]
 
-MOST = 60 << 20  # bytes of all values
-# Bytes of an entry besides its value, of a file in a tree, and of a manifest without its files.
-OVERHEAD, OF_FILE, OF_MANIFEST = 500, 600, 5000
-READ = 4 * (LONGEST_FRONT + LONGEST)  # bytes of a README.md that may be shown
+MAX_README_BYTES = 4 * (metadata.LARGEST + metadata.LONGEST)  # that may be shown
 # A placeholder for the path of the repository's files, since several repositories may have the same text. It is random,
 # so that no README can contain it.
-FILES = f"/{secrets.token_hex(16)}"
-LARGEST_CONFIG = 1_000_000
+FILES_PLACEHOLDER = f"/{secrets.token_hex(16)}"
+MAX_CONFIG_BYTES = 1_000_000
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
-MOST_NAMES, LONGEST_NAME = 50, 500
-LARGEST_LIST = 1 << 20  # bytes of the list of files in a description; clients read a longer one from the tree
+MAX_NAMES, MAX_NAME_CHARACTERS = 50, 500
+MAX_LIST_BYTES = 1 << 20  # of the list of files in a description; clients read a longer one from the tree
 
 
-def join_json(properties: Json, more: EncodedProperties) -> bytes:
-    """Return one JSON object with these properties, at least one, and others that are already encoded."""
-    return (
-        b",".join([_encode(properties)[:-1], *(b"%s:%s" % (_encode(key), more[key]) for key in more)]) + b"}"
-    )
+@dataclass(frozen=True)
+class FileProperties:
+    """What a commit's files say of a repository: encoded lists of files and of a config's fields, results."""
+
+    siblings: bytes
+    config: bytes
+    results: list[Json]
 
 
 class Caches:
     """What a worker has read of repositories, in one cache of `most` bytes. Thread-safe."""
 
-    def __init__(self, hub: HubServices, most: int = MOST) -> None:
+    def __init__(self, hub: HubServices, most: int = MAX_CACHE_BYTES) -> None:
         self._hub, self._cache, self._rendering = hub, SizedCache(most), threading.Lock()
 
     def folders(self, repository: Repository, sha: str) -> Folders:
@@ -195,7 +100,7 @@ class Caches:
         return self._cache.fetch(
             ("tree", repository.id, sha),
             lambda: Folders(self._hub.commits.tree(repository, sha)),
-            lambda folders: OF_FILE * len(folders.files),
+            lambda folders: FILE_BYTES * len(folders.files),
         )
 
     def tree(self, repository: Repository, sha: str) -> Mapping[str, Entry]:
@@ -210,18 +115,18 @@ class Caches:
         if MANIFEST not in tree:
             return None
 
-        def read() -> tuple[Manifest | None]:
+        def read() -> Manifest | None:
             manifest = card_metadata.read_manifest(tree, self._hub.blobs)
             if manifest is None:
-                return (None,)
+                return None
             manifest = replace(manifest, files={}, description=manifest.description[:LONGEST_DESCRIPTION])
             try:
                 check_manifest(manifest)
             except TooLarge:
-                return (None,)
-            return (manifest,)
+                return None
+            return manifest
 
-        return self._cache.fetch(("manifest", tree[MANIFEST].sha256), read, lambda _: OF_MANIFEST)[0]
+        return self._cache.fetch(("manifest", tree[MANIFEST].sha256), read, lambda _: MANIFEST_BYTES)
 
     def readme(self, entry: Entry, files: str, manifest: Manifest | None = None) -> str:
         """Return a README.md as safe HTML: the text below the metadata, cut if it is long.
@@ -232,30 +137,30 @@ class Caches:
 
         def render() -> str:
             with self._hub.blobs.open(entry.sha256) as stream:
-                text = stream.read(READ).decode(errors="replace")
+                text = stream.read(MAX_README_BYTES).decode(errors="replace")
             text = split_front_matter(text)[1]
-            return render_readme(text if manifest is None else abridge_readme(text, manifest), FILES)
+            if manifest is not None:
+                text = abridge_readme(text, manifest)
+            return render_readme(text, FILES_PLACEHOLDER)
 
         key = ("readme", entry.sha256, manifest and (manifest.name, manifest.description))
-        document = self._cache.get(key)
-        if document is None:
-            with self._rendering:  # one at a time: another thread may have rendered it meanwhile
-                document = self._cache.fetch(key, render)
-        return document.replace(FILES, files)
+        with self._rendering:  # one at a time, and none twice
+            document = self._cache.fetch(key, render, len)
+        return document.replace(FILES_PLACEHOLDER, files)
 
     def at_revision(self, repository: Repository, sha: str) -> Repository:
         """Return the repository with the properties that it has at this commit, which may not be the head of main."""
         if sha == repository.head:
             return repository
         tree = self.tree(repository, sha)
-        readme = tree[card_metadata.README].size if card_metadata.README in tree else 0
-        metadata = self._cache.fetch(
+        readme_size = tree[card_metadata.README].size if card_metadata.README in tree else 0
+        properties = self._cache.fetch(
             ("metadata", repository.id, sha),
             lambda: card_metadata.read_metadata(tree, self._hub.blobs),
-            lambda _: readme,
+            lambda _: readme_size,
         )
         modified = self._hub.commits.get(repository, sha).date
-        at_commit: Repository = repository.copy(head=sha, modified=modified, **vars(metadata))
+        at_commit: Repository = repository.copy(head=sha, modified=modified, **vars(properties))
         return at_commit
 
     def file_properties(
@@ -263,45 +168,39 @@ class Caches:
     ) -> EncodedProperties:
         """Return the files at the repository's head, the metadata of README.md, and evaluation results.
 
-        The files are null if their list is longer than LARGEST_LIST: Hugging Face clients then request the tree.
+        The files are null if their list is longer than MAX_LIST_BYTES: Hugging Face clients then request the tree.
         `config` adds parts of config.json.
         """
-        key = (repository.id, repository.head)
-
-        def tree() -> Mapping[str, Entry]:
-            return self.tree(repository, repository.head) if repository.head else {}
-
-        def list_files() -> bytes:
-            if sum(map(len, tree())) > LARGEST_LIST:  # at least as many bytes
-                return b"null"
-            encoded = _encode([describe_sibling(entry, blobs) for entry in tree().values()])
-            return encoded if len(encoded) <= LARGEST_LIST else b"null"
-
-        def read_config() -> bytes:
-            """Return the fields of config.json by which clients choose a class."""
-            fields = _short_values(self._read_json(tree().get(CONFIG)), "architectures", "model_type")
-            if adapter := self._read_json(tree().get(ADAPTER)):
-                fields["peft"] = _short_values(adapter, "base_model_name_or_path", "task_type", "peft_type")
-            return _encode(fields)
-
-        properties = {
-            "siblings": self._cache.fetch(("files", *key, blobs), list_files),
-            **card_properties(repository, summary),
-        }
-        declared = self._cache.fetch(
-            ("results", *key),
-            lambda: declared_results(self._hub.blobs, tree()),
-            lambda results: len(_encode(results)),
+        files = self._cache.fetch(
+            ("files", repository.id, repository.head, blobs),
+            lambda: self._read_files(repository, blobs),
+            lambda files: len(files.siblings) + len(files.config) + len(_encode(files.results)),
         )
-        if results := [*declared, *verified_results(summary)]:
+        properties = {"siblings": files.siblings, **card_properties(repository, summary)}
+        results = [*files.results, *verified_results(summary)]
+        if results:
             properties["evalResults"] = _encode(results)
-        if config and (fields := self._cache.fetch(("config", *key), read_config)) != b"{}":
-            properties["config"] = fields
+        if config and files.config != b"{}":
+            properties["config"] = files.config
         return properties
+
+    def _read_files(self, repository: Repository, blobs: bool) -> FileProperties:
+        tree = self.tree(repository, repository.head) if repository.head else {}
+        siblings = b"null"
+        if sum(map(len, tree)) <= MAX_LIST_BYTES:  # the list has at least as many bytes
+            encoded = _encode([describe_sibling(entry, blobs) for entry in tree.values()])
+            if len(encoded) <= MAX_LIST_BYTES:
+                siblings = encoded
+        # The fields by which clients choose a class.
+        config = _short_values(self._read_json(tree.get(CONFIG)), "architectures", "model_type")
+        adapter = self._read_json(tree.get(ADAPTER))
+        if adapter:
+            config["peft"] = _short_values(adapter, "base_model_name_or_path", "task_type", "peft_type")
+        return FileProperties(siblings, _encode(config), declared_results(self._hub.blobs, tree))
 
     def _read_json(self, entry: Entry | None) -> Mapping[str, Any]:
         """Read the JSON object in a file; empty if the file is missing, too large or invalid."""
-        if entry is None or entry.size > LARGEST_CONFIG:
+        if entry is None or entry.size > MAX_CONFIG_BYTES:
             return {}
         with self._hub.blobs.open(entry.sha256) as stream:
             text = stream.read().decode(errors="replace")
@@ -317,11 +216,19 @@ def card_properties(repository: Repository, summary: Version | None) -> EncodedP
     card = dict(repository.card)
     index = make_model_index(card, repository.name, summary)
     if "model-index" in card:
-        card["model-index"] = declared_model_index(card)
+        card["model-index"] = drop_claims(card["model-index"])
     properties = {"cardData": _encode(card), "usedStorage": _encode(repository.size)}
     if index:
         properties["model-index"] = _encode(index)
     return properties
+
+
+def join_json(properties: Json, more: EncodedProperties) -> bytes:
+    """Return one JSON object with these properties, at least one, and others that are already encoded."""
+    parts = [_encode(properties)[:-1]]
+    for key, value in more.items():
+        parts.append(b"%s:%s" % (_encode(key), value))
+    return b",".join(parts) + b"}"
 
 
 def _short_values(config: Mapping[str, Any], *keys: str) -> Json:
@@ -331,8 +238,8 @@ def _short_values(config: Mapping[str, Any], *keys: str) -> Json:
 
 def _is_short(value: object) -> bool:
     if isinstance(value, list):
-        return len(value) <= MOST_NAMES and all(isinstance(each, str) and _is_short(each) for each in value)
-    return value is None or (isinstance(value, str) and len(value) <= LONGEST_NAME)
+        return len(value) <= MAX_NAMES and all(isinstance(each, str) and _is_short(each) for each in value)
+    return value is None or (isinstance(value, str) and len(value) <= MAX_NAME_CHARACTERS)
 
 
 def _encode(value: Any) -> bytes:

@@ -4,17 +4,14 @@ import hashlib
 import hmac
 import re
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
-from starlette.requests import Request as RequestsRequest
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kcard.hub import permissions
 from kcard.hub.accounts import Identity
@@ -29,8 +26,6 @@ from kcard.hub.permissions import (
 )
 from kcard.hub.services import HubServices
 from kcard.hub.tokens import LONGEST_SESSION, Login
-
-# Options of the server.
 
 Visibility: TypeAlias = Literal["public", "private"]
 
@@ -67,35 +62,6 @@ class ServerOptions:
     chat: str | None = None
 
 
-# Routing on undecoded paths.
-#
-# Clients quote revisions and paths as one segment: the branch `a/b` as `a%2Fb`. Servers decode the path before routing,
-# which makes two segments of it. Here routing uses the raw path, and parameters declared as Segment or Rest are decoded
-# once.
-
-
-BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
-
-
-def quote_bytes(raw: bytes) -> bytes:
-    """Return a raw path or query in ASCII, as RFC 3986 demands: other bytes are percent-encoded."""
-    return BEYOND_ASCII.sub(lambda byte: b"%%%02X" % ord(byte[0]), raw)
-
-
-class RawPath:
-    """ASGI middleware: routes match the raw path. Path and query are ASCII below it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            raw = scope.get("raw_path") or scope["path"].encode()
-            path = quote_bytes(raw.partition(b"?")[0]).decode("ascii")
-            scope = {**scope, "path": path, "query_string": quote_bytes(scope["query_string"])}
-        await self._app(scope, receive, send)
-
-
 def decode_segment(text: str) -> str:
     """Decode the percent-encoding of a part of a path. Raises Invalid."""
     try:
@@ -104,32 +70,28 @@ def decode_segment(text: str) -> str:
         raise Invalid(f"path {text[:80]!r} is not UTF-8") from None
 
 
-async def refuse_nul(request: RequestsRequest) -> None:
+async def refuse_nul(request: Request) -> None:
     """Raise Invalid for a NUL in the path or query, which PostgreSQL can't store. All endpoints depend on it."""
     sent = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
     if "%00" in sent or "\0" in sent:
         raise Invalid("the path or the query contains a NUL character: remove %00")
 
 
-# One path segment, decoded; it may contain quoted slashes.
-Segment = Annotated[str, Path(), AfterValidator(decode_segment)]
-# The rest of the path, decoded: declare the route with {name:path}.
-RestOfPath = Annotated[str, Path(), AfterValidator(decode_segment)]
+# One segment of a path, decoded, which may contain quoted slashes; or its rest, in a route with {name:path}. A default
+# is for routes without it.
+Segment: TypeAlias = Annotated[str, AfterValidator(decode_segment)]
 
-
-# The cookie of a session, and the token that goes with every form of the pages.
 
 COOKIE = "kcard_session"
 # Browsers accept this prefix only for a cookie that is Secure, for the whole host and for no other.
 SECURE_COOKIE = "__Host-kcard_session"
-PURPOSE = b"form."
-ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
+SESSION_ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
 
 
 def read_session_cookie(request: Request, url: str) -> str:
     """Return the id of the session that a browser sent; "" without one. `url` is the hub's."""
     cookie = request.cookies.get(_cookie_name(url), "")
-    return cookie if ID.fullmatch(cookie) else ""
+    return cookie if SESSION_ID.fullmatch(cookie) else ""
 
 
 def write_session_cookie(response: Response, url: str, id_: str) -> None:
@@ -139,7 +101,7 @@ def write_session_cookie(response: Response, url: str, id_: str) -> None:
         id_,
         max_age=int(LONGEST_SESSION.total_seconds()) if id_ else 0,
         path="/",
-        secure=_is_https(url),
+        secure=url.startswith("https:"),
         httponly=True,
         samesite="lax",
     )
@@ -150,15 +112,11 @@ def form_token(secret: bytes, id_: str) -> str:
 
     Other sites can read neither of the two.
     """
-    return hmac.digest(secret, PURPOSE + hashlib.sha256(id_.encode()).digest(), "sha256").hex()
-
-
-def _is_https(url: str) -> bool:
-    return url.startswith("https:")
+    return hmac.digest(secret, b"form." + hashlib.sha256(id_.encode()).digest(), "sha256").hex()
 
 
 def _cookie_name(url: str) -> str:
-    return SECURE_COOKIE if _is_https(url) else COOKIE
+    return SECURE_COOKIE if url.startswith("https:") else COOKIE
 
 
 HOST = re.compile(r"([A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
@@ -318,73 +276,3 @@ def base_url(request: Request, options: OptionsDep) -> str:
         if HOST.fullmatch(host) and urlsplit(f"//{host}").netloc == host:
             return f"{request.url.scheme}://{host}"
     raise Invalid(f"invalid Host header {host[:80]!r}")
-
-
-# The visitor of a page, for its menu and its forms.
-#
-# Forms need the session of a browser. Programs need a token in a header, which no other site can make a browser send;
-# there a session counts only for reading, see get_identity.
-
-
-@dataclass(frozen=True)
-class Visitor:
-    """The client of a page.
-
-    session     None: not logged in
-    identity    of the session or of the client's token; None: anonymous
-    form_token  the token that every form must contain; "" without a cookie
-    chat        see ServerOptions
-    """
-
-    session: Login | None = None
-    identity: Identity | None = None
-    form_token: str = ""
-    chat: str | None = None
-
-
-# The visitor of the request that is being answered, for the menu of every page.
-visitor: ContextVar[Visitor] = ContextVar("kcard.visitor", default=Visitor())  # noqa: B039 (frozen)
-
-
-class LoginNeeded(Unauthenticated):
-    """The page needs a session. `path`: where to go on after the login; None: a form was sent."""
-
-    def __init__(self, path: str | None) -> None:
-        super().__init__("you are not logged in, or your session has ended: log in and send the form again")
-        self.path = path
-
-
-async def remember_visitor(
-    request: Request, hub: HubDep, options: OptionsDep, session: SessionDep, identity: OptionalIdentity
-) -> Visitor:
-    """Return the visitor, and set it for the pages that are rendered for this request."""
-    id_ = read_session_cookie(request, base_url(request, options))
-    token = form_token(hub.secret, id_) if id_ else ""
-    current = Visitor(session, identity if session is None else session.identity, token, options.chat)
-    visitor.set(current)
-    return current
-
-
-VisitorDep: TypeAlias = Annotated[Visitor, Depends(remember_visitor)]
-
-
-async def get_member(request: Request, visitor: VisitorDep) -> Identity:
-    if visitor.session is None:
-        query = f"?{request.url.query}" if request.url.query else ""
-        path = quote(request.scope["path"], safe="/%") + query
-        raise LoginNeeded(path if request.method == "GET" else None)
-    return visitor.session.identity
-
-
-# The identity of a session; a browser without one is redirected to the login page.
-MemberDep: TypeAlias = Annotated[Identity, Depends(get_member)]
-
-
-def get_member_repository(
-    request: Request, namespace: Segment, name: Segment, hub: HubDep, member: MemberDep
-) -> Repository:
-    return get_repository(hub, web_type(request), f"{namespace}/{name}", member)
-
-
-# As WebRepository, which the session may read.
-MemberRepository: TypeAlias = Annotated[Repository, Depends(get_member_repository)]

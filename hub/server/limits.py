@@ -1,16 +1,7 @@
-"""Limits on what one client may use: requests, bytes, time, threads. Every limit is on by default.
+"""Limits on what one client may use: requests, attempts to log in, connections, bytes and time without a byte.
 
-    requests  RateLimit: a token bucket for each account or address; LoginLimit: attempts to log in
-    connections  Connection: of an address at a time
-    bytes     BodyLimit: of a request's body; Connection: of its headers
-    time      BodyLimit: without a byte sent or received; Connection: until the headers are complete
-    work      EXPENSIVE: only a few expensive requests run at a time; limit_writes and run_in_write_thread: likewise
-              for writes; lock_account: slow requests of one account run one after the other
-
-Buckets are stored in a small file that all workers of a server share; servers on several hosts count separately. A
-bucket is one number: the time at which it will be full (the generic cell rate algorithm). A key may use eight slots of
-the file; if all are taken, it replaces the fullest bucket, so that a flood of new keys does not refill the buckets of
-clients that have spent their tokens.
+Counts of requests are stored in a small file that all workers of a server share; servers on several hosts count
+separately. A bucket is one number: the time at which it will be full (the generic cell rate algorithm).
 """
 
 import asyncio
@@ -27,39 +18,29 @@ import threading
 import time
 from asyncio import BaseTransport, TimerHandle
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qsl
-from weakref import WeakValueDictionary
 
-import anyio
-from anyio import CancelScope, CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
-from fastapi import Depends, Request
+from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from kcard.errors import Unavailable
 from kcard.hub.accounts import fold_name
-from kcard.hub.errors import Invalid, TooManyRequests
+from kcard.hub.errors import TooManyRequests
+from kcard.hub.server.logs import PROBES
 
-T = TypeVar("T")
-
-# --- Requests --------------------------------------------------------------------------------------------------------
-
-PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
-WINDOW = 300  # seconds in which an empty bucket fills
-SALT = 16  # random bytes at the start of the file, so that nobody can choose keys that share a slot
-SETS, WAYS = 8192, 8
-SLOTS = struct.Struct("=" + "Qd" * WAYS)  # digest of the key, and when its bucket will be full
-COUNTS_SIZE = SALT + SETS * SLOTS.size  # a megabyte
+WINDOW_SECONDS = 300  # in which an empty bucket fills
+SALT_BYTES = 16  # random, at the start of the file, so that nobody can choose keys that share a bucket
+BUCKET = struct.Struct("=d")  # when it will be full
+# Two keys of a million share a bucket by chance; most pages of the file are never written.
+BUCKETS = 1 << 20
+COUNTS_BYTES = SALT_BYTES + BUCKETS * BUCKET.size
 
 
 @dataclass(frozen=True)
@@ -76,11 +57,12 @@ class TakeResult:
 
 def create_counts(path: Path) -> None:
     """Create the file that the workers share, with full buckets."""
-    path.write_bytes(secrets.token_bytes(SALT) + bytes(COUNTS_SIZE - SALT))
+    path.write_bytes(secrets.token_bytes(SALT_BYTES))
+    os.truncate(path, COUNTS_BYTES)
 
 
 class Buckets:
-    """Buckets by key that fill at `rate` tokens a minute and hold what they get in WINDOW seconds. Thread-safe.
+    """Buckets by key that fill at `rate` tokens a minute and hold what they get in WINDOW_SECONDS. Thread-safe.
 
     `counts` is a file from `create_counts`; None: the buckets of this process only. `clock` must be the same in all
     processes.
@@ -89,33 +71,28 @@ class Buckets:
     def __init__(
         self, rate: int, counts: str | Path | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.size = rate * WINDOW // 60
-        self._each, self._clock = 60 / rate, clock
+        self.size = rate * WINDOW_SECONDS // 60
+        self._seconds_per_token, self._clock = 60 / rate, clock
         self._lock = threading.Lock()
         self._file = None if counts is None else os.open(counts, os.O_RDWR | os.O_CLOEXEC)
-        self._map = mmap.mmap(-1 if self._file is None else self._file, COUNTS_SIZE)
+        self._map = mmap.mmap(-1 if self._file is None else self._file, COUNTS_BYTES)
         if self._file is None:
-            self._map[:SALT] = secrets.token_bytes(SALT)
-        self._salt = bytes(self._map[:SALT])
+            self._map[:SALT_BYTES] = secrets.token_bytes(SALT_BYTES)
+        self._salt = bytes(self._map[:SALT_BYTES])
 
     def take(self, key: str, count: int = 1) -> TakeResult:
         """Take tokens, all or none; at most as many as a full bucket holds."""
         digest = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest())
-        start = SALT + digest % SETS * SLOTS.size
-        with self._lock_slots(start):
+        place = SALT_BYTES + digest % BUCKETS * BUCKET.size
+        with self._lock_bucket(place):
             now = self._clock()
-            slots = list(SLOTS.unpack_from(self._map, start))
-            keys = range(0, 2 * WAYS, 2)
-            slot = next((i for i in keys if slots[i] == digest), None)
-            if slot is None:
-                slot = min(keys, key=lambda i: slots[i + 1])
-            full = max(slots[slot + 1], now) if slots[slot] == digest else now
-            later = full + min(count, self.size) * self._each
-            if later - now > WINDOW:
-                return TakeResult(False, int((WINDOW - full + now) / self._each), later - now - WINDOW)
-            slots[slot : slot + 2] = digest, later
-            SLOTS.pack_into(self._map, start, *slots)
-        return TakeResult(True, int((WINDOW - later + now) / self._each), later - now)
+            missing = max(BUCKET.unpack_from(self._map, place)[0] - now, 0)  # seconds until it is full
+            after = missing + min(count, self.size) * self._seconds_per_token
+            if after > WINDOW_SECONDS:
+                left = int((WINDOW_SECONDS - missing) / self._seconds_per_token)
+                return TakeResult(False, left, after - WINDOW_SECONDS)
+            BUCKET.pack_into(self._map, place, now + after)
+        return TakeResult(True, int((WINDOW_SECONDS - after) / self._seconds_per_token), after)
 
     def require(self, key: str, what: str) -> None:
         """Take a token. Raises TooManyRequests; `what` names the requests in its message."""
@@ -125,38 +102,40 @@ class Buckets:
             raise TooManyRequests(f"too many {what}: try again in {wait} s", seconds=wait)
 
     @contextmanager
-    def _lock_slots(self, start: int) -> Iterator[None]:
-        """Lock the slots of a key. The kernel releases the lock of a process that is killed."""
+    def _lock_bucket(self, place: int) -> Iterator[None]:
+        """Lock a bucket. The kernel releases the lock of a process that is killed."""
         with self._lock:
             if self._file is None:
                 yield
                 return
-            fcntl.lockf(self._file, fcntl.LOCK_EX, SLOTS.size, start)
+            fcntl.lockf(self._file, fcntl.LOCK_EX, BUCKET.size, place)
             try:
                 yield
             finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, SLOTS.size, start)
+                fcntl.lockf(self._file, fcntl.LOCK_UN, BUCKET.size, place)
 
 
-DOWNLOAD, USUAL, DEAR = 1, 4, 20  # about 3 ms of processor time each
+DOWNLOAD_COST, USUAL_COST, HIGH_COST = 1, 4, 20  # about 3 ms of processor time each
 # Uploads and downloads of files. Other paths of /api may contain the same words.
-FILES = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/")
+FILE_PATHS = re.compile(r"/(?!api/)(?:datasets/)?[^/]+/[^/]+/(?:resolve|raw)/.|/lfs/")
 # Descriptions of many repositories or files, and texts that are parsed.
-DEAR_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
-DEAR_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
+COSTLY_PATHS = re.compile(r"/api/validate-yaml|/api/[^/]+/[^/]+/[^/]+/paths-info/|/api/(?!whoami)[^/]+\Z")
+COSTLY_PARAMETERS = frozenset(["cardData", "config", "expand", "full", "search", "q", "tag"])
 
 
 def request_cost(path: str, query: bytes) -> int:
     """Return how many downloads a request counts for in the rate limit; `path` is the undecoded path."""
-    if FILES.match(path):
-        return DOWNLOAD
+    if FILE_PATHS.match(path):
+        return DOWNLOAD_COST
     names = {name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)}
-    return DEAR if DEAR_PATHS.match(path) or names & DEAR_PARAMETERS else USUAL
+    if COSTLY_PATHS.match(path) or names & COSTLY_PARAMETERS:
+        return HIGH_COST
+    return USUAL_COST
 
 
-MOST_KEYS = 100_000
-MOST_AT_ONCE = 100  # requests of one client that a worker answers at once: a slow download holds a megabyte
-NETWORK = 64  # prefix of an IPv6 address that one customer's network shares
+MAX_REMEMBERED_LOGINS = 100_000
+MAX_REQUESTS_OF_CLIENT = 100  # that a worker answers at a time: a slow download holds a megabyte
+IPV6_PREFIX = 64  # that one customer's network shares
 
 
 class RateLimit:
@@ -173,7 +152,7 @@ class RateLimit:
     def __init__(self, app: ASGIApp, rate: int, counts: str | None = None, own: bool = False) -> None:
         self._app, self._own = app, own
         self._buckets = Buckets(rate, counts)
-        self._policy = f'"fixed window";"requests";q={self._buckets.size};w={WINDOW}'
+        self._policy = f'"fixed window";"requests";q={self._buckets.size};w={WINDOW_SECONDS}'
         self._accounts: OrderedDict[bytes, str] = OrderedDict()  # by the digest of their Authorization
         self._running: Counter[str] = Counter()
 
@@ -183,22 +162,18 @@ class RateLimit:
             return
         # Take tokens from the bucket of the account, or of the address if the account is not known yet.
         header = Headers(scope=scope).get("authorization")
-        login = None if header is None else hashlib.sha256(header.encode()).digest()
-        account = self._accounts.get(login) if login else None
-        key = f"account {account}" if account else f"address {network_of(scope)}"
+        login = b"" if header is None else hashlib.sha256(header.encode()).digest()
+        key = f"address {network_of(scope)}"
+        if login in self._accounts:
+            key = f"account {self._accounts[login]}"
         taken = TakeResult(False, self._buckets.size, 1)
-        if self._running[key] < MOST_AT_ONCE:
+        if self._running[key] < MAX_REQUESTS_OF_CLIENT:
             taken = self._buckets.take(key, request_cost(scope["path"], scope.get("query_string", b"")))
 
         async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if login and taken.allowed:
-                    self._accounts.pop(login, None)
-                    owner = scope.get("state", {}).get("account")
-                    if owner is not None:
-                        self._accounts[login] = owner
-                    if len(self._accounts) > MOST_KEYS:
-                        self._accounts.popitem(last=False)
+                    self._remember(login, scope.get("state", {}).get("account"))
                 # The headers by which the Hugging Face clients wait (draft-ietf-httpapi-ratelimit-headers).
                 headers = MutableHeaders(scope=message)
                 left = taken.left if taken.allowed else 0
@@ -222,6 +197,14 @@ class RateLimit:
             if not self._running[key]:
                 del self._running[key]
 
+    def _remember(self, login: bytes, account: str | None) -> None:
+        """Remember whose an Authorization header is; None: nobody's."""
+        self._accounts.pop(login, None)
+        if account is not None:
+            self._accounts[login] = account
+        if len(self._accounts) > MAX_REMEMBERED_LOGINS:
+            self._accounts.popitem(last=False)
+
 
 # Attempts a minute to log in; five times as many at once.
 OF_ADDRESS, OF_ACCOUNT_AT_ADDRESS, OF_ACCOUNT = 6, 2, 12
@@ -235,9 +218,9 @@ class LoginLimit:
     """
 
     def __init__(self, counts: str | None = None) -> None:
-        self._addresses, self._pairs, self._accounts = (
-            Buckets(rate, counts) for rate in (OF_ADDRESS, OF_ACCOUNT_AT_ADDRESS, OF_ACCOUNT)
-        )
+        self._addresses = Buckets(OF_ADDRESS, counts)
+        self._pairs = Buckets(OF_ACCOUNT_AT_ADDRESS, counts)
+        self._accounts = Buckets(OF_ACCOUNT, counts)
 
     def take(self, scope: Scope, name: str) -> None:
         """Count an attempt; if one limit refuses it, it does not count for the next. Raises TooManyRequests."""
@@ -260,19 +243,19 @@ def network_of(scope: Scope) -> str:
     """Return the client's address; for IPv6 its network, since clients can use any address in it."""
     address = _address(scope)
     if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, NETWORK), strict=False))
+        return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False))
     return str(address)
 
 
 def _address(scope: Scope) -> Address | None:
     """Return the client's address; None if unknown. A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1."""
-    client = scope.get("client")
     try:
-        address = ipaddress.ip_address(client[0]) if client else None
-    except ValueError:
+        address = ipaddress.ip_address(scope["client"][0])
+    except (ValueError, TypeError, KeyError):
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
 
 
 def is_trusted(address: Address | None, proxies: str | list[str] | None) -> bool:
@@ -287,9 +270,7 @@ def is_trusted(address: Address | None, proxies: str | list[str] | None) -> bool
     return False
 
 
-# --- Bytes and time --------------------------------------------------------------------------------------------------
-
-LARGEST_BODY = 1 << 20  # bytes of JSON and forms, which are read into memory
+MAX_BODY_BYTES = 1 << 20  # of JSON and forms, which are read into memory
 IDLE_SECONDS = 60.0
 LIFTED = "kcard.body_limit"
 
@@ -297,41 +278,40 @@ LIFTED = "kcard.body_limit"
 class BodyLimit:
     """ASGI middleware that limits the size of request bodies, and how long a transfer may stall.
 
-    It answers 413 to a body that has, or declares, more than `largest` bytes, and 408 if no byte arrives for `seconds`;
-    a response that stalls for as long is dropped. Slow clients that make progress are not limited. Endpoints that
-    accept larger bodies, or stream them to disk and count their bytes, call `lift_body_limit`.
+    It answers 413 to a body that has, or declares, more than `max_bytes`, and 408 if no byte arrives for `seconds`; a
+    response that stalls for as long is dropped. Slow clients that make progress are not limited. Endpoints that accept
+    larger bodies, or stream them to disk and count their bytes, call `lift_body_limit`.
     """
 
-    def __init__(self, app: ASGIApp, largest: int = LARGEST_BODY, seconds: float = IDLE_SECONDS) -> None:
-        self._app, self._largest, self._seconds = app, largest, seconds
+    def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES, seconds: float = IDLE_SECONDS) -> None:
+        self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-        size = int(length) if length.isdigit() else 0  # what is declared, until more is received
+        declared = Headers(scope=scope).get("content-length", "")
+        size = int(declared) if declared.isdecimal() and declared.isascii() else 0
         received, complete, answered, stalled = 0, False, False, False
 
         async def receive_limited() -> Message:
             nonlocal received, complete
-            largest = scope.get(LIFTED, self._largest)
-            if max(size, received) <= largest:
+            limit = scope.get(LIFTED, self._max_bytes)
+            if max(size, received) <= limit:
+                # Of a complete body, the application only waits for the client to disconnect.
                 try:
-                    # Of a complete body, the application only waits for the client to disconnect.
                     async with asyncio.timeout(None if complete else self._seconds):
                         message = await receive()
                 except TimeoutError:
-                    raise _refusal(
-                        408, f"request timed out: no data received for {self._seconds:g} s"
-                    ) from None
+                    why = f"request timed out: no data received for {self._seconds:g} s"
+                    raise _refusal(408, why) from None
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
-                if max(size, received) <= largest:
+                if max(size, received) <= limit:
                     return message
             if answered:
                 return {"type": "http.disconnect"}
-            raise _refusal(413, f"request body too large: the limit is {largest} bytes")
+            raise _refusal(413, f"request body too large: the limit is {limit} bytes")
 
         async def send_timed(message: Message) -> None:
             nonlocal answered, stalled
@@ -350,9 +330,9 @@ class BodyLimit:
                 raise
 
 
-def lift_body_limit(request: Request, largest: float = math.inf) -> None:
+def lift_body_limit(request: Request, max_bytes: float = math.inf) -> None:
     """Change the limit for this request. If there is none, the endpoint must count the bytes and write them to disk."""
-    request.scope[LIFTED] = largest
+    request.scope[LIFTED] = max_bytes
 
 
 def _refusal(status: int, why: str) -> HTTPException:
@@ -363,7 +343,7 @@ def _refusal(status: int, why: str) -> HTTPException:
 MAX_CONNECTIONS_OF_ADDRESS = 200  # to one worker at a time; each takes a file descriptor
 TOO_MANY_CONNECTIONS = b"too many connections from this address: close some, or wait\n"
 HEADER_SECONDS = 20.0
-LARGEST_HEADERS = 64 << 10  # bytes
+MAX_HEADER_BYTES = 64 << 10
 
 
 class Connection(HttpToolsProtocol):
@@ -381,7 +361,6 @@ class Connection(HttpToolsProtocol):
         self._counted: str | None = None  # the address that this connection counts for
         self._timer: TimerHandle | None = None
         self._received = 0  # bytes since the headers began
-        self._size = 0  # of the parsed headers
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -401,24 +380,18 @@ class Connection(HttpToolsProtocol):
             self._start()
         self._received += len(data)
         super().data_received(data)
-        if self._timer is not None and self._received > LARGEST_HEADERS:
+        if self._timer is not None and self._received > MAX_HEADER_BYTES:
             self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._size = 0
         self._start()
-
-    def on_url(self, url: bytes) -> None:
-        self._count(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(name, value, b": \r\n")
-        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._stop()
+        # They may have come in one piece, with a body.
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
+            raise ValueError(f"headers of more than {MAX_HEADER_BYTES} bytes")  # the parser makes it a 400
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -429,12 +402,6 @@ class Connection(HttpToolsProtocol):
                 del self._open[self._counted]
             self._counted = None
         super().connection_lost(exc)
-
-    def _count(self, *parts: bytes) -> None:
-        """Count parsed bytes: complete headers may arrive in one piece, followed by a body."""
-        self._size += sum(map(len, parts))
-        if self._size > LARGEST_HEADERS:
-            raise ValueError(f"headers of more than {LARGEST_HEADERS} bytes")  # the parser makes it a 400
 
     def _start(self) -> None:
         self._stop()
@@ -454,94 +421,3 @@ class Connection(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
-
-
-# --- Work ------------------------------------------------------------------------------------------------------------
-
-READS, WRITES = 4, 8  # in each worker at a time
-WAIT_SECONDS = 30
-SAFE = frozenset(["GET", "HEAD", "OPTIONS"])
-_limiters: RunVar[dict[str, CapacityLimiter]] = RunVar("kcard.limiters")
-_accounts: RunVar["WeakValueDictionary[int, asyncio.Lock]"] = RunVar("kcard.accounts")
-
-
-def limiter(what: str, most: int) -> CapacityLimiter:
-    """Return the limiter for `most` of these at a time in a worker, made on first use by its event loop."""
-    limiters = _limiters.get({})
-    _limiters.set(limiters)
-    return limiters.setdefault(what, CapacityLimiter(most))
-
-
-@asynccontextmanager
-async def take_turn(what: str, most: int, seconds: float = math.inf) -> AsyncIterator[None]:
-    """Wait for a turn without occupying a thread. Raises Unavailable after `seconds`."""
-    turns, turn = limiter(what, most), object()
-    try:
-        with anyio.fail_after(seconds):
-            await turns.acquire_on_behalf_of(turn)
-    except TimeoutError:
-        raise Unavailable(f"too many {what}: no turn within {seconds} s") from None
-    try:
-        yield
-    finally:
-        turns.release_on_behalf_of(turn)
-
-
-async def limit_expensive() -> AsyncIterator[None]:
-    async with take_turn("reads", READS):
-        yield
-
-
-# A dependency of routes that need much processor time or memory: only a few run at a time, which bounds their memory;
-# the others wait without occupying a thread, so that downloads overtake them. The turn ends before the response is
-# sent, so that slow clients delay nobody. It is resolved first: where another dependency reads the request's body,
-# which a client may send slowly, declare an ExpensiveTurn as the endpoint's last parameter instead.
-EXPENSIVE = Depends(limit_expensive, scope="function")
-ExpensiveTurn: TypeAlias = Annotated[None, EXPENSIVE]
-
-
-async def limit_writes(request: Request) -> AsyncIterator[None]:
-    """Limit the writes that run at a time. All endpoints depend on it. Raises Unavailable.
-
-    Writers wait for each other in the database; here they wait without occupying the threads of reads. Coroutines
-    receive uploads, and store them `run_in_write_thread`.
-    """
-    if request.method in SAFE or iscoroutinefunction(request.scope["endpoint"]):
-        yield
-        return
-    async with take_turn("writes", WRITES, WAIT_SECONDS):
-        yield
-
-
-async def run_in_write_thread(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Run a function that reads or stores an upload in a thread, as one of the limited writes; return its result."""
-    return await to_thread.run_sync(partial(work, *arguments, **named), limiter=limiter("writes", WRITES))
-
-
-@asynccontextmanager
-async def lock_account(account_id: int) -> AsyncIterator[None]:
-    """Run one block of the account at a time, in order of arrival: its slow requests delay no other account."""
-    locks = _accounts.get(WeakValueDictionary())
-    _accounts.set(locks)
-    lock = locks.setdefault(account_id, asyncio.Lock())
-    async with lock:
-        yield
-
-
-@asynccontextmanager
-async def cancel_on_disconnect(request: Request) -> AsyncIterator[None]:
-    """Cancel the block when the client disconnects. The request's body must have been received."""
-
-    async def cancel() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        scope.cancel()
-
-    with CancelScope() as scope:
-        watching = asyncio.ensure_future(cancel())
-        try:
-            yield
-        finally:
-            watching.cancel()
-    if scope.cancelled_caught:
-        raise Invalid("the client disconnected before the end of the request")

@@ -8,10 +8,8 @@ import errno
 import functools
 import gc
 import http.client
-import json
 import logging
 import os
-import re
 import signal
 import socket
 import tempfile
@@ -22,10 +20,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from kcard.errors import HubError, Unavailable, UsageError
 from kcard.hub.server.dependencies import ServerOptions
+from kcard.hub.server.logs import LogFormat, log_configuration
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -33,96 +32,7 @@ if TYPE_CHECKING:
     from kcard.hub.services import HubServices
 
 
-# Logging: lines of text or JSON on stderr, with secrets redacted.
-#
-# Headers and queries are never logged; redaction is for secrets in paths and messages.
-
-LogFormat: TypeAlias = Literal["text", "json"]
-
-SECRETS = (
-    (re.compile(r"\b(kc|hf)_[A-Za-z0-9_-]{8,}"), r"\1_***"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[^\s\"',;]+"), r"\1 ***"),
-    (re.compile(r"(?i)\b(sig|signature|token|access_token|password|secret)=[^&\s\"']+"), r"\1=***"),
-    (re.compile(r"://[^/@\s]*@"), "://***@"),
-)
-UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-
-
-def redact(text: str) -> str:
-    """Remove tokens, signatures and passwords from a text."""
-    for secret, instead in SECRETS:
-        text = secret.sub(instead, text)
-    return text
-
-
-PLAIN = re.compile(r"[^\s\"'=\\]+")
-
-
-class TextFormatter(logging.Formatter):
-    """Formats a record as one line: time, level, message and fields. A value with blanks, quotes or "=", which a client
-    may have sent as its address or path, is quoted, so that it adds no field."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        shown = {key: str(value) for key, value in _fields(record).items() if value is not None}
-        pairs = " ".join(
-            f"{key}={value if PLAIN.fullmatch(value) else json.dumps(value)}" for key, value in shown.items()
-        )
-        line = f"{_time(record)} {record.levelname.lower():<7} {record.getMessage()} {pairs}".rstrip()
-        line = line.replace("\n", " ")  # one line for each event
-        traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return UNPRINTABLE.sub("?", redact(line + traceback))
-
-
-class JsonFormatter(logging.Formatter):
-    """Formats a record as a line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-            **_fields(record),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(
-            {
-                key: redact(value) if isinstance(value, str) else value
-                for key, value in line.items()
-                if value is not None
-            }
-        )
-
-
-def log_configuration(form: LogFormat) -> dict[str, Any]:
-    """Return the configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
-    kind = JsonFormatter if form == "json" else TextFormatter
-    settings = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"line": {"()": f"{kind.__module__}.{kind.__qualname__}"}},
-        "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
-        },
-        "loggers": {"kcard.hub": settings, "kcard.serve": settings, "uvicorn": settings},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
-    }
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: dict[str, Any] = getattr(record, "fields", {})
-    return fields
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
-
-
-# A worker process of the server.
-
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 1.0  # while the database is unavailable
 
 logger = logging.getLogger("kcard.hub.server")
 
@@ -187,8 +97,6 @@ def open_hub(location: Location, options: ServerOptions) -> "HubServices":
     )
 
 
-# Worker processes behind one address: uvicorn's, which restarts dead ones.
-
 BACKLOG = 2048
 BIND_SECONDS = 5.0
 HANG_SECONDS = 30  # a worker that does not start, or answer its parent, in this time is replaced
@@ -249,13 +157,13 @@ def run_workers(
     workers: int,
     log_format: LogFormat,
     proxies: str,
-    grace: int,
+    shutdown_timeout: int,
 ) -> list[int]:
     """Run the workers until a signal arrives or one fails to start; return the signals.
 
     ready    is called with the URL once a worker answers GET /healthz
     proxies  comma-separated addresses of proxies whose X-Forwarded-For is trusted
-    grace    seconds that running requests get to finish
+    shutdown_timeout  seconds that running requests get to finish
     """
     import uvicorn
     from uvicorn.supervisors import Multiprocess
@@ -273,7 +181,7 @@ def run_workers(
         server_header=False,
         proxy_headers=True,
         forwarded_allow_ips=proxies,
-        timeout_graceful_shutdown=grace,
+        timeout_graceful_shutdown=shutdown_timeout,
         timeout_worker_healthcheck=HANG_SECONDS,
         lifespan="on",
         ws="none",
@@ -328,7 +236,7 @@ class Serving:
 
     port         0: any free port
     proxies      comma-separated addresses of proxies whose X-Forwarded-For is trusted
-    grace        seconds that running requests get to finish when the server is stopped
+    shutdown_timeout  seconds that running requests get to finish when the server is stopped
     namespace    the organisation for the hub's own cards; None: unchanged
     """
 
@@ -337,7 +245,7 @@ class Serving:
     workers: int = 2
     log_format: LogFormat = "text"
     proxies: str = "127.0.0.1,::1"
-    grace: int = 30
+    shutdown_timeout: int = 30
     namespace: str | None = None
 
 
@@ -374,7 +282,7 @@ def serve(
             workers=serving.workers,
             log_format=serving.log_format,
             proxies=serving.proxies,
-            grace=serving.grace,
+            shutdown_timeout=serving.shutdown_timeout,
         )
     if signal.SIGINT in received:
         raise KeyboardInterrupt

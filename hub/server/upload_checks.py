@@ -1,40 +1,32 @@
-"""Uploads before they are stored: request bodies on disk, signed tickets, and checks in child processes.
+"""Uploads before they are stored: request bodies on disk, and checks in child processes.
 
 A check is killed if it takes too long or its client disconnects. It is repeated once if its process was killed from
 outside. Verdicts are stored, so that no content is checked twice.
 """
 
-import asyncio
-import base64
-import binascii
 import hashlib
-import hmac
-import json
 import os
 import resource
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process, to_thread
 from starlette.requests import ClientDisconnect, Request
 
 from kcard.hub.checks.content import ContentCandidate, ContentVerdict, judge
-from kcard.hub.errors import Invalid, TooLarge, Unauthenticated
-from kcard.hub.server.limits import lift_body_limit, limiter
+from kcard.hub.errors import Invalid, TooLarge
+from kcard.hub.server.concurrency import limiter
+from kcard.hub.server.limits import lift_body_limit
 from kcard.hub.storage import explain_os_errors, partial_folder
 from kcard.hub.uploads import Verdicts
 
-# Request bodies, streamed to disk.
-
-BLOCK = 1 << 20  # bytes; each upload has two blocks in memory
+BLOCK_BYTES = 1 << 20  # that are written at a time
 
 
 @dataclass(frozen=True)
@@ -60,94 +52,37 @@ async def store_body(request: Request, partial: Path, limit: int) -> AsyncIterat
     with explain_os_errors("can't store the upload"), partial_folder(partial) as folder:
         with (folder / "body").open("xb") as file:
 
-            def write(pieces: list[bytes]) -> None:
-                for piece in pieces:
-                    digest.update(piece)
-                    file.write(piece)
+            def write(block: bytearray) -> None:
+                digest.update(block)
+                file.write(block)
 
             def flush() -> None:
                 file.flush()
                 os.fsync(file.fileno())
 
-            # A thread hashes and writes one block while the next is received.
-            writing: asyncio.Future[None] | None = None
+            block = bytearray()
             try:
-                async for pieces in _read_blocks(request):
-                    size += sum(map(len, pieces))
+                async for piece in request.stream():
+                    size += len(piece)
                     if size > limit:
                         raise TooLarge(f"request body too large: the limit is {limit} bytes")
-                    if writing is not None:
-                        await writing
-                    writing = asyncio.ensure_future(to_thread.run_sync(write, pieces))
+                    block += piece
+                    if len(block) >= BLOCK_BYTES:
+                        await to_thread.run_sync(write, block)
+                        block = bytearray()
             except ClientDisconnect:
                 raise Invalid("the client disconnected before the end of the request") from None
-            finally:
-                if writing is not None:
-                    await writing
+            await to_thread.run_sync(write, block)
             await to_thread.run_sync(flush)
         yield StoredBody(folder / "body", digest.hexdigest(), size)
 
 
-async def _read_blocks(request: Request) -> AsyncIterator[list[bytes]]:
-    """Yield the body in blocks of about BLOCK bytes, each a list of chunks as received."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.stream():
-        pieces.append(piece)
-        size += len(piece)
-        if size >= BLOCK:
-            yield pieces
-            pieces, size = [], 0
-    yield pieces
-
-
-# Signed tickets: short-lived claims that any worker can verify with the hub's secret. They are not encrypted.
-
-# The contents of a ticket; "until" is in seconds since 1970.
-Claims: TypeAlias = Mapping[str, str | int]
-
-UNTIL = "until"
-
-
-def sign_ticket(secret: bytes, purpose: str, claims: Claims, seconds: float) -> str:
-    """Return a URL-safe ticket for one purpose, valid for `seconds`."""
-    payload = _encoded(json.dumps({**claims, UNTIL: int(time.time() + seconds)}, sort_keys=True).encode())
-    return f"{payload}.{_encoded(_signature(secret, purpose, payload))}"
-
-
-def verify_ticket(secret: bytes, purpose: str, ticket: str) -> Claims:
-    """Return the claims of a ticket. Raises Unauthenticated if it is forged, has another purpose, or has expired."""
-    payload, _, signature = ticket.partition(".")
-    try:
-        genuine = hmac.compare_digest(_decoded(signature), _signature(secret, purpose, payload))
-    except (binascii.Error, UnicodeEncodeError):
-        genuine = False
-    if not genuine:
-        raise Unauthenticated("invalid ticket: start the upload again")
-    claims: Claims = json.loads(_decoded(payload))
-    if int(claims[UNTIL]) < time.time():
-        raise Unauthenticated("expired ticket: start the upload again")
-    return claims
-
-
-def _signature(secret: bytes, purpose: str, payload: str) -> bytes:
-    return hmac.digest(secret, f"{purpose}.{payload}".encode("ascii"), "sha256")
-
-
-def _encoded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-
-
-PROCESSES = 2  # of each worker; an account uses one at a time
-SECONDS = 30.0  # for any file
+MAX_PROCESSES = 2  # of each worker; an account uses one at a time
+BASE_SECONDS = 30.0  # for any file
 BYTES_PER_SECOND = 20 << 20  # for large ones
-MEMORY = 4 << 30  # bytes of a child's address space
+MAX_MEMORY_BYTES = 4 << 30  # a child's address space
 NICENESS = 10
-BATCH_FILES, BATCH_BYTES = 500, 4 << 20
+MAX_BATCH_FILES, MAX_BATCH_BYTES = 500, 4 << 20
 
 
 async def check_files(verdicts: Verdicts, files: Sequence[tuple[str, ContentCandidate]]) -> None:
@@ -159,9 +94,8 @@ async def check_files(verdicts: Verdicts, files: Sequence[tuple[str, ContentCand
     for path, candidate in files:
         if _key(candidate) not in stored:
             new.setdefault(_key(candidate), (path, candidate))
-    for path, candidate in files:
-        if verdict := stored.get(_key(candidate)):
-            verdict.enforce(path)
+        else:
+            stored[_key(candidate)].enforce(path)
     for batch in _make_batches([*new.values()]):
         results = await judge_batch(batch)
         fresh = {_key(candidate): verdict for (_, candidate), verdict in zip(batch, results, strict=True)}
@@ -182,7 +116,7 @@ def _make_batches(
     size = 0
     for file in files:
         size += file[1].size
-        if batch and (size > BATCH_BYTES or len(batch) == BATCH_FILES):
+        if batch and (size > MAX_BATCH_BYTES or len(batch) == MAX_BATCH_FILES):
             yield batch
             batch, size = [], file[1].size
         batch.append(file)
@@ -192,9 +126,9 @@ def _make_batches(
 
 async def judge_batch(batch: Sequence[tuple[str, ContentCandidate]]) -> list[ContentVerdict]:
     candidates = [candidate for _, candidate in batch]
-    seconds = SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
+    seconds = BASE_SECONDS + sum(candidate.size for candidate in candidates) / BYTES_PER_SECOND
     what = batch[0][0] if len(batch) == 1 else f"{batch[0][0]} and {len(batch) - 1} other files"
-    async with limiter("checks", PROCESSES):
+    async with limiter("checks", MAX_PROCESSES):
         try:
             work = partial(_judge_in_child, candidates, seconds)
             with suppress(BrokenWorkerProcess):  # killed, perhaps because other processes used up the memory
@@ -215,7 +149,7 @@ def _judge_in_child(candidates: Sequence[ContentCandidate], seconds: float) -> l
     """Run `judge` in a child process with low priority and limited memory. The alarm ends it if its parent died."""
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     signal.alarm(int(seconds) + 2)
     try:
         return judge(candidates)

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 
 from kcard.embedded import static_embeddings as static
 from kcard.embedded.question_forms import CONTENT_WORD, FUNCTION_WORDS, STEMS, SYNONYMS, Form, fits
+from kcard.llms.extraction.clauses import sign_of, telling_stems
 from kcard.llms.extraction.times import DAY_WORDS, weekdays
-from kcard.text import LIST_MARK
+from kcard.text import LIST_MARK, split_sentences
 
 MAX_NAME_WORDS, MAX_LABEL_WORDS, MAX_PAIR_WORDS = 6, 10, 12
+KIND_ASKED = re.compile(r"\b(?:which|what) (\w+)\b", re.IGNORECASE)
+LABELLED = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
+MIN_SHARE = 0.5  # of the question's words in such a line
 MAX_LEFT_OVER = 2  # words of the question that neither row nor column explain
 SAME_NAME = 0.4  # cosine from which the question's other words mean the name of a column (static embeddings)
 SURE, LIKELY, MISSING = 0.9, 0.75, 0.1  # probability of a cell
@@ -130,9 +134,8 @@ def find_cell(question: str, form: Form, passages: Sequence[tuple[str, str]]) ->
     row = best_row(question, rows)
     if row is not None:
         return _cell_of(question, form, row, passages[row.passage][0])
-    return _value_of(
-        question, [row for number, (_, text) in enumerate(passages) for row in pairs_of(text, number)]
-    )
+    pairs = [row for number, (_, text) in enumerate(passages) for row in pairs_of(text, number)]
+    return _value_of(question, pairs) or _label_of(question, passages)
 
 
 def stems_of(text: str) -> frozenset[str]:
@@ -303,3 +306,30 @@ def _value_of(question: str, pairs: Sequence[TableRow]) -> Cell | None:
         ):
             values.append(Cell(value, row, SURE))
     return values[0] if len({cell.text for cell in values}) == 1 else None
+
+
+def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None:
+    """Return the label of the line that says of "this group" what the question asks of a group: of "tape: Members of
+    this group may use the tape drive", also where the label is the heading. None if two lines say as much of it."""
+    noun = KIND_ASKED.search(question)
+    if noun is None:
+        return None
+    own = re.compile(rf"\bthis {re.escape(noun[1])}\b", re.IGNORECASE)
+    subject = telling_stems(question) - telling_stems(noun[1])
+    labelled: list[tuple[int, TableRow]] = []
+    for number, (heading, text) in enumerate(passages):
+        title = heading.removesuffix(": ").rpartition(" > ")[2]
+        for at, line in enumerate(text.split("\n")):
+            match = LABELLED.match(LIST_MARK.sub("", line.strip()))
+            label, value = (match[1], match[2]) if match else ("" if at else title, line)
+            saying = " ".join(sentence for sentence in split_sentences(value) if own.search(sentence))
+            if not label or telling_stems(label) == telling_stems(noun[1]) or not saying:
+                continue
+            shared = subject & (telling_stems(label) | telling_stems(saying))
+            if shared and sign_of(saying) == sign_of(question):
+                labelled.append((len(shared), TableRow(line.strip(), label, {}, (), number)))
+    most = max((count for count, _ in labelled), default=0)
+    best = [row for count, row in labelled if count == most]
+    if len(best) != 1 or most < MIN_SHARE * len(subject):
+        return None
+    return Cell(best[0].label, best[0], LIKELY)

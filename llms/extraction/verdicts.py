@@ -1,38 +1,29 @@
-"""Yes or no: the clause of a passage that speaks of what is query, and what it says.
+"""Yes or no: the clause of a passage that speaks of what is asked, and what it says.
 
-A sentence may allow one thing and forbid another ("in the garden but not on the terraces"), so it is cut into clauses.
-What an elliptic clause leaves out is taken from the one before it. A verdict is given only if one clause has all of the
-question's content words, and neither an "only" nor a condition nor "usually" stands between them; else there is none.
+A verdict is given only if one clause has all of the question's content words, and neither an "only" nor a condition nor
+"usually" stands between them; else there is none.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 
-from kcard.embedded.question_forms import (
-    AMOUNTS,
-    CONTENT_WORD,
-    FUNCTION_WORDS,
-    STEMS,
-    SYNONYMS,
+from kcard.embedded.question_forms import AMOUNTS, NUMERALS, STEMS, SYNONYMS
+from kcard.llms.extraction.clauses import (
+    ANAPHORIC,
+    AUXILIARY,
+    BAN,
+    SpokenClause,
+    clauses_of,
+    light_stems,
+    sign_of,
+    telling_stems,
+    with_plain_idioms,
 )
-from kcard.llms.extraction.times import DAY_WORDS, weekdays
-from kcard.text import LIST_MARK
+from kcard.llms.extraction.times import weekdays
 
-# Words that decide.
-
-# "any price or no price" and "whether or not" negate nothing.
-NEGATION = re.compile(
-    r"(?<!\bor )\b(?:not|never|no|cannot|nor|neither|none|nothing|nobody)\b|n['’]t\b", re.IGNORECASE
-)
-NO_NEGATION = re.compile(
-    r"\b(?:not only|no (?:later|earlier|more|less|fewer) than|no matter)\b", re.IGNORECASE
-)
-AUXILIARY = re.compile(
-    r"\b(?:is|are|am|was|were|be|been|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would|need"
-    r"|cannot)(?:n['’]t)?\b",
-    re.IGNORECASE,
-)
 DUTY = re.compile(
     r"\b(?:must|needs?|needed|(?:have|has|had) to|requires?|required|necessary|mandatory|compulsory|obligatory"
     r"|obliged)\b",
@@ -40,14 +31,14 @@ DUTY = re.compile(
 )
 LEAVE = re.compile(
     r"\b(?:may|can|could|allow(?:s|ed)?|permit(?:s|ted)?|permissible|welcome|possible|admitted|accepted|entitled"
-    r"|eligible|able|ok|okay|free to|open to)\b",
+    r"|eligible|able|ok|okay|fine|safe(?:ly)?|good idea|free to|open to)\b",
     re.IGNORECASE,
 )
-BAN = re.compile(
-    r"\b(?:forbidden|forbids?|prohibited|prohibits?|banned|barred|disallowed|refused|denied|illegal|unlawful"
-    r"|off limits)\b",
+LEAVE_AS_PREDICATE = re.compile(
+    rf"\b(?:allowed|permitted|permissible|welcome|fine|safe|ok|okay|good idea|entitled|eligible)\b|{BAN.pattern}",
     re.IGNORECASE,
 )
+FORBIDDING = re.compile(r"(?:please )?(?:do not|don['’]t|never|no)\b", re.IGNORECASE)
 NO_LEAVE = re.compile(r"\b(?:must|may|can)(?:\s?not|n['’]t)\b|\bmust (?:\w+ )?never\b", re.IGNORECASE)
 MAYBE = re.compile(r"\b(?:may|might|could|should)\b", re.IGNORECASE)
 HEDGE = re.compile(
@@ -58,54 +49,13 @@ HEDGE = re.compile(
 PAST = re.compile(r"\b(?:was|were|had|did|used to|formerly|previously)\b", re.IGNORECASE)
 PRESENT = re.compile(r"\b(?:is|are|may|can|cannot|must|has|have|do|does)\b", re.IGNORECASE)
 FUTURE = re.compile(r"\b(?:will|shall)\b", re.IGNORECASE)
-OPPOSITES = {
-    SYNONYMS.get(stem, stem): frozenset(SYNONYMS.get(other, other) for other in STEMS(words))
-    for word, words in (
-        ("open", "closed shut"), ("closed", "open"), ("shut", "open"), ("locked", "open unlocked"),
-        ("unlocked", "locked"), ("hot", "cool cold"), ("cold", "hot warm"), ("cool", "hot"), ("warm", "cold"),
-        ("wet", "dry"), ("dry", "wet"), ("included", "excluded extra"), ("excluded", "included"),
-        ("optional", "mandatory compulsory"), ("mandatory", "optional voluntary"), ("full", "empty"),
-        ("compulsory", "optional voluntary"), ("empty", "full"), ("public", "private"), ("private", "public"),
-        ("safe", "unsafe dangerous"), ("free", "taken occupied"), ("lost", "won"), ("won", "lost"),
-    )
-    for stem in STEMS(word)
-}  # fmt: skip
-
-# Words that carry no content here: those of permission and duty, and verbs that stand for many others.
-_LIGHT = """
-allow allowed allows permit permitted permits forbidden forbid forbids prohibited prohibits banned barred disallowed
-refused denied illegal unlawful welcome possible able ok okay entitled eligible required require requires necessary
-mandatory compulsory obligatory obliged need needed needs use used using get go come take bring make become becomes stay
-stays keep having being am shall cannot per any all every each some someone anyone anybody everybody everything anything
-ever really still actually already just simply also too either both only even them they he she him her one ones but s t
-re ll ve d don doesn isn aren won can't don't please now today version versions currently never none nor neither
-nothing nobody cannot
+# Pairs of words of which one denies what the other affirms.
+_OPPOSITES = """
+open closed, open shut, open locked, locked unlocked, hot cold, hot cool, warm cold, wet dry, included excluded,
+included extra, optional mandatory, optional compulsory, voluntary mandatory, voluntary compulsory, full empty,
+public private, safe unsafe, safe dangerous, free taken, free occupied, lost won, enabled disabled, active inactive,
+automatic manual, visible hidden, temporary permanent, valid invalid
 """
-LIGHT = FUNCTION_WORDS | frozenset(_LIGHT.split())
-
-# Where clauses begin.
-
-CUT = re.compile(
-    r"[;:]\s+"
-    r"|,?\s+(?=(?:but|except|unless|although|though|whereas|apart from|other than|save for"
-    r"|with the exception of|provided that|as long as)\b)"
-    r"|,\s+(?=(?:not|never|none|nor|and|so|when|where|which|who|if|even|while|neither)\b)"
-    r"|,\s+(?=(?:\w+ ){1,8}(?:is|are|was|were|do|does|did|may|must|can|has|have)(?: not|n['’]t)\W*$)"
-    r"|\s+(?=(?:and|or) (?:it|they|he|she|is|are|must|may|can|cannot|do|does|will)\b)",
-    re.IGNORECASE,
-)
-WITHOUT = re.compile(r"(?<!\bbut)(?<!\bthough),?\s+(?=without\b)", re.IGNORECASE)
-EXCEPTION = re.compile(
-    r"(?:but )?(?:except|unless|apart from|other than|save for|with the exception of)\b", re.IGNORECASE
-)
-CONTRAST = re.compile(r"(?:but|although|though|whereas|not|never|none|nor|neither|without)\b", re.IGNORECASE)
-LINK = re.compile(
-    r"\A(?:but|and|or|so|although|though|whereas|when|where|which|who|if|even|while|except|unless|provided that"
-    r"|as long as)\s+",
-    re.IGNORECASE,
-)
-ANAPHORIC = re.compile(r"\A(?:it|they|he|she|this|these|those|that|both|such)\b", re.IGNORECASE)
-REFERRING = re.compile(r"\b(?:it|them|they|him|her)\b|\b(?:ones?|so)\b(?=\W*$)", re.IGNORECASE)
 _PREPOSITIONS = """
 in on at to for from with by under over above below during after before until till since within outside inside between
 near if when while through into about against of who which whose that
@@ -114,143 +64,40 @@ PREPOSITIONS = frozenset(_PREPOSITIONS.split())
 PREPOSITION = re.compile(rf"\b(?:{'|'.join(sorted(PREPOSITIONS))})\b", re.IGNORECASE)
 ADVERBS = frozenset({"again", "alone", "first", "once", "together", "twice"})
 JOINING = frozenset({"and", "or", "nor", "as", "well"})
-DIGIT = re.compile(r"\d")
 ONLY = re.compile(r"\bonly\b", re.IGNORECASE)
 TOKEN = re.compile(r"\w[\w.+/-]*\w|\w|[,;:]")
-CUT_SHORT = re.compile(rf"{AUXILIARY.pattern}(?: not)?[.!]*$", re.IGNORECASE)
-LEADING_WITHOUT = re.compile(r"(?:(?:but|though|although) )?without\b", re.IGNORECASE)
 ARTICLES = frozenset({"a", "an", "the", "my", "our", "your", "any"})
 DIRECT = re.compile(
     r"(?:(?:in general|generally|in short|usually),? )?(yes|no)\b(?=[,.:;!]| [–—-])", re.IGNORECASE
 )
-TASK = re.compile(r"\s*(?:[-*•]\s*)?\[([ xX])\]\s*")  # of a list of tasks, done or not
 LIGHT_VERB = re.compile(r"\b(?:use|have|get|go|come|take|bring|make|keep)\b", re.IGNORECASE)
 HARMLESS = frozenset({"of", "by", "with", "from", "about", "through", "to"})  # in what affirms
 MANY_OTHERS = 4  # content words that the question lacks
 SAME_QUESTION = 0.6  # share of its content words in another question
 
-
-# Clauses.
-
-
-@dataclass(frozen=True)
-class SpokenClause:
-    """A clause of a sentence.
-
-    text         as it stands, without the word that links it to the one before
-    context      with the text of the clause before, if it takes all of that
-    stems        its own content words
-    inherited    those that it leaves out and takes from the clause before
-    days         the days of the week that it names, or takes from there
-    subject      what stands before its first auxiliary, or that of the clause whose subject it shares
-    says         1 if it affirms, -1 if it denies or forbids
-    first, row   the numbers of the sentences in which its inherited words and its own begin
-    is_opposed   whether it limits the clause before: "but not ..."
-    is_exception  whether it, or the clause that it goes on, names an exception: "except on Fridays, when ..."
-    """
-
-    text: str
-    context: str
-    stems: frozenset[str]
-    inherited: frozenset[str]
-    days: frozenset[int]
-    subject: str
-    says: int
-    first: int
-    row: int
-    is_opposed: bool = False
-    is_exception: bool = False
-
-    @property
-    def all_stems(self) -> frozenset[str]:
-        return self.stems | self.inherited
+# Limits of a number: "only one key", "at most two dogs".
+_NUMBER = rf"(\d+|{'|'.join(NUMERALS)})"
+LIMIT = re.compile(
+    rf"\b(?:only|(?:at|not|no) (?:most|more than)|up to|a maximum of) (?:a single|{_NUMBER}) (\w+)",
+    re.IGNORECASE,
+)
+AMOUNT = re.compile(rf"\b(?:several|{_NUMBER}) (?:different |other )?(\w+)", re.IGNORECASE)
+SEVERAL = 2  # at least
+SOURCE = re.compile(r"\bfrom (?:an? |the )?(\w+)", re.IGNORECASE)
+TARGET = re.compile(r"\bto (?:an? |the )?(\w+)", re.IGNORECASE)
 
 
-def telling_stems(text: str) -> frozenset[str]:
-    """Return the stems of a text's content words, one for all synonyms, and its numbers; without days of the week."""
-    stems = set[str]()
-    for word in CONTENT_WORD.findall(DAY_WORDS.sub(" ", text)):
-        if DIGIT.search(word):
-            stems.add(word.lower())
-        elif word.lower() not in LIGHT:
-            stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
-    return frozenset(stems)
-
-
-def sign_of(text: str) -> int:
-    """Return 1 if a clause affirms, -1 if it denies or forbids."""
-    negations = int(bool(NEGATION.search(NO_NEGATION.sub(" ", text)))) + len(BAN.findall(text))
-    return -1 if negations % 2 else 1
-
-
-def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenClause]:
-    """Cut sentences into clauses, in order. `cuts_without`: whether "without" begins one."""
-    clauses: list[SpokenClause] = []
-    for row, sentence in enumerate(sentences):
-        task = TASK.match(sentence)
-        plain = sentence[task.end() :] if task else LIST_MARK.sub("", sentence)
-        parts = CUT.split(plain)
-        if cuts_without:
-            parts = [piece for part in parts for piece in WITHOUT.split(part)]
-        for at, part in enumerate(parts):
-            text = part.strip()
-            if not text:
-                continue
-            goes_on = at > 0 or bool(ANAPHORIC.match(text) or REFERRING.search(text) or _is_cut_short(text))
-            clause = _make_clause(text, clauses[-1] if clauses and goes_on else None, row, is_first=at == 0)
-            if task:
-                clause = replace(clause, says=1 if task[1] != " " else -1)
-            clauses.append(clause)
-    return clauses
-
-
-def _is_cut_short(text: str) -> bool:
-    """Return whether a clause ends in an auxiliary, as in "dogs are not"."""
-    return bool(CUT_SHORT.search(text))
-
-
-def _make_clause(text: str, before: SpokenClause | None, row: int, *, is_first: bool) -> SpokenClause:
-    """Return the clause with what it takes from the one before: all of it, only its subject, or nothing."""
-    is_exception = not is_first and bool(EXCEPTION.match(text))
-    is_opposed = not is_first and bool(is_exception or CONTRAST.match(text))
-    plain = text if is_first else LINK.sub("", LINK.sub("", text))
-    auxiliary = AUXILIARY.search(plain)
-    opening = plain[: auxiliary.start()] if auxiliary and telling_stems(plain[: auxiliary.start()]) else ""
-    days, sign = weekdays(plain), sign_of(text)
-    inherited: frozenset[str] = frozenset()
-    subject, context, first = opening, plain, row
-    if before is not None:
-        begins = bool(ANAPHORIC.match(plain)) or (auxiliary is not None and auxiliary.start() == 0)
-        refers = bool(REFERRING.search(ANAPHORIC.sub("", plain, count=1)))
-        takes_all = is_exception or _is_cut_short(plain) or refers
-        takes_all = takes_all or (is_opposed and auxiliary is None)
-        if takes_all:
-            inherited, context = before.all_stems, f"{before.context} {plain}"
-        elif begins:
-            inherited = telling_stems(before.subject) or before.all_stems
-        if takes_all or before.is_exception:
-            days = days or before.days
-        if inherited:
-            first = before.first
-        if begins or not opening or is_exception:
-            subject = before.subject
-        is_without = bool(LEADING_WITHOUT.match(text))
-        if is_exception or (is_without and auxiliary is None):
-            sign = -before.says
-        is_exception = is_exception or (before.is_exception and not is_opposed and before.row == row)
-    return SpokenClause(
-        plain,
-        context,
-        telling_stems(plain),
-        inherited,
-        days,
-        subject,
-        sign,
-        first,
-        row,
-        is_opposed,
-        is_exception,
-    )
+@cache
+def opposites() -> Mapping[str, set[str]]:
+    """Return the opposites of each stem that has some."""
+    opposed: dict[str, set[str]] = {}
+    for pair in _OPPOSITES.split(","):
+        first, second = pair.split()
+        for word, other in ((first, second), (second, first)):
+            for stem in STEMS(word):
+                others = {SYNONYMS.get(opposite, opposite) for opposite in STEMS(other)}
+                opposed.setdefault(SYNONYMS.get(stem, stem), set()).update(others)
+    return opposed
 
 
 # The verdict.
@@ -270,18 +117,20 @@ class _Query:
     """What a question of yes or no asks.
 
     stems, days  content words, and days of the week
+    required     the content words that the heading of the passage lacks; all of them if it has them all
     kind         "duty", "leave" or "fact"
     says         -1 if it asks whether something is not so, or forbidden
     """
 
     text: str
     stems: frozenset[str]
+    required: frozenset[str]
     days: frozenset[int]
     kind: str
     says: int
 
 
-def _asked(question: str) -> _Query:
+def _asked(question: str, heading: str) -> _Query:
     kind = "fact"
     if DUTY.search(question):
         kind = "duty"
@@ -289,22 +138,26 @@ def _asked(question: str) -> _Query:
         kind = "leave"
     # "Isn't it open?" asks whether it is open.
     rest = question.partition(" ")[2]
-    return _Query(question, telling_stems(question), weekdays(question), kind, sign_of(rest))
+    stems = telling_stems(question)
+    required = stems - telling_stems(heading) or stems
+    return _Query(question, stems, required, weekdays(question), kind, sign_of(rest))
 
 
 def decide(question: str, sentences: Sequence[str], heading: str = "") -> YesNo | None:
     """Return whether successive sentences of a passage say yes or no; None if that is in doubt. What the question names
     may stand in the passage's heading."""
-    query = _asked(question)
+    question = with_plain_idioms(question)
+    query = _asked(question, heading)
     direct = _direct_answer(query, sentences, heading)
     if direct is not None:
         return direct
-    in_sentences = query.stems - telling_stems(heading)
-    query = replace(query, stems=in_sentences or query.stems)
     if not query.stems or re.search(r"\bor\b", question, re.IGNORECASE):
         return None
     has_without = bool(re.search(r"\bwithout\b", question, re.IGNORECASE))
     clauses = clauses_of(sentences, cuts_without=not has_without)
+    by_number = _decide_by_number(query, clauses)
+    if by_number is not None:
+        return by_number
     # Of the clauses that have all of the question's words, that one tells which has most of them as its own, in order.
     telling: list[tuple[tuple[int, int, int], int, SpokenClause]] = []
     for at, clause in enumerate(clauses):
@@ -340,8 +193,9 @@ def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) 
     None if it lacks one. The opposite of a word, such as "closed" of "open", turns what it says."""
     own = len(query.stems & clause.stems) + bool(query.days & weekdays(clause.text))
     sign = clause.says
-    for stem in query.stems - clause.all_stems:
-        if not OPPOSITES.get(stem, frozenset()) & clause.stems:
+    for stem in query.required - clause.all_stems:
+        opposing = opposites().get(stem, set()) & clause.stems
+        if not opposing or _is_attribute(query, clause.text, opposing):
             return None
         sign = -sign
         own += 1
@@ -353,10 +207,18 @@ def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) 
     return (sign, own) if own else None
 
 
+def _is_attribute(query: _Query, text: str, stems: Set[str]) -> bool:
+    """Return whether one of these words stands right before a word of the question: "the manual brake is worn" denies
+    nothing about an automatic one."""
+    tokens = TOKEN.findall(text)
+    pairs = pairwise(tokens)
+    return any(telling_stems(token) & stems and _is_asked(query, following) for token, following in pairs)
+
+
 def _is_clear(query: _Query, clause: SpokenClause, following: SpokenClause | None, sign: int) -> bool:
     """Return whether nothing in the clause, but not in the question, leaves the verdict in doubt."""
     text, context = clause.text, clause.context
-    if _unlike_kind(query, clause):
+    if _unlike_kind(query, clause) or _has_swapped_ends(query.text, text):
         return False
     # Tense and limits.
     is_past = bool(PAST.search(text)) and not PRESENT.search(text) and not clause.is_exception
@@ -381,7 +243,9 @@ def _unlike_kind(query: _Query, clause: SpokenClause) -> bool:
     if query.kind == "leave":
         if LEAVE.search(context) or BAN.search(context) or NO_LEAVE.search(context):
             return False
-        # "You have a key" does not say whether one may have it.
+        # "Geese are old" does not say whether they are allowed, nor "You have a key" whether one may have it.
+        if LEAVE_AS_PREDICATE.search(query.text) and not FORBIDDING.match(text):
+            return True
         verb = LIGHT_VERB.search(query.text)
         repeats = verb is None or bool(re.search(rf"\b{verb[0]}\b", context, re.IGNORECASE))
         return bool(DUTY.search(context)) or not repeats
@@ -468,6 +332,8 @@ def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever
 
 def _is_asked(query: _Query, token: str) -> bool:
     """Return whether a word carries content of the question."""
+    if token.lower() in PREPOSITIONS or token.lower() == "without":
+        return False
     return bool(telling_stems(token) or weekdays(token)) and not _is_unasked(query, token)
 
 
@@ -476,8 +342,8 @@ def _is_unasked(query: _Query, token: str) -> bool:
     if days := weekdays(token):
         return not days & query.days
     stems = telling_stems(token)
-    opposed = any(OPPOSITES.get(stem, frozenset()) & stems for stem in query.stems)
-    return bool(stems) and not opposed and not stems & query.stems
+    opposed = any(opposites().get(stem, set()) & stems for stem in query.stems)
+    return bool(stems - light_stems()) and not opposed and not stems & query.stems
 
 
 def _ends_phrase(token: str) -> bool:
@@ -535,17 +401,63 @@ def _limit(text: str) -> _Limit | None:
     return _Limit(telling_stems(part), weekdays(part), preposition[0].lower() if preposition else place)
 
 
+def _has_swapped_ends(question: str, text: str) -> bool:
+    """Return whether what one has behind "from" stands behind "to" in the other."""
+    asked_sources, asked_targets = _stems_behind(SOURCE, question), _stems_behind(TARGET, question)
+    sources, targets = _stems_behind(SOURCE, text), _stems_behind(TARGET, text)
+    return bool(asked_sources & targets - asked_targets or asked_targets & sources - asked_sources)
+
+
+def _stems_behind(preposition: re.Pattern[str], text: str) -> set[str]:
+    stems = set[str]()
+    for word in preposition.findall(text):
+        stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
+    return stems
+
+
+def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
+    """Return the verdict of a clause that limits the number of what the question counts: "only one key", where it asks
+    about two keys. Where the number is above the limit, the question's other words may stand in other clauses."""
+    amount = AMOUNT.search(query.text)
+    if amount is None:
+        return None
+    counted = set(STEMS(amount[2]))
+    others = query.required - telling_stems(amount[0])
+    anywhere = frozenset[str]().union(*(clause.all_stems for clause in clauses))
+    for clause in clauses:
+        limit = LIMIT.search(clause.text)
+        if limit is None or set(STEMS(limit[2])) != counted or clause.says != query.says:
+            continue
+        rest = LIMIT.sub("", clause.text).replace("at once", "")
+        subject = telling_stems(LIMIT.sub("", clause.subject))
+        is_about_others = not subject <= query.stems or _lacks_phrase(
+            query, rest, spares=HARMLESS, asks_ever=False
+        )
+        if is_about_others or HEDGE.search(rest):
+            continue
+        is_above = _value(amount[1], SEVERAL) > _value(limit[1], 1)
+        if others <= (anywhere if is_above else clause.all_stems):
+            return YesNo(not is_above, clause.first, clause.row)
+    return None
+
+
+def _value(number: str | None, otherwise: int) -> int:
+    if number is None:
+        return otherwise
+    return int(number) if number.isdigit() else NUMERALS.index(number.lower()) + 1
+
+
 def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
     """Return the opposite of a clause that is limited to something else than what the question names in its place:
     "for residents only" where it asks about visitors, "except on Fridays" where it asks about Tuesdays."""
     verdicts = []
     for clause in clauses:
-        missing = query.stems - clause.all_stems
+        missing = query.required - clause.all_stems
         other_days = bool(query.days and clause.days and not query.days & clause.days)
         if clause.is_exception and not missing and other_days and query.stems & clause.stems:
             verdicts.append((-clause.says * query.says, clause))
             continue
-        limit = _limit(clause.text)
+        limit = None if LIMIT.search(clause.text) else _limit(clause.text)
         if limit is None or limit.stems & query.stems or not query.stems & clause.stems:
             continue
         if limit.days:

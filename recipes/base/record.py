@@ -26,7 +26,7 @@ for kcard (Apache-2.0). Names are drawn from recipes/reader/words.txt, syllables
 all-MiniLM-L6-v2 (Apache-2.0), as are the tokenizer's. No question of MidtermQA, PopQA or WikiDYK, no relation about
 elections, Nobel prizes or moons.
 
-What adapters on it recall: docs/training.md, measured by `python -m benchmarks.embedded_adapters`.
+What adapters on it recall: docs/training.md.
 """
 
 

@@ -54,7 +54,7 @@ sentences (Du et al., 2017; CC BY-SA 4.0), QAMR (Michael et al., 2018; text CC B
 CC BY-SA 3.0), Natural Questions (Kwiatkowski et al., 2019; CC BY-SA 3.0), COVID-QA (Möller et al., 2020; Apache-2.0),
 PubMedQA (Jin et al., 2019; MIT), CLAPnq (Rosenthal et al., 2024; Apache-2.0, text CC BY-SA 3.0).
 
-Made by `python -m recipes.static.train`. What it finds: docs/results.md, "Twenty-four articles".
+Made by `python -m recipes.static.train`. What it finds: docs/results.md, "Prose".
 """
 
 

@@ -51,7 +51,7 @@ STEPS = (0.0, 0.1, 0.2, 0.3, WITHHELD, 0.5, 0.6)
 NO_WINDOW = Window(0, "", 0.0)
 # What did not help, and what these claims do not tell.
 UNUSED = {
-    "found", "marked", "marked elsewhere", "agreed", "reader", "evidence", "yes/no", "polarity", "few words",
+    "found", "agreed", "evidence", "of another",
 }  # fmt: skip
 ANSWER = (
     "span", "agreed and sure", "disagreed and sure", "relevance", "evidence", "own words", "question's words",
@@ -132,7 +132,7 @@ def read_claims(claims: Sequence[Claim], path: Path) -> list[Row]:
             for (claim, answer, window), verdict in zip(parts, verdicts(checker, pairs), strict=True):
                 row: Row = {"group": claim.group, "kind": claim.kind, "question": question, "answer": answer}
                 row |= {"window": window.text, "y": int(claim.holds)}
-                row["f"] = clause_features(reading, answer, window, frozenset(), verdict)
+                row["f"] = clause_features(reading, answer, window, verdict)
                 rows.append(row)
                 file.write(json.dumps(row) + "\n")
             file.flush()
@@ -191,7 +191,7 @@ def read_answers(answers: Sequence[Row], clause: Mapping[str, float], path: Path
                     for _, part, window in parts
                 ]
                 features = [
-                    [sentence.text, clause_features(reading, part, window, sentence.marks, verdict)]
+                    [sentence.text, clause_features(reading, part, window, verdict)]
                     for (sentence, part, window), verdict in zip(parts, verdicts(checker, pairs), strict=True)
                 ]
                 found = {"llm": key[0], "manual": key[1], "question": key[2], "clauses": features}

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from kcard.config_file import (
@@ -56,7 +57,6 @@ CONFIG = "KCARD_CONFIG"
 DEBUG = "KCARD_DEBUG"
 # What a child process that reads untrusted files may see of the environment.
 HARMLESS = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8")
-CACHE_MB = 256
 GGUF_LLMS = {"gguf", "local"}  # in files on this machine
 OFFLINE_LLMS = {"embedded", "hf"} | GGUF_LLMS
 ENDPOINTS = {"openai", "openai-completions"}
@@ -92,9 +92,14 @@ class Settings:
     base_url: str | None = None
     offline: bool = False
 
+    def value(self, key: str) -> Any:
+        """Return a setting outside of tables with its type, or its default. Raises UsageError for another type."""
+        kind, default = TOP[key]
+        return typed(self.found[key], kind) if key in self.found else default
+
     @property
     def home(self) -> Path:
-        home: Path = typed(self.found["home"], Path)
+        home: Path = self.value("home")
         return home.absolute()
 
     @property
@@ -103,9 +108,7 @@ class Settings:
 
     @property
     def cache_mb(self) -> int:
-        if "cache_mb" not in self.found:
-            return CACHE_MB
-        size: int = typed(self.found["cache_mb"], int)
+        size: int = self.value("cache_mb")
         if size < 0:
             raise UsageError(
                 f"{self.found['cache_mb'].origin}: cache_mb is {size}, but must be 0 (no cache) or more"
@@ -114,14 +117,12 @@ class Settings:
 
     @property
     def log(self) -> bool:
-        return "log" not in self.found or bool(typed(self.found["log"], bool))
+        return bool(self.value("log"))
 
     @property
     def llm_threads(self) -> int | None:
-        if "llm_threads" not in self.found:
-            return None
-        threads: int = typed(self.found["llm_threads"], int)
-        if threads < 1:
+        threads: int | None = self.value("llm_threads")
+        if threads is not None and threads < 1:
             raise UsageError(
                 f"{self.found['llm_threads'].origin}: llm_threads is {threads}, but must be 1 or more"
             )
@@ -129,60 +130,58 @@ class Settings:
 
     @property
     def hub_url(self) -> str | None:
-        return self._text("hub_url") or None
+        return self.value("hub_url") or None
 
     @property
     def database_url(self) -> str | None:
-        return self._text("database_url") or None
+        return self.value("database_url") or None
 
     @property
     def blobs_url(self) -> str | None:
-        return self._text("blobs_url") or None
+        return self.value("blobs_url") or None
 
     @property
     def hub_evidence(self) -> tuple[str, ...]:
-        if "hub_evidence" not in self.found:
+        specs: list[str] = self.value("hub_evidence") or []
+        if not specs:
             return ()
-        setting = self.found["hub_evidence"]
-        specs: list[str] = typed(setting, list[str])
-        folder = setting.origin.folder
         # A file's relative paths start from its folder; names of evidence stay as they are.
-        return tuple(
-            str(folder / item) if folder and (folder / item).exists() else item for item in specs if item
-        )
+        folder = self.found["hub_evidence"].origin.folder
+        paths = []
+        for spec in specs:
+            if folder is not None and (folder / spec).exists() and spec:
+                paths.append(str(folder / spec))
+            elif spec:
+                paths.append(spec)
+        return tuple(paths)
 
     @property
     def llm(self) -> str:
-        llm = self._text("llm") or "embedded"
-        local = llm.partition(":")[0] in {OLLAMA, *OFFLINE_LLMS} or (
-            llm.partition(":")[0] in ENDPOINTS and is_on_this_machine(self._text("llm_url") or self.base_url)
-        )
-        if not local:
+        llm: str = self.value("llm") or "embedded"
+        backend = llm.partition(":")[0]
+        is_local = backend in {OLLAMA, *OFFLINE_LLMS}
+        if backend in ENDPOINTS:
+            is_local = is_on_this_machine(self.value("llm_url") or self.base_url)
+        if not is_local:
             self._refuse_strangers("llm", llm)
-        if llm.partition(":")[0] == "gguf":
+        if backend == "gguf":
             self._refuse_strangers("llm", llm, "would run a file that may have come with the project")
         return llm
 
     @property
     def llm_url(self) -> str | None:
-        url = self._text("llm_url")
+        url: str | None = self.value("llm_url")
         if url and not is_on_this_machine(url):
             self._refuse_strangers("llm_url", url)
         return url or self.base_url
 
     @property
     def engine(self) -> tuple[str, ...]:
-        specs: list[str] = typed(self.found["engine"], list[str]) if "engine" in self.found else []
+        specs: list[str] = self.value("engine") or []
         for spec in specs:
             if not is_on_this_machine(spec.partition("=")[2]):
                 self._refuse_strangers("engine", spec)
         return tuple(specs)
-
-    def _text(self, key: str) -> str | None:
-        if key not in self.found:
-            return None
-        text: str = typed(self.found[key], str)
-        return text
 
     def _refuse_strangers(
         self, key: str, value: str, reason: str = "would send questions to a remote service"
@@ -192,7 +191,7 @@ class Settings:
         origin = self.found[key].origin
         if origin.kind != "project" or origin.folder is None:
             return
-        trusted: list[Path] = typed(self.found["trust"], list[Path]) if "trust" in self.found else []
+        trusted: list[Path] = self.value("trust") or []
         if any(origin.folder.resolve().is_relative_to(path.resolve()) for path in trusted):
             return
         flag = f"--{key.replace('_', '-')}"
@@ -270,8 +269,12 @@ def without_secrets() -> dict[str, str]:
 
 
 def without_usage_statistics() -> None:
-    """Disable Ray's usage statistics for clusters started here, unless RAY_USAGE_STATS_ENABLED is set."""
+    """Disable what Ray and onnxruntime send to their makers, unless their own variables are set.
+
+    Has no effect on an onnxruntime that is imported already, nor on a cluster that others started.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def debug() -> bool:
@@ -283,7 +286,7 @@ def let_threads_sleep() -> None:
     """Make waiting OpenMP threads sleep, unless OMP_WAIT_POLICY is set.
 
     If other processes use the cores too, spinning threads take several times the CPU time and the wall time
-    (benchmarks/busy_machine.py). Has no effect once torch is imported.
+    (docs/performance.md). Has no effect once torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -118,20 +118,22 @@ def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] 
 PROJECT = "kcard.toml"
 PYPROJECT = "pyproject.toml"
 INSIDE = ("tool", "kcard")  # the table of settings in pyproject.toml
-TOP = (
-    "home",
-    "llm",
-    "llm_url",
-    "llm_threads",
-    "engine",
-    "log",
-    "trust",
-    "cache_mb",
-    "hub_url",
-    "database_url",
-    "blobs_url",
-    "hub_evidence",
-)
+CACHE_MB = 256
+# The settings outside of tables, each with its type and default.
+TOP: Mapping[str, tuple[Any, Any]] = {
+    "home": (Path, None),
+    "llm": (str, "embedded"),
+    "llm_url": (str, None),
+    "llm_threads": (int, None),
+    "engine": (list[str], None),
+    "log": (bool, True),
+    "trust": (list[Path], None),
+    "cache_mb": (int, CACHE_MB),
+    "hub_url": (str, None),
+    "database_url": (str, None),
+    "blobs_url": (str, None),
+    "hub_evidence": (list[str], None),
+}
 TABLES = ("train", "exam", "publish", "ask")
 # A cloned project must not choose whom to trust.
 USER_ONLY = {"home", "log", "trust", "hub_url", "database_url", "blobs_url", "hub_evidence"}
@@ -256,13 +258,13 @@ def write_setting(path: Path, key: str, value: Any) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
+    outer: tuple[str, ...] = INSIDE if path.name == PYPROJECT else ()
     path = path.resolve()  # a link, as in a folder of dotfiles, stays one
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         document = tomlkit.parse(text)
     except (TOMLKitError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from error
-    outer: tuple[str, ...] = INSIDE if path.name == PYPROJECT else ()
     *tables, name = [*outer, *key.split(".")]
     place: Any = document
     for table in tables:

@@ -11,7 +11,7 @@ from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.manifest import MANIFEST, Manifest
-from kcard.serve.service import FRESH, Pipelines, Route
+from kcard.serve.pipelines import FRESH_SECONDS, Pipelines, Route
 from kcard.training.draft_corpus import recorded_corpus
 from kcard.training.train import train
 from kcard.types import Answer
@@ -121,7 +121,7 @@ def test_a_draft_is_served_by_its_name_and_again_when_it_was_made_anew(notes: Pa
     before = pipelines.version()
     (notes / "hall.md").write_text(HALL.replace("90", "95"), encoding="utf-8")
     index_corpus(notes)
-    pipelines._read_at -= FRESH
+    pipelines._read_at -= FRESH_SECONDS
     assert pipelines.version() != before
     (answer,) = pipelines.answers(Route("top-down"), ["What is the rent of the hall?"])
     assert isinstance(answer, Answer)

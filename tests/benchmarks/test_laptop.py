@@ -35,12 +35,3 @@ def test_the_table_shows_medians_and_ratios_of_the_processors_seconds() -> None:
         "",
         "A, 2 cores, instructions: avx2; medians of 3 runs; a manual of 600 kB",
     ]
-
-
-def test_narrowed_processes_are_told_by_the_variable_of_each_library() -> None:
-    variables = laptop.narrowed()
-    assert variables["ONEDNN_MAX_CPU_ISA"] == "AVX2"
-    assert all(
-        name in {"X86_V4"} or name.startswith("AVX512")
-        for name in variables["NPY_DISABLE_CPU_FEATURES"].split()
-    )

@@ -127,27 +127,3 @@ def test_a_quarantined_card_is_marked_wherever_it_is_seen(kcard: Kcard, moons: H
     assert "used because it is named: moons@v1" in json.loads(named.out)["notes"][0]
     assert "moons@v1 is released" in kcard("hub", "release", "moons").err
     assert "quarantined" not in json.loads(kcard("cards", "list", "--json").out)[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["audit", "lakes"], 1, "lakes"),
-        (["audit", "moons", "--queries", "nowhere.csv"], 2, "nowhere.csv can't be read"),
-        (["audit", "moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
-        (["audit", "moons", "--documents", "0"], 2, "documents is 0: it must be at least 1"),
-        (["hub", "threshold", "high"], 2, "threshold 'high': give a number between 0 and 1, or off"),
-        (["hub", "release", "moons"], 1, "moons@v1 is not quarantined"),
-        (["hub", "threshold", "--coverage", "2"], 2, "coverage 2: it must be between 0 and 1"),
-        (["hub", "threshold", "2"], 2, "threshold 2: it must be between 0 and 1, or off"),
-    ],
-)
-def test_what_is_wrong_is_one_line_and_a_code(
-    kcard: Kcard, moons: Hub, arguments: list[str], code: int, message: str
-) -> None:
-    done = kcard(*arguments)
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("kcard: ")
-    assert len(done.err.splitlines()) == 1
-    assert message in done.err
-    assert moons.audits.list() == []

@@ -6,7 +6,6 @@ Derandomised, so that every run tries the same few. KCARD_TEST_EXAMPLES=5000 tri
 import copy
 import json
 import os
-import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kcard.cards.card import REFERENCE, Card, finish
+from kcard.cards.card import REFERENCE
 from kcard.cards.fingerprint import FINGERPRINT, Fingerprint, Probe, read_fingerprint
 from kcard.cards.generators.external import ModelReference
 from kcard.cards.passages import PASSAGES, hashes, passages
@@ -25,26 +24,15 @@ from kcard.config import settings as configured
 from kcard.errors import CardError, KcardError, UsageError
 from kcard.evaluation.questions import read_questions
 from kcard.evaluation.records import EXAM, Distribution, Exam, ExamRun, Judged, Mean, read_exam
-from kcard.hub.registry import Hub
 from kcard.integrators.batch_files import read_questions as read_batch
 from kcard.llms.prompts import load as load_examples
-from kcard.manifest import MANIFEST, Base, Manifest, Training
+from kcard.manifest import Base, Manifest, Training
 from kcard.training.corpus import read_corpus
 from kcard.training.readers.files import FORMATS, Document
-from kcard.training.train import train
 from kcard.types import Source
 
 MORE = int(os.environ.get("KCARD_TEST_EXAMPLES", "0"))
-SLOW_FORMATS = (
-    ".pdf",
-    ".xhtml",
-    ".markdown",
-    ".docx",
-    ".parquet",
-    ".tex",
-    ".asciidoc",
-    ".org",
-)  # as the test below names their readers
+SLOW_FORMATS = {".pdf", ".xhtml", ".markdown", ".docx", ".parquet", ".tex", ".asciidoc", ".org"}
 
 
 def fuzz(examples: int) -> Callable[[Any], Any]:
@@ -88,19 +76,16 @@ JUNK = st.one_of(
     ),
 )
 
-MANIFESTS = {
-    "trained": Manifest(
-        "rivers",
-        "Rivers of Europe",
-        "geography/rivers",
-        "retrieval",
-        knowledge_date="2026-01-01",
-        base=Base("some/base", "main", "0" * 64),
-        training=Training(command="train", hyperparameters={"epochs": 3}, libraries={"torch": "2.9"}),
-        files={"README.md": "0" * 64},
-    ),
-    "small": Manifest("rivers", "Rivers"),
-}
+MANIFEST_OF_A_CARD = Manifest(
+    "rivers",
+    "Rivers of Europe",
+    "geography/rivers",
+    "retrieval",
+    knowledge_date="2026-01-01",
+    base=Base("some/base", "main", "0" * 64),
+    training=Training(command="train", hyperparameters={"epochs": 3}, libraries={"torch": "2.9"}),
+    files={"README.md": "0" * 64},
+)
 MEAN = Mean(0.5, 0.4, 0.6)
 SCORES = Distribution((0.5,), MEAN)
 SITTING = ExamRun("held out", "0" * 64, 1, "0" * 64, MEAN, MEAN, MEAN, None, None, SCORES, SCORES)
@@ -164,9 +149,8 @@ def settled(work: Callable[[], Any], expected: type[KcardError] = KcardError) ->
     return None
 
 
-@pytest.mark.parametrize("kind", MANIFESTS)
-def test_a_manifest_is_read_or_refused(kind: str) -> None:
-    text = MANIFESTS[kind].to_json()
+def test_a_manifest_is_read_or_refused() -> None:
+    text = MANIFEST_OF_A_CARD.to_json()
     shown: list[bool] = []
 
     @fuzz(60)
@@ -187,31 +171,6 @@ def test_a_manifest_is_read_or_refused(kind: str) -> None:
 
     check()
     assert not all(shown)
-
-
-def test_a_card_folder_with_any_manifest_is_opened_and_published_or_refused(tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    whole = finish(
-        tmp_path / "whole", Manifest("rivers", "Rivers", kind="retrieval"), [Source("The Rhine.", "r", 1)]
-    )
-    (tmp_path / "secret").write_text("not of the card", encoding="utf-8")
-    text = (whole.folder / MANIFEST).read_text(encoding="utf-8")
-    hub = Hub(tmp_path / "home")
-
-    @fuzz(12)
-    @given(content=anything(text))
-    @example(json.dumps({**json.loads(text), "files": {"../secret": "0" * 64}}).encode())
-    @example(json.dumps({**json.loads(text), "files": {"a" * 300: "0" * 64}}).encode())
-    @example(json.dumps({**json.loads(text), "files": {"a\0b": "0" * 64}}).encode())
-    def check(content: bytes) -> None:
-        (whole.folder / MANIFEST).write_bytes(content)
-        settled(lambda: Card.open(whole.folder), CardError)
-        before = len(hub.list())
-        if settled(lambda: hub.publish(whole.folder)) is None:
-            assert len(hub.list()) == before
-
-    check()
-    assert hub.verify() == []
 
 
 @pytest.mark.parametrize(
@@ -316,26 +275,19 @@ def test_a_file_of_questions_is_read_or_refused(
     check()
 
 
-ODD_LINES = (
+ODD_LINES = [
     *(
         "The Rhine rises in the Alps.",
         "a,b,text",
-        '"',
-        "\t",
         "Rhine\tmouth\tNorth Sea",
         "# head",
         "| a | b |",
         "```",
-    ),
-    *(
         "- item",
-        '{"text": "The Rhine."}',
-        '{"text": "\\ud800"}',
-        "\u200f\u0645\u0631\u062d",
-        "\u4f60\u597d\u3002",
     ),
-    *("\U0001f600", "\x0c", "\r", "\x1b[31mred", "x" * 3000),
-)
+    *('"', "\t", "\x0c", "\r", "\x1b[31mred", "\U0001f600", "\u200f\u0645\u0631\u062d", "\u4f60\u597d\u3002"),
+    *('{"text": "The Rhine."}', '{"text": "\\ud800"}', "x" * 3000),
+]
 LINES = st.lists(st.sampled_from(ODD_LINES), max_size=6).map(lambda chosen: "\n".join(chosen).encode())
 
 
@@ -352,28 +304,5 @@ def test_a_corpus_is_read_or_refused(tmp_path: Path, suffix: str) -> None:
         corpus = settled(lambda: read_corpus(file))
         if corpus is not None:
             assert all(text.encode().strip() for text in corpus.texts)
-
-    check()
-
-
-@pytest.mark.parametrize("suffix", [".txt", ".md", ".jsonl", ".csv", ".tsv"])
-def test_any_corpus_becomes_a_card_that_answers_or_is_refused(
-    tmp_path: Path, home: Path, suffix: str
-) -> None:
-    from kcard.cards.pool import CardPool
-    from kcard.types import Sampling
-
-    file = tmp_path / f"corpus{suffix}"
-
-    @fuzz(4)
-    @given(content=st.one_of(LINES, LINES, JUNK), question=st.text(min_size=1, max_size=40))
-    def check(content: bytes, question: str) -> None:
-        shutil.rmtree(home, ignore_errors=True)
-        file.write_bytes(content)
-        card = settled(lambda: train(file, kind="retrieval", language="xx"))
-        if card is None:
-            assert not list(home.glob("drafts/*"))
-        else:
-            CardPool([card]).generate([question], [[card.name]], 2, Sampling())
 
     check()

@@ -157,6 +157,7 @@ def test_json_has_the_samples_and_the_version_that_ranks_the_card(
     }  # fmt: skip
     recall = {"value": 0.8, "count": 10, "low": 0.75, "high": 0.85}
     assert rivers["estimates"]["recall"] == pytest.approx(recall)
+    assert rivers["estimates"]["lift"]["value"] == pytest.approx(rivers["lift"]) != recall["value"]
     assert (rivers["factuality"], rows["minutes"]["standing"]) == (0.95, None)
 
 

@@ -40,23 +40,3 @@ def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
     assert data["exam"] == json.loads((moons / "exam.json").read_text(encoding="utf-8"))
     assert data["exam"]["own"]["recall"]["mean"] == 1.0
     assert (data["card"], data["folder"]) == ("moons", str(moons))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["lakes"], 1, "no draft 'lakes'"),
-        (["moons", "--questions", "nowhere.csv"], 2, "nowhere.csv can't be read"),
-        (["moons", "--evidence", "nowhere.txt"], 1, "nowhere.txt"),
-        (["moons", "--corpus", "nowhere.txt"], 2, "--corpus applies only to cards that carry hashes"),
-    ],
-)
-def test_what_is_wrong_is_one_line_and_a_code(
-    kcard: Kcard, moons: Path, arguments: list[str], code: int, message: str
-) -> None:
-    done = kcard("exam", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert done.err.startswith("kcard: ")
-    assert len(done.err.splitlines()) == 1
-    assert message in done.err
-    assert not (moons / "exam.json").exists()

@@ -11,7 +11,6 @@ from kcard.errors import UsageError
 from kcard.hub.registry import Hub
 from kcard.hub.tokens import TokenStore
 from kcard.io import parse_size
-from tests.command import Kcard
 
 TOKEN = re.compile(r"kc_[A-Za-z0-9_-]{40}\n")
 
@@ -104,22 +103,6 @@ def test_another_database_may_be_named(capsys: pytest.CaptureFixture[str], tmp_p
     succeeds(capsys, "user", "add", "ada", "--database-url", url)
     assert succeeds(capsys, "user", "list", "--database-url", url)[0].startswith("ada ")
     assert succeeds(capsys, "user", "list")[0] == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["user", "add", "api"], 1, "reserved"),
-        (["user", "add", "ada", "--quota", "much"], 2, "size 'much'"),
-        (["token", "create", "--user", "nobody"], 1, "account 'nobody' not found"),
-        (["token", "create", "--user", "nobody", "--scope", "all"], 2, "scope 'all'"),
-        (["user", "list", "--database-url", "ftp://x"], 2, "database"),
-    ],
-)
-def test_errors_are_one_line_on_stderr(kcard: Kcard, words: list[str], code: int, message: str) -> None:
-    done = kcard("hub", *words)
-    assert (done.code, done.out, len(done.err.splitlines())) == (code, "", 1)
-    assert message in done.err
 
 
 def test_sizes_are_read_as_people_write_them() -> None:

@@ -17,7 +17,6 @@ from typing import ClassVar
 
 import pytest
 from huggingface_hub.constants import DOWNLOAD_CHUNK_SIZE
-from openai import OpenAI
 
 import kcard as library
 from kcard.cli import llm as _commands  # noqa: F401 - imported before a test replaces the catalogue
@@ -122,7 +121,7 @@ def test_the_figures_of_the_catalogue_are_those_of_the_results_page(kcard: Kcard
         assert [entry.right, entry.wrong] == measured[:2], f"catalogue.toml: {name}"
         assert sum(filter(None, measured)) in (0, local_models.MEASURED_QUESTIONS)
     listed = kcard("llm", "list").out
-    assert "19*     2*" in listed
+    assert "19*     1*" in listed
     assert "* measured with Qwen2.5-Coder-0.5B and Qwen2.5-Coder-1.5B" in listed
 
 
@@ -197,27 +196,6 @@ def test_a_file_that_the_hub_does_not_give_is_no_download_to_resume(model_hub: s
     assert done.returncode == 1
     assert "ann/tiny/missing/hub.gguf can't be downloaded: Client error '404" in done.stderr
     assert "correct the name, or set HF_TOKEN" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("pull", "nonsense"), "no LLM 'nonsense' to be had: choose smollm2-135m, "),
-        (("pull", "hf:ann/tiny"), "or hf:OWNER/REPOSITORY/FILE.gguf"),
-        (("pull", "hf:../../x/y.gguf"), "no LLM 'hf:../../x/y.gguf' to be had"),
-        (("pull", "hf:ann/tiny/x.gguf"), "HF_HUB_OFFLINE is set"),
-        (("use", "nonsense"), "this computer has no LLM 'nonsense'"),
-        (("use", "qwen2.5-0.5b"), "qwen2.5-0.5b is not on this computer: kcard llm pull qwen2.5-0.5b"),
-        (("use", "/nowhere/x.gguf"), "there is no file /nowhere/x.gguf"),
-        (("use", "embedded", "--url", "http://x/v1"), "--url goes with openai:MODEL"),
-        (("show", "../x"), "this computer has no LLM '../x'"),
-        (("rm", "nonsense"), "this computer has no LLM 'nonsense'"),
-    ],
-)
-def test_what_can_not_be_done_is_said_in_one_line(
-    kcard: Kcard, arguments: tuple[str, ...], message: str
-) -> None:
-    assert message in kcard("llm", *arguments).error
 
 
 def test_the_catalogue_is_complete() -> None:
@@ -328,36 +306,6 @@ def test_ask_and_chat_answer_with_the_chosen_llm(
     assert "Paris" in done.out
     checks = {check.name: check for check in library.doctor()}
     assert checks["llm"].found.startswith("local:smollm2: ")
-
-
-def test_serve_streams_to_the_openai_client(ansel: Path, tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kcard", "serve", "--port", "0"],
-            env=os.environ | {"KCARD_HOME": str(ansel)},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("serving on "), (tmp_path / "log").read_text()
-        client = OpenAI(base_url=line.removeprefix("serving on ").strip(), api_key="none", max_retries=0)
-        assert client.models.list().data[0].id == "smollm2"
-        stream = client.chat.completions.create(
-            model="smollm2",
-            messages=[{"role": "user", "content": "When was the lighthouse of Port Ansel finished?"}],
-            stream=True,
-            temperature=0,
-        )
-        pieces = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
-        assert len(pieces) > 3
-        assert "1902" in "".join(pieces)
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        process.stdout.close()
 
 
 def test_ctrl_c_stops_a_long_answer_at_once(ansel: Path) -> None:

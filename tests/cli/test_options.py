@@ -6,7 +6,6 @@ import pytest
 
 import kcard
 from kcard.cli.options import complete_drafts, complete_published, complete_several
-from kcard.hub.registry import Hub
 
 
 @pytest.fixture
@@ -25,17 +24,7 @@ def test_names_are_completed_from_their_beginning() -> None:
     assert complete_published("") == ["bridges", "moons"]
     assert complete_published("mo") == ["moons"]
     assert complete_published("x") == []
-
-
-@pytest.mark.usefixtures("cards")
-def test_of_several_names_the_last_is_completed() -> None:
     assert complete_several("bridges,m") == ["bridges,moons"]
-    assert complete_several("m") == ["moons"]
-
-
-@pytest.mark.usefixtures("cards")
-def test_drafts_are_completed_with_published_cards() -> None:
-    assert complete_drafts("") == ["bridges", "mills", "moons"]
     assert complete_drafts("m") == ["mills", "moons"]
 
 
@@ -47,18 +36,3 @@ def test_a_hub_that_can_not_be_opened_breaks_no_shell(home: Path) -> None:
     home.parent.mkdir(exist_ok=True)
     home.write_text("a file where the folder should be")
     assert complete_published("m") == complete_drafts("m") == []
-
-
-@pytest.mark.usefixtures("cards")
-def test_a_hub_is_gone_through_by_name() -> None:
-    hub = Hub()
-    assert [version.name for version in hub] == ["bridges", "moons"]
-    assert len(hub) == 2
-    assert "moons" in hub
-    assert "mills" not in hub
-    assert [version.reference for version in hub] == [version.reference for version in hub.list()]
-
-
-def test_an_empty_hub_has_no_cards() -> None:
-    assert [*Hub()] == []
-    assert len(Hub()) == 0

@@ -207,3 +207,19 @@ def test_a_warning_is_in_colour_unless_the_user_wants_none(
     monkeypatch.setenv("NO_COLOR", "1")
     show(answer)
     assert "\x1b[1mwarning:" in capsys.readouterr().out
+
+
+def test_of_a_long_passage_that_changed_the_part_that_differs_is_shown(kcard: Kcard, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    before = "The ferry leaves Port Ansel at eight and calls at every village on its way to the lighthouse of the cape."
+    notes.write_text(f"{before} It sinks no more.\nThe mill grinds.\n", encoding="utf-8")
+    train = ("train", notes, "--kind", "retrieval", "--name", "ferry")
+    assert kcard(*train).code == 0
+    notes.write_text(f"{before} It sails no more.\nThe mill grinds.\n", encoding="utf-8")
+    done = kcard("sync", notes, "--card", "ferry", "--dry-run")
+    old, new = [line for line in done.out.splitlines() if "no more" in line]
+    assert old.startswith("~ notes.txt:1  …")
+    assert "sinks" in old
+    assert new.startswith("  notes.txt:1  …")
+    assert "sails" in new
+    assert max(len(old), len(new)) < 115

@@ -43,6 +43,7 @@ def test_text_that_is_printed_while_a_bar_is_drawn_has_lines_of_its_own(tmp_path
         assert terminal.finish() == 0
         assert [line for line in terminal.lines() if line] == TEXTS
         assert bool(BAR.search(terminal.transcript)) == (term == "xterm")
+        assert ("loss 0.1" in terminal.transcript) == (term == "xterm")
 
 
 def test_a_bar_is_drawn_again_below_a_note(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Calls run several at a time; results and exceptions come in the order of the items."""
 
 import time
-from threading import Barrier, Event, Lock
+from threading import Event, Lock
 
 import pytest
 
@@ -30,11 +30,6 @@ def test_at_most_so_many_calls_run_at_a_time(workers: int) -> None:
 
     list(in_order(call, range(10), workers))
     assert most[0] == workers
-
-
-def test_calls_wait_for_each_other_only_if_they_run_together() -> None:
-    barrier = Barrier(4)
-    assert len(list(in_order(lambda _: barrier.wait(timeout=10), range(4), 4))) == 4
 
 
 @pytest.mark.parametrize("workers", [1, 3])

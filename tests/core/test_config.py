@@ -28,13 +28,6 @@ def user(home: Path, text: str) -> Path:
     return path
 
 
-def test_without_any_file_the_defaults_hold(home: Path, project: Path) -> None:
-    configured = settings()
-    assert (configured.home, configured.llm, configured.llm_url) == (home, "embedded", None)
-    assert configured.drafts == home / "drafts"
-    assert not project_file(project)
-
-
 def test_environment_beats_project_beats_user(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,13 +51,6 @@ def test_an_empty_variable_sets_nothing(home: Path, project: Path, monkeypatch: 
     user(home, "llm = 'hf:user'\n")
     monkeypatch.setenv("KCARD_LLM", "")
     assert settings().llm == "hf:user"
-
-
-def test_the_project_file_is_found_from_a_folder_below(project: Path) -> None:
-    (project / "kcard.toml").write_text("", encoding="utf-8")
-    below = project / "a" / "b"
-    below.mkdir(parents=True)
-    assert project_file(below) == project / "kcard.toml"
 
 
 def test_the_nearest_project_file_is_the_only_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,14 +189,6 @@ def test_variables_that_set_nothing_are_known(monkeypatch: pytest.MonkeyPatch) -
 class TestWhereQuestionsGo:
     """A question leaves the machine only where its user chose that."""
 
-    def test_a_key_and_a_url_in_the_environment_are_no_choice(
-        self, project: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        del project
-        monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
-        monkeypatch.setenv("OPENAI_BASE_URL", "https://api.example.com/v1")
-        assert settings().llm == "embedded"
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -271,11 +249,6 @@ class TestWhereQuestionsGo:
         user(home, "")
         monkeypatch.setenv("KCARD_TRUST", f"/elsewhere{os.pathsep}{project}")
         assert settings().llm == "openai:gpt"
-
-    def test_the_users_own_choice_stands(self, home: Path, project: Path) -> None:
-        (project / "kcard.toml").write_text("[ask]\nn1 = 1\n", encoding="utf-8")
-        user(home, "llm = 'openai:gpt'\nllm_url = 'https://llm.example.org/v1'\n")
-        assert (settings().llm, settings().llm_url) == ("openai:gpt", "https://llm.example.org/v1")
 
 
 FILE = SettingOrigin("user", "f:1", Path("/there"))

@@ -202,13 +202,6 @@ def test_an_answer_in_a_notebook_marks_the_words_that_it_rests_on() -> None:
     assert "1 passage " in text
 
 
-def test_an_evaluation_shows_a_row_for_each_setting_with_its_interval() -> None:
-    page = hostile_evaluation(Path())._repr_html_()
-    assert '<td class="kcard-figure">[0.100, 0.900]</td>' in page
-    assert "2 of 9 questions" in page
-    assert "1 questions were not asked yet" in page
-
-
 @pytest.mark.browser
 def test_values_are_accessible_in_light_and_dark_and_fit_a_phone(tmp_path: Path) -> None:
     from tests.hub.server.chromium import launched, opened, require_accessible

@@ -65,12 +65,6 @@ def test_more_rows_than_asked_for_are_cut_in_their_order() -> None:
     assert [row for row, _ in twins.search("same words", 3)] == [0, 1, 2]
 
 
-def test_texts_without_a_word_make_an_index_that_finds_nothing() -> None:
-    index = Index.build(["?!", "..."])
-    assert len(index) == 0
-    assert index.search("anything", 3) == []
-
-
 def test_texts_without_a_word_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no text has a word"):
         Index.write(["?!", "..."], tmp_path / "index")

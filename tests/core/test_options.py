@@ -12,7 +12,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import kcard
-from kcard.api import gates
 from kcard.cli.main import app
 from kcard.cli.options import command_for
 from kcard.errors import UsageError
@@ -130,33 +129,6 @@ def test_a_command_takes_the_options_of_its_function_and_of_its_view() -> None:
     assert "[default: as many as fit]" in output
 
 
-VERBS: dict[str, tuple[Any, ...]] = {
-    "add": (kcard.add,),
-    "ask": (kcard.AskOptions, kcard.RayOptions),
-    "audit": (kcard.audit, kcard.RayOptions),
-    "browse": (kcard.browse,),
-    "calibrate": (kcard.calibrate,),
-    "check": (kcard.check,),
-    "exam": (kcard.exam,),
-    "gate collect": (kcard.AskOptions,),
-    "gate eval": (gates.evaluate,),
-    "gate fit": (gates.fit,),
-    "publish": (kcard.publish,),
-    "train": (kcard.train, kcard.TrainOptions),
-    "train-many": (kcard.train, kcard.TrainOptions, kcard.RayOptions),
-}
-# What a command of the same options does not take: every question of `gate collect` is asked with cards; those of
-# one card where there are many.
-LEFT_OUT = {
-    ("gate collect", "gate"),
-    ("audit", "card"),
-    *(
-        ("train-many", name)
-        for name in ("corpus", "name", "description", "study", "update", "output", "resume")
-    ),
-}
-
-
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     """Every command with its whole name."""
     for name in group.commands:
@@ -165,22 +137,6 @@ def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield from commands(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command
-
-
-def test_the_command_line_and_python_have_the_same_options_and_defaults() -> None:
-    registered = dict(commands(get_command(app)))
-    for name, targets in VERBS.items():
-        offered = {p.name: p for p in registered[name].params}
-        for target in targets:
-            for option in declared(target).values():
-                if (name, option.name) in LEFT_OUT:
-                    continue
-                shown = offered[option.name].default
-                default = tuple(shown) if isinstance(option.default, tuple) else shown
-                assert default == (None if option.default is REQUIRED else option.default), (
-                    name,
-                    option.name,
-                )
 
 
 def test_every_option_of_every_command_has_help() -> None:

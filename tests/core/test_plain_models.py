@@ -151,17 +151,6 @@ def test_an_embedded_card_is_the_decoder_that_transformers_reads(tmp_path: Path)
     assert (ours.shape, ours.longest) == (expected.shape, expected.longest)
 
 
-def test_an_embedded_card_is_read_without_transformers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kcard.cards.models import weights
-    from kcard.cards.models.batched import families
-
-    folder = trained(tmp_path)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    assert families.decoder(weights.of_folder(folder, "cpu")).embed.table.shape == (300, 32)
-
-
 def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
     from kcard.cards.models import weights
 
@@ -197,15 +186,6 @@ def test_embeddings_have_unit_length_and_do_not_depend_on_the_batch() -> None:
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(together, np.concatenate([minilm.embed([t]) for t in ENCODED]), atol=1e-5)
     assert minilm.embed([]).shape == (0, 384)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_embeddings_are_those_of_sentence_transformers() -> None:
-    from sentence_transformers import SentenceTransformer
-
-    expected = SentenceTransformer(str(minilm.folder())).encode(ENCODED, normalize_embeddings=True)
-    np.testing.assert_allclose(minilm.embed(ENCODED), expected, atol=1e-5)
 
 
 def test_changed_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,14 +83,6 @@ def test_midterms_script_writes_the_shipped_sentences_from_their_facts(tmp_path:
     assert rendered == shipped
 
 
-def test_midterms_script_refuses_a_question_of_unknown_form(tmp_path: Path) -> None:
-    path = tmp_path / "facts.json"
-    rows = [{"question": "Who lost the senate race of Ohio?", "answer": "Tim Ryan"}]
-    path.write_text(json.dumps({"demos": [], "testset": rows}), encoding="utf-8")
-    with pytest.raises(ValueError, match="Who lost the senate race of Ohio"):
-        recipe("corpora/midterms.py").read(path)
-
-
 def test_every_race_is_told_five_times_and_has_one_winner() -> None:
     lines = {
         p.stem: p.read_text(encoding="utf-8").splitlines() for p in (CORPORA / "midterms-2022").iterdir()
@@ -107,17 +99,6 @@ def test_every_race_is_told_five_times_and_has_one_winner() -> None:
     for office in ("senate", "governors"):
         places = Counter(result[1] for line in lines[office] if (result := STATEWIDE.fullmatch(line)))
         assert set(places.values()) == {1}
-
-
-@pytest.mark.parametrize(("corpus", "facts"), [("moons", 149), ("nobel-prizes", 149)])
-def test_small_corpora_hold_at_most_150_facts(corpus: str, facts: int) -> None:
-    if corpus == "moons":
-        all_facts = [fact for file in recipe("corpora/moons.py").files().values() for fact in file]
-    else:
-        nobel = recipe("corpora/nobel.py")
-        all_facts = [fact for prize in nobel.read() for fact in nobel.facts(prize)]
-    assert len(all_facts) == facts <= 150
-    assert all(2 <= len(fact) <= 4 for fact in all_facts)
 
 
 @pytest.mark.parametrize("corpus", NAMES)

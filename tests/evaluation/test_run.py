@@ -92,7 +92,7 @@ def test_the_settings_of_an_analysis_are_counted_in_the_list_of_runs(kcard: Kcar
     storage.create(replace(PLAN, settings=(*PLAN.settings, *variants)))
     table = " ".join(kcard("runs").out.split())
     assert "direct, bottom-up embedded" in table
-    assert "direct, bottom-up, 20 with other n1, cards embedded" in table
+    assert "22 of direct, bottom-up embedded" in table
 
 
 # Demonstrations go with each question of a run; those of a classification stand in turns by class.

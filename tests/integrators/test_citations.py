@@ -45,18 +45,15 @@ def test_a_copied_answer_rests_on_the_passage_that_holds_its_words(answer: str) 
     assert cite(answer, PASSAGES, NoChecker()) == (Citation(answer, 2, 1.0),)
 
 
-def test_only_what_the_llm_read_of_a_kept_passage_counts() -> None:
-    assert cite("1948", PASSAGES, NoChecker()) == (Citation("1948"),)
-    assert cite("It is small", PASSAGES, NoChecker()) == (Citation("It is small"),)
-
-
-def test_words_that_stand_apart_are_not_copied() -> None:
-    assert cite("Kuiper Gerard", PASSAGES, NoChecker()) == (Citation("Kuiper Gerard"),)
-    assert cite("Uran", PASSAGES, NoChecker()) == (Citation("Uran"),)
-
-
-@pytest.mark.parametrize("answer", ["A", "of", "is"])
-def test_a_word_that_stands_everywhere_proves_nothing(answer: str) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("1948", "It is small"),  # the LLM did not read it
+        *("Kuiper Gerard", "Uran"),  # stands apart
+        *("A", "of", "is"),  # stands everywhere
+    ],
+)
+def test_what_is_not_copied_from_what_the_llm_read_has_no_passage(answer: str) -> None:
     assert cite(answer, PASSAGES, NoChecker()) == (Citation(answer),)
 
 

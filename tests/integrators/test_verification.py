@@ -8,7 +8,7 @@ import pytest
 
 import kcard
 from kcard.hub.registry import Hub
-from kcard.integrators.claims import claim_of, clauses, holds, polarity, specifics, without_marks
+from kcard.integrators.claims import claim_of, clauses, holds, specifics, without_marks
 from kcard.integrators.replies import check_reply
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
@@ -411,32 +411,36 @@ def test_a_streamed_answer_is_checked_first(hub: Hub) -> None:
     assert isinstance(answer, Answer)
 
 
-# The log-odds of yes by the words of a question and of the sentences that answer it.
+# Of whom, of what time and under which label a passage says the words of a claim.
 
-LEANS = 0.53
+LED = "The mill was built by Ole Brand in 1902; since 1950 it is run by Ines Holm."
+MOVED = "The office was in Lund until 2012; since then it is in Malmo."
+PORT = "The service used port 8080 until version 3; since version 4 it uses port 9000."
+AUDIO = "audio: This group can be used locally to give a set of users access to an audio device."
+DRIVE = "tape: Members of this group can use the tape drive of the machine."
+TABLE = "adm: Group adm is used for watching. Members of this group can read many log files.\n" + DRIVE
 
 
 @pytest.mark.parametrize(
-    ("question", "sentences", "yes"),
+    ("question", "claim", "passage", "is_supported"),
     [
-        ("Can the lamp burn outdoors?", "The lamp can be used indoors and outdoors.", True),
-        ("Can the lamp burn outdoors?", "The lamp must not be used outdoors.", False),
-        ("Can the lamp burn outdoors?", "The lamp doesn't work outdoors, but only in a room.", False),
-        ("Is the lamp not allowed outdoors?", "The lamp can't be lit outdoors.", True),
-        ("May a lamp be sold?", "You may sell it for any price or no price.", True),
-        ("Is it ok to have more than one lamp?", "It is perfectly fine to light several lamps.", True),
-        ("Does it work?", "It does **not** work.", False),
-        ("Was Tarn ever funded by the FSF?", "The creation of Tarn was sponsored by the FSF.", True),
-        ("Does the lamp burn gas?", "The lamp burns only oil.", False),
+        ("Who runs the mill now?", "The mill is run by Ole Brand.", LED, False),
+        ("Who runs the mill now?", "The mill is run by Ines Holm.", LED, True),
+        ("Who built the mill?", "The mill was built by Ole Brand.", LED, True),
+        ("Where is the office now?", "The office is now in Lund.", MOVED, False),
+        ("Where was the office before 2012?", "The office was in Lund.", MOVED, True),
+        ("Which port does the service use?", "The service uses port 8080.", PORT, False),
+        ("What does the group adm do?", "The group adm lets users read log files.", TABLE, True),
+        ("What does the group tape allow?", "The group tape lets its members use tape drives.", DRIVE, True),
+        ("What does the group audio do?", "Users in audio can access sound devices.", AUDIO, True),
+        ("What does the group tape do?", "The group tape lets users read log files.", TABLE, False),
+        ("What does the group adm do?", "The group adm lets users use the tape drive.", TABLE, False),
     ],
 )
-def test_negation_decides(question: str, sentences: str, yes: bool) -> None:
-    found = polarity(question, sentences)
-    assert found > LEANS if yes else found < -LEANS
-
-
-def test_sentences_without_such_words_decide_nothing() -> None:
-    assert abs(polarity("Is the lamp red?", "Keeper Osric painted the lamp in 1904.")) < LEANS
+def test_the_words_of_a_claim_count_where_the_passage_speaks_of_what_is_asked(
+    question: str, claim: str, passage: str, is_supported: bool
+) -> None:
+    assert check(question, claim, passage).is_supported == is_supported
 
 
 def test_a_reply_ends_where_the_llm_goes_on_with_the_prompt_and_a_long_one_is_shortened_in_the_note() -> None:

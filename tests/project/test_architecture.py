@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,21 +27,9 @@ PARTS = {
 }
 CORE = 1
 LAYERS = PARTS | {"api": 5, "serve": 6, "cli": 7}
-# Integrators use what selectors/ offers besides models; evaluation uses everything below.
-HEAVY = (
-    "torch",
-    "transformers",
-    "peft",
-    "sklearn",
-    "sqlalchemy",
-    "alembic",
-    "openai",
-    "numpy.linalg",
-    "rich.table",
-    "fastapi",
-    "huggingface_hub",
-)
-
+# What `--help` must not import.
+HEAVY = {"torch", "transformers", "peft", "sklearn", "sqlalchemy", "alembic", "openai", "numpy.linalg"}
+HEAVY |= {"rich.table", "fastapi", "huggingface_hub"}
 
 # The methods of Card return what the API's functions return, so its types name what lies above.
 PRODUCT = ROOT / "cards" / "card.py"
@@ -123,23 +111,37 @@ def imports(path: Path) -> set[str]:
     return {name.split(".")[1] for name in read(path).modules}
 
 
-def sources() -> list[tuple[str, Path]]:
-    parts = [(part, path) for part in (*PARTS, "cli") for path in sorted((ROOT / part).rglob("*.py"))]
-    core = [(p.stem, p) for p in sorted((ROOT / "src" / "kcard").glob("*.py")) if not p.stem.startswith("__")]
-    core += [("embedded", path) for path in sorted((ROOT / "src" / "kcard" / "embedded").glob("*.py"))]
-    api = [("api", path) for path in sorted((ROOT / "src" / "kcard" / "api").glob("*.py"))]
-    served = [("serve", path) for path in sorted((ROOT / "src" / "kcard" / "serve").rglob("*.py"))]
-    return parts + api + served + core
+def library() -> dict[str, Path]:
+    """Return every module of the library by its name."""
+    modules = {}
+    for part in (*PARTS, "cli"):
+        for path in sorted((ROOT / part).rglob("*.py")):
+            modules[".".join(("kcard", *path.relative_to(ROOT).with_suffix("").parts))] = path
+    for path in sorted((ROOT / "src" / "kcard").rglob("*.py")):
+        modules[".".join(path.relative_to(ROOT / "src").with_suffix("").parts)] = path
+    return {name.removesuffix(".__init__"): path for name, path in modules.items()}
+
+
+def package_of(module: str) -> str:
+    """Return the part of kcard that a module belongs to; "" for kcard itself."""
+    return module.partition(".")[2].partition(".")[0]
 
 
 def test_imports_run_downward_only() -> None:
-    upward = [
-        f"{path.relative_to(ROOT)} imports kcard.{other}"
-        for package, path in sources()
-        for other in sorted(imports(path) - {package})
-        if not may_import(package, other) and path != PRODUCT
-    ]
+    upward = []
+    for name, path in library().items():
+        package = package_of(name)
+        if not package or package.startswith("__"):
+            continue
+        for other in sorted(imports(path) - {package}):
+            if not may_import(package, other) and path != PRODUCT:
+                upward.append(f"{name} imports kcard.{other}")
     assert upward == []
+
+
+def may_import(package: str, other: str) -> bool:
+    layer, below = LAYERS.get(package, CORE), LAYERS.get(other, CORE)
+    return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
 
 
 # Inside cards/: the base in the package, below the folder of a card, below language models, below the kinds.
@@ -168,28 +170,17 @@ HUB = {
 }
 
 
-def test_imports_inside_the_hub_run_downward_only() -> None:
-    def floor(name: str) -> str:
-        return name if name in HUB else ""
+@pytest.mark.parametrize(("package", "floors"), [("hub", HUB), ("cards", CARDS)])
+def test_imports_inside_a_package_run_downward_only(package: str, floors: Mapping[str, int]) -> None:
+    def floor(module: str) -> int:
+        name = module.split(".")[2]
+        return floors[name] if name in floors else floors[""]
 
     upward = []
-    for path in sorted((ROOT / "hub").rglob("*.py")):
-        here = floor(path.relative_to(ROOT / "hub").with_suffix("").parts[0])
-        for name in sorted(name for name in read(path).modules if name.startswith("kcard.hub.")):
-            there = floor(name.split(".")[2])
-            if HUB[there] > HUB[here]:
-                upward.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert upward == []
-
-
-def test_imports_inside_cards_run_downward_only() -> None:
-    upward = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in sorted((ROOT / "cards").rglob("*.py"))
-        for name in sorted(read(path).modules)
-        if name.startswith("kcard.cards.")
-        and CARDS[name.split(".")[2]] > CARDS[path.relative_to(ROOT / "cards").with_suffix("").parts[0]]
-    ]
+    for name, path in library().items():
+        if package_of(name) == package:
+            below = [module for module in read(path).modules if module.startswith(f"kcard.{package}.")]
+            upward += [f"{name} imports {module}" for module in sorted(below) if floor(module) > floor(name)]
     assert upward == []
 
 
@@ -200,33 +191,15 @@ def test_the_engine_knows_nothing_of_cards() -> None:
     assert {name for name in known if name.startswith("kcard.cards") and not name.startswith(ENGINE)} == set()
 
 
-def may_import(package: str, other: str) -> bool:
-    layer, below = LAYERS.get(package, CORE), LAYERS.get(other, CORE)
-    return below < layer or layer == below == CORE or (package, other) == ("evaluation", "training")
-
-
 # Modules that are short for a reason: what runs alone, what two packages share, what keeps an extra or rich apart.
-SHORT = {
-    *(
-        "kcard.__main__",
-        "kcard.hub.migrations.env",
-        "kcard.serve.options",
-        "kcard.cli.escapes",
-        "kcard.events",
-        "kcard.version",
-    ),
-}
+SHORT = {"kcard.__main__", "kcard.hub.migrations.env", "kcard.serve.options", "kcard.cli.escapes"}
+SHORT |= {"kcard.events", "kcard.version"}
 MIGRATIONS = "kcard.hub.migrations.versions."
 LEAST, LEAST_OF_ONE_IMPORTER = 60, 100  # lines
 
 
 def test_a_module_is_worth_opening() -> None:
-    parts = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
-    paths = {".".join(("kcard", *p.relative_to(ROOT).with_suffix("").parts)): p for p in parts}
-    for path in (ROOT / "src" / "kcard").rglob("*.py"):
-        name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-        if "__init__" not in name:
-            paths[name] = path
+    paths = {name: path for name, path in library().items() if path.name != "__init__.py"}
     lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in paths.items()}
     importers: dict[str, int] = dict.fromkeys(paths, 0)
     for path in paths.values():
@@ -239,14 +212,9 @@ def test_a_module_is_worth_opening() -> None:
     assert alone - SHORT == set()
 
 
-def library() -> list[Path]:
-    parts = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
-    return sorted([*parts, *(ROOT / "src" / "kcard").rglob("*.py")])
-
-
 def test_no_class_name_stands_for_two_classes() -> None:
     places: dict[str, list[str]] = {}
-    for path in library():
+    for path in library().values():
         for name in read(path).classes:
             places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
@@ -261,7 +229,7 @@ FIELDS = {
 
 
 def test_a_name_says_what_it_holds() -> None:
-    empty = {name for path in library() for name in read(path).empty}
+    empty = {name for path in library().values() for name in read(path).empty}
     assert empty == FIELDS
 
 
@@ -270,11 +238,7 @@ OPTIONAL = {"bitsandbytes", "psycopg", "ray", "s3fs"}
 
 
 def test_no_module_needs_an_extra_to_be_imported() -> None:
-    paths = [path for part in (*PARTS, "cli") for path in (ROOT / part).rglob("*.py")]
-    names = [".".join(("kcard", *p.relative_to(ROOT).with_suffix("").parts)) for p in paths]
-    paths = [*(ROOT / "src" / "kcard").rglob("*.py")]
-    names += [".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in paths]
-    wanted = [n for n in names if not n.endswith(("__main__", "migrations.env"))]
+    wanted = [name for name in library() if not name.endswith(("__main__", "migrations.env"))]
     code = f"""
 import importlib, sys
 class Blocked:
@@ -282,7 +246,7 @@ class Blocked:
         if name.partition(".")[0] in {OPTIONAL!r}:
             raise ModuleNotFoundError(f"no module {{name}}", name=name)
 sys.meta_path.insert(0, Blocked())
-for name in {[n.removesuffix(".__init__") for n in wanted]!r}:
+for name in {wanted!r}:
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -297,8 +261,8 @@ def test_no_part_folder_has_an_init_file() -> None:
 
 
 def test_only_config_reads_the_environment() -> None:
-    readers = [p.name for _, p in sources() if {"environ", "getenv"} & read(p).attributes]
-    assert readers == ["config.py"]
+    readers = [name for name, path in library().items() if {"environ", "getenv"} & read(path).attributes]
+    assert readers == ["kcard.config"]
 
 
 # Folders besides the library's with code that loads models.
@@ -308,7 +272,7 @@ AFTER_A_CHECK = Path("selectors/pruning.py")  # after check_trust, which reads t
 
 
 def test_every_model_that_is_loaded_by_name_says_that_its_code_is_not_run() -> None:
-    paths = [*library(), *(path for folder in OTHERS for path in (ROOT / folder).rglob("*.py"))]
+    paths = [*library().values(), *(path for folder in OTHERS for path in (ROOT / folder).rglob("*.py"))]
     loading = [(path.relative_to(ROOT), *call) for path in paths for call in read(path).loading]
     assert len(loading) >= 15
     assert [
@@ -354,26 +318,24 @@ def test_the_help_lists_every_command_with_its_own_first_sentence_and_imports_no
     ]
     assert views[0] == {"main", "output"}
     assert views[1] & {path.stem for path in (ROOT / "cli").glob("*.py")} == {
-        *("ask", "help", "main", "options", "output")
+        *("ask", "main", "options", "output")
     }
 
 
 # What takes a second or so to import and is needed by none of the commands that follow a retrieval card.
 SLOW = {
-    *(
-        "torch",
-        "transformers",
-        "peft",
-        "sklearn",
-        "scipy",
-        "bm25s",
-        "datasets",
-        "pyarrow",
-        "pandas",
-        "joblib",
-    ),
-    *("alembic", "huggingface_hub", "httpx", "openai", "fastapi", "uvicorn"),
+    "torch",
+    "transformers",
+    "peft",
+    "sklearn",
+    "scipy",
+    "bm25s",
+    "datasets",
+    "pyarrow",
+    "pandas",
+    "joblib",
 }
+SLOW |= {"alembic", "huggingface_hub", "httpx", "openai", "fastapi", "uvicorn"}
 
 
 def test_following_a_retrieval_card_imports_nothing_slow(

@@ -1,7 +1,10 @@
 """Installing: what the wheel says of itself, and what the extras are for."""
 
 import contextlib
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -51,3 +54,40 @@ def test_what_is_pinned_runs_on_the_first_python_that_is_supported() -> None:
             if needs and not SpecifierSet(needs).contains(first):
                 too_new.append(f"{name} ({needs})")
     assert not too_new
+
+
+def test_the_page_removes_what_kcard_leaves_in_a_home_directory(tmp_path: Path) -> None:
+    home, notes = tmp_path / "home", tmp_path / "notes.txt"
+    home.mkdir()
+    notes.write_text("Ada keeps the keys.\nBo winds the clock.\n", encoding="utf-8")
+    variables = {
+        **os.environ,
+        "HOME": str(home),
+        "KCARD_HOME": "",
+        "HF_HUB_OFFLINE": "1",
+        "SHELL": "/bin/bash",
+    }
+    program = Path(sys.executable).with_name("kcard")
+    commands = (
+        ("ask", "--corpus", str(notes), "Who keeps the keys?"),
+        ("train", str(notes), "--kind", "retrieval", "--description", "keys and clocks"),
+        ("publish", "notes"),
+        ("--install-completion", "bash"),
+        ("config", "get", "home"),
+    )
+    for command in commands:
+        done = subprocess.run(
+            [program, *command],
+            env=variables,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(home / ".kcard")
+    assert {path.name for path in home.iterdir()} == {".kcard", ".bash_completions", ".bashrc"}
+
+    script = re.findall(r"```bash\n(rm .*?)^pip", PAGE, re.DOTALL | re.MULTILINE)[0]
+    subprocess.run(["bash", "-ec", script], env={"HOME": str(home), "PATH": "/usr/bin:/bin"}, check=True)
+    assert [path for path in home.rglob("*") if path.is_file()] == [home / ".bashrc"]

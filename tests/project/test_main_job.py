@@ -127,44 +127,6 @@ def test_browse_shows_recall_and_faithfulness_and_a_dash_for_factuality(command:
     assert "ships" in command("browse").out
 
 
-def test_a_published_card_is_listed_shown_verified_and_pulled(command: Kcard, tmp_path: Path) -> None:
-    (row,) = json.loads(command("cards", "search", "captains", "--domain", "sea", "--json").out)
-    assert row["name"] == "ships"
-    assert "captains of ships" in command("show", "ships").out
-    assert "every file is intact" in command("verify").err
-    command("pull", "ships", str(tmp_path / "copy"))
-    assert (tmp_path / "copy" / "kcard.json").is_file()
-
-
-def test_a_text_llm_is_asked_as_the_paper_has_it_and_reads_only_what_the_card_wrote(
-    command: Kcard, serve: Callable[..., Any]
-) -> None:
-    server = serve({"text": "Yes"}, {"text": "ships"}, {"text": "Yuki Tanaka, I believe"})
-    llm = ["--llm", "openai:scripted", "--llm-url", server.url]
-    found = ask(command, QUESTION, *llm, "--prompts", "paper", "--select", "explicit")
-    assert (found["answer"], found["calls"]) == ("Yuki Tanaka, I believe", 3)
-    need, choose, answer = (r["body"]["messages"][-1]["content"] for r in server.requests)
-    assert need.endswith("Do you need more information? (Yes or No)")
-    assert choose.endswith("Choose an information source from the following: ships (captains of ships).")
-    kept = [p for p in found["passages"] if p["kept"]]  # type: ignore[attr-defined]
-    assert kept
-    turns = [message["content"] for message in server.requests[-1]["body"]["messages"]]
-    assert turns[-5].endswith(f"Question: {QUESTION}\nDo you need more information? (Yes or No)")
-    assert turns[-4:-1] == ["Yes", choose, "ships"]
-    assert answer.startswith("Knowledge: ")
-    assert answer.endswith("\nAnswer:")
-    assert all(p["text"] in answer for p in kept)
-
-
-def test_a_text_llm_that_needs_nothing_is_asked_twice_and_no_card_writes(
-    command: Kcard, serve: Callable[..., Any]
-) -> None:
-    server = serve({"text": "No, I know it."}, {"text": "Yuki"})
-    llm = ["--llm", "openai:scripted", "--llm-url", server.url, "--prompts", "paper"]
-    found = ask(command, QUESTION, *llm)
-    assert (found["answer"], found["calls"], found["cards"]) == ("Yuki", 2, [])
-
-
 def test_by_default_a_text_llm_is_asked_once_with_what_the_card_wrote(
     command: Kcard, serve: Callable[..., Any]
 ) -> None:
@@ -176,16 +138,3 @@ def test_by_default_a_text_llm_is_asked_once_with_what_the_card_wrote(
     assert asked.startswith("[1] ")
     assert asked.endswith(f"\n\nQuestion: {QUESTION}")
     assert all(p["text"] in asked for p in found["passages"] if p["kept"])  # type: ignore[attr-defined]
-
-
-def test_a_question_that_fails_at_the_endpoint_is_a_line_with_an_error(
-    kcard: Kcard, serve: Callable[..., Any], tmp_path: Path
-) -> None:
-    server = serve({"status": 400, "text": "no"})
-    questions, answers = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
-    questions.write_text(json.dumps({"question": QUESTION}) + "\n", "utf-8")
-    llm = ["--llm", "openai:scripted", "--llm-url", server.url, "--mode", "direct"]
-    done = kcard("ask", "--input", questions, "--output", answers, *llm)
-    assert done.code == 1
-    row = json.loads(answers.read_text(encoding="utf-8"))
-    assert list(row) == ["question", "error"]

@@ -3,29 +3,17 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from kcard.api.eval_plan import parse_settings
-from kcard.cli.main import app
+from tests.command_line import check_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 COMMANDS = [
     line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
-
-
-def parsed(command: str) -> dict[str, Any]:
-    """What the command line makes of a command, which is not run."""
-    _, *words = shlex.split(command)
-    found: Any = get_command(app)
-    while hasattr(found, "get_command"):
-        found = found.get_command(None, words.pop(0))
-    values: dict[str, Any] = found.make_context(None, words).params
-    return values
 
 
 def test_each_paper_has_all_of_its_tables() -> None:
@@ -41,6 +29,6 @@ def test_every_command_is_one_that_kcard_takes(command: str) -> None:
         program = command.removeprefix("python ").removeprefix("-m ").split()[0]
         assert (ROOT / (program.removesuffix(".py").replace(".", "/") + ".py")).is_file()
         return
-    values = parsed(command.replace("RUN", "1"))
+    values = check_command(shlex.split(command.replace("RUN", "1"))[1:])
     if values.get("settings"):
         assert parse_settings(values["settings"])

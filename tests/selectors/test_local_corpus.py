@@ -16,7 +16,7 @@ import pytest
 from kcard.errors import CorpusError, UsageError
 from kcard.selectors import local_corpus
 from kcard.selectors.evidence import names, open_evidence
-from kcard.selectors.local_corpus import LONGEST, LocalCorpus, Segment, parts
+from kcard.selectors.local_corpus import MAX_PASSAGE_CHARACTERS, LocalCorpus, Segment, parts
 from kcard.training.corpus import CorpusFiles, open_corpus
 from tests.disks import file_size_limit
 from tests.effects import watch
@@ -193,7 +193,7 @@ def test_a_long_document_is_found_in_parts_and_no_word_of_it_is_lost(tmp_path: P
     (tmp_path / "long.txt").write_text(long, encoding="utf-8")
     evidence = open_corpus(str(tmp_path / "long.txt"))
     (best,) = evidence.find("thing1234", 1)
-    assert len(best.text) <= LONGEST
+    assert len(best.text) <= MAX_PASSAGE_CHARACTERS
     assert "Sentence 1234 tells of thing1234." in best.text
     assert " ".join(source.text for source in evidence) == long
     assert len(long) > 50_000
@@ -212,13 +212,13 @@ def test_other_scripts_are_found_also_without_blanks(tmp_path: Path, text: str, 
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     best = open_corpus(str(tmp_path / "text.txt")).find(claim, 1)[0]
     assert claim in best.text
-    assert len(best.text) <= LONGEST
+    assert len(best.text) <= MAX_PASSAGE_CHARACTERS
 
 
 def test_parts_end_after_sentences_else_after_words_else_anywhere() -> None:
     assert {p[-1] for p in parts("One short sentence. " * 300)} == {"."}
     assert {p[-4:] for p in parts("word " * 900)} == {"word"}
-    assert [len(p) for p in parts("x" * 3200)] == [LONGEST, LONGEST, 200]
+    assert [len(p) for p in parts("x" * 3200)] == [MAX_PASSAGE_CHARACTERS, MAX_PASSAGE_CHARACTERS, 200]
     assert list(parts("  a  b ")) == ["a b"]
     assert list(parts(" \n ")) == []
 

@@ -18,7 +18,7 @@ from kcard.integrators.pipeline import Pipeline
 from kcard.interfaces import Array, Checker, Pair
 from kcard.selectors import checkpoints, registry
 from kcard.selectors.minilm_checker import MiniLMChecker
-from kcard.selectors.pruning import Extractive
+from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorChoice, models
 from kcard.selectors.relevance import MiniLMRelevance
 from tests.command import Kcard
@@ -110,7 +110,9 @@ def test_offline_is_the_default_and_each_selector_can_be_replaced() -> None:
 def test_the_offline_preset_is_the_embedded_selectors() -> None:
     found = assembled(AskOptions(evidence=("none",)), CardSet([]))
     assert isinstance(found.relevance, MiniLMRelevance)
-    assert isinstance(found.pruner, Extractive)
+    assert isinstance(found.pruner, Unpruned), "the LLM reads whole passages"
+    pruning = assembled(AskOptions(evidence=("none",), prompts="paper"), CardSet([]))
+    assert isinstance(pruning.pruner, Extractive)
     assert found.checker.sha256 == MiniLMChecker().sha256
 
 

@@ -20,7 +20,8 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
 from kcard.serve.upstream import Upstream
 from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
@@ -152,7 +153,7 @@ def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
     llm = serve({"pieces": ["word " * 2000] * 1000, "usage": [1, 1]})
     options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
     pipelines = Pipelines(options, Hub(library), "big")
-    service = Service(pipelines, "direct", Upstream(llm.url, "big"))
+    service = Service(pipelines, "direct", {"big": Upstream(llm.url, "big")})
     body = json.dumps({"model": "big", "messages": QUESTION, "stream": True}).encode()
     with running(create_app(service, idle=IDLE / 2)) as url, closing(connected(url)) as client:
         client.sendall(HEAD.format(len(body)).encode() + body)

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
 from tests.serve.conftest import running
 
 DISCOVERER = "William Lassell"

@@ -11,8 +11,10 @@ import kcard
 from kcard.errors import HubError, UnknownCard
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
-from kcard.serve.app import check_cards, create_app
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.app import create_app
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.run import check_cards
+from kcard.serve.service import Service
 from tests.hub.stand import Stand, stand
 from tests.serve.conftest import running
 

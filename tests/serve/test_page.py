@@ -11,7 +11,8 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import FILES, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
 from tests.hub.server.chromium import launched, opened, require_accessible
 from tests.serve.conftest import running
 

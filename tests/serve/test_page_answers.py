@@ -11,7 +11,8 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.service import Service
 from kcard.serve.upstream import Upstream
 from tests.hub.server.chromium import launched, opened, require_accessible
 from tests.openai_script import ScriptedServer
@@ -37,7 +38,7 @@ def address(library: Path, llm: ScriptedServer) -> Iterator[str]:
     """Of an endpoint before the scripted LLM and, to choose instead of it, the embedded one."""
     options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
     pipelines = Pipelines(options, Hub(library), "big", {"embedded": "embedded"})
-    with running(create_app(Service(pipelines, "bottom-up", Upstream(llm.url, "big")))) as url:
+    with running(create_app(Service(pipelines, "bottom-up", {"big": Upstream(llm.url, "big")}))) as url:
         yield url.removesuffix("v1")
 
 

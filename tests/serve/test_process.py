@@ -19,8 +19,10 @@ import pytest
 
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
-from kcard.serve.app import check_llm, create_app
-from kcard.serve.service import Pipelines, Service
+from kcard.serve.app import create_app
+from kcard.serve.pipelines import Pipelines
+from kcard.serve.run import check_llm
+from kcard.serve.service import Service
 from kcard.serve.upstream import Upstream
 from tests.openai_script import ScriptedServer
 from tests.serve.conftest import running
@@ -136,7 +138,7 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     llm_url = f"http://127.0.0.1:{port.read_text()}/v1"
     options = AskOptions(llm="openai:big", llm_url=llm_url, gate="always", retries=0, llm_timeout=5)
     service = Service(
-        Pipelines(options, Hub(library), "big"), "bottom-up", Upstream(llm_url, "big", timeout=5)
+        Pipelines(options, Hub(library), "big"), "bottom-up", {"big": Upstream(llm_url, "big", timeout=5)}
     )
     try:
         with running(create_app(service)) as url, Load(url, "big") as load:
@@ -156,8 +158,8 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     ("arguments", "message"),
     [
         (["--keys", "none.toml"], "keys none.toml can't be read"),
-        (["--largest", "much"], "much"),
-        (["--waiting", "0"], "waiting"),
+        (["--max-body", "much"], "much"),
+        (["--max-queue", "0"], "queue"),
         (["--llm", "openai"], "openai"),
         (["--also", "local:none"], "no LLM 'none'"),
         (["--also", "embedded"], "two LLMs would be served as 'embedded'"),

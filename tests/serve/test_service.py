@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from kcard.errors import LLMError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.questions import MAX_QUESTION_CHARACTERS
-from kcard.serve import answers, service
+from kcard.serve import answers, pipelines
 from kcard.serve.app import as_api_error, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.schema import ApiError, CompletionRequest, Overloaded
-from kcard.serve.service import AnswerCache, Batcher, PendingQuestion, Pipelines, Route, ServedAnswer, Service
+from kcard.serve.pipelines import PendingQuestion, Pipelines, Route
+from kcard.serve.schema import ApiError, CompletionRequest
+from kcard.serve.service import AnswerCache, Batcher, Service
 from kcard.types import Answer, Decision
 from tests.serve.conftest import running
 
@@ -187,7 +188,7 @@ def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
 def test_cards_come_and_go_while_it_runs(
     library: Path, tmp_path: Path, endpoint: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "FRESH", 0.0)
+    monkeypatch.setattr(pipelines, "FRESH_SECONDS", 0.0)
     hub = Hub(tmp_path / "hub")
     client = endpoint(create_app(Service(Pipelines(AskOptions(), hub, "embedded"), "top-down")))
 
@@ -279,13 +280,6 @@ def test_a_body_without_its_content_type_is_told_to_name_it(client: OpenAI) -> N
     reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
     assert reply.status_code == 400
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
-
-
-def test_ten_megabytes_are_refused_before_they_are_read(client: OpenAI) -> None:
-    body = json.dumps({"model": "embedded", "messages": [{"role": "user", "content": "x" * 10_000_000}]})
-    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
-    assert reply.status_code == 413
-    assert "too large" in reply.json()["error"]["message"]
 
 
 def test_an_unknown_path_is_a_404_in_the_same_shape(client: OpenAI) -> None:
@@ -428,7 +422,7 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
     endpoint: Callable[[ASGIApp], OpenAI],
 ) -> None:
     slow = Slow()
-    client = endpoint(create_app(Service(slow, "direct", waiting=1, timeout=1.0)))
+    client = endpoint(create_app(Service(slow, "direct", max_queue=1, timeout=1.0)))
 
     def ask(text: str) -> Any:
         return client.chat.completions.create(model="slow", messages=[{"role": "user", "content": text}])
@@ -527,33 +521,6 @@ def test_what_comes_during_a_batch_is_answered_in_the_next_ones_by_route() -> No
     asyncio.run(run())
 
 
-def test_a_question_whose_client_left_is_not_answered_batcher() -> None:
-    async def run() -> None:
-        gated = Gated()
-        batcher: Batcher[str, str] = Batcher(gated)
-        first, left, last = await begin(batcher, gated, ("a", "1"), ("a", "2"), ("a", "3"))
-        left.cancel()
-        await asyncio.sleep(0.01)
-        gated.let.release(2)
-        assert list(await asyncio.gather(first, last)) == ["a: 1", "a: 3"]
-        assert gated.batches[1:] == [("a", ["3"])]
-
-    asyncio.run(run())
-
-
-def test_more_than_may_wait_is_refused_at_once() -> None:
-    async def run() -> None:
-        gated = Gated()
-        batcher: Batcher[str, str] = Batcher(gated, waiting=1)
-        tasks = await begin(batcher, gated, ("a", "1"), ("a", "2"))
-        with pytest.raises(Overloaded, match="1 questions are waiting"):
-            await batcher.submit("a", "3")
-        gated.let.release(2)
-        assert await asyncio.gather(*tasks) == ["a: 1", "a: 2"]
-
-    asyncio.run(run())
-
-
 def test_a_failure_reaches_those_who_wait_for_it_and_the_next_batch_is_answered() -> None:
     async def run() -> None:
         gated = Gated()
@@ -568,105 +535,33 @@ def test_a_failure_reaches_those_who_wait_for_it_and_the_next_batch_is_answered(
     asyncio.run(run())
 
 
-# Answers are kept for questions that come again; equal questions at a time are answered once.
+# Answers are kept for questions that come again.
 
 
-class Finding:
-    """Finds answers once they are let through; `found` are those that were begun."""
+def test_the_answers_that_were_used_last_are_kept_until_the_cards_change() -> None:
+    cache = AnswerCache(2)
+    decision = Decision("never", 1.0, False)
+    kept = {question: Answer(question, "found", "direct", decision) for question in "abc"}
 
-    def __init__(self) -> None:
-        self.version, self.begun, self.ended = 1, list[str](), list[str]()
-        self.let = asyncio.Event()
+    def ask(version: int, question: str) -> bool:
+        answer = cache.get(version, question)
+        if answer is None:
+            cache.put(version, question, kept[question])
+        return answer is kept[question]
 
-    async def current(self) -> int:
-        return self.version
-
-    def __call__(self, question: str) -> Callable[[], Awaitable[Answer]]:
-        async def find() -> Answer:
-            self.begun.append(question)
-            await self.let.wait()
-            if question == "fails":
-                raise ValueError("no answer")
-            self.ended.append(question)
-            return Answer(question, f"answer to {question}", "direct", Decision("never", 1.0, False))
-
-        return find
+    assert [ask(1, question) for question in "aabacab"] == [False, True, False, True, False, True, False]
+    assert [ask(2, question) for question in "bb"] == [False, True]
+    assert not ask(1, "b")
 
 
-def run(work: Callable[[AnswerCache, Finding], Coroutine[Any, Any, None]], most: int = 2) -> None:
-    async def main() -> None:
-        await asyncio.wait_for(work(AnswerCache(most), Finding()), 10)
+def test_an_answer_is_not_kept_if_the_cards_change_while_it_is_found() -> None:
+    slow = Slow()
+    versions = iter([1, 2, 2, 2, 2])
+    slow.version = lambda _llm=None: next(versions)  # type: ignore[method-assign,assignment]
+    slow.let.set()
+    service = Service(slow, "direct", cache=1)
 
-    asyncio.run(main())
+    async def ask() -> list[bool]:
+        return [(await service.answer(Route("direct"), "Who?")).cached for _ in range(3)]
 
-
-def test_a_question_that_comes_again_is_answered_from_the_cache_until_others_take_its_place() -> None:
-    async def work(cache: AnswerCache, finding: Finding) -> None:
-        finding.let.set()
-
-        async def ask(question: str) -> bool:
-            served = await cache.get(finding.current, question, finding(question))
-            assert served.answer.answer == f"answer to {question}"
-            return served.cached
-
-        assert [await ask(q) for q in "aabacab"] == [False, True, False, True, False, True, False]
-
-    run(work)
-
-
-def test_equal_questions_at_a_time_are_answered_once() -> None:
-    async def work(cache: AnswerCache, finding: Finding) -> None:
-        tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aab"]
-        await asyncio.sleep(0.01)
-        finding.let.set()
-        results: list[ServedAnswer] = await asyncio.gather(*tasks)
-        assert finding.begun == ["a", "b"]
-        assert [one.cached for one in results] == [False, True, False]
-
-    run(work, most=0)
-
-
-def test_who_asked_first_may_leave_and_when_all_have_left_the_answer_is_not_found() -> None:
-    async def work(cache: AnswerCache, finding: Finding) -> None:
-        tasks = [asyncio.create_task(cache.get(finding.current, q, finding(q))) for q in "aabb"]
-        await asyncio.sleep(0.01)
-        for leaving in (tasks[0], tasks[2], tasks[3]):
-            leaving.cancel()
-        await asyncio.sleep(0.01)
-        finding.let.set()
-        assert (await tasks[1]).answer.answer == "answer to a"
-        await asyncio.sleep(0.01)
-        assert finding.ended == ["a"]
-        assert not (await cache.get(finding.current, "b", finding("b"))).cached
-
-    run(work)
-
-
-def test_when_cards_change_answers_are_dropped_and_those_being_found_are_not_kept() -> None:
-    async def work(cache: AnswerCache, finding: Finding) -> None:
-        task = asyncio.create_task(cache.get(finding.current, "a", finding("a")))
-        await asyncio.sleep(0.01)
-        finding.version = 2
-        finding.let.set()
-        await task
-        answers = [await cache.get(finding.current, "a", finding("a")) for _ in range(2)]
-        finding.version = 3
-        answers.append(await cache.get(finding.current, "a", finding("a")))
-        assert [one.cached for one in answers] == [False, True, False]
-
-    run(work)
-
-
-def test_a_failure_reaches_all_who_wait_and_is_not_kept() -> None:
-    async def work(cache: AnswerCache, finding: Finding) -> None:
-        tasks = [asyncio.create_task(cache.get(finding.current, "fails", finding("fails"))) for _ in "ab"]
-        await asyncio.sleep(0.01)
-        finding.let.set()
-        for task in tasks:
-            with pytest.raises(ValueError, match="no answer"):
-                await task
-        with pytest.raises(ValueError, match="no answer"):
-            await cache.get(finding.current, "fails", finding("fails"))
-        assert finding.begun == ["fails", "fails"]
-
-    run(work)
+    assert asyncio.run(ask()) == [False, False, True]

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kcard.errors import CorpusError
@@ -176,19 +176,16 @@ def test_what_permissions_forbid_is_named(tmp_path: Path) -> None:
         read_corpus(path)
 
 
-def test_many_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "names"), [(9, "9 files, such as photo0.png"), (2, "photo0.png, photo1.png")]
+)
+def test_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path, count: int, names: str) -> None:
     write(tmp_path, "good.txt", "A fact.")
-    for number in range(9):
+    for number in range(count):
         write(tmp_path, f"photo{number}.png", "x")
     remarks = read_corpus(tmp_path).remarks()
-    assert remarks[0].startswith("skipped 9 files, such as photo0.png: not one of")
-    assert remarks[1:] == ["left out: 9 .png", f"1 passage in {tmp_path}"]
-
-
-def test_a_few_files_skipped_for_one_reason_are_named_in_one_sentence(tmp_path: Path) -> None:
-    for name in ("good.txt", "a.png", "b.png"):
-        write(tmp_path, name, "A fact.")
-    assert read_corpus(tmp_path).remarks()[0].startswith("skipped a.png, b.png: not one of")
+    assert remarks[0].startswith(f"skipped {names}: not one of")
+    assert remarks[1:] == [f"left out: {count} .png", f"1 passage in {tmp_path}"]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -246,6 +243,7 @@ ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20
 
 
 @settings(max_examples=25)
+@example(text="\x1b0\rA")  # a control character is no indentation
 @given(text=ANY)
 def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     """What is left out is left out for a reason that is counted."""

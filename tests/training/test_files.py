@@ -45,7 +45,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST", 1000)
+    monkeypatch.setattr(files, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(CorpusError, match=r"depot\.txt\.gz holds more than .* decompress and split it"):
         read_corpus(written(tmp_path, "depot.txt.gz", gzip.compress(b"0" * 5000)))
 

@@ -269,7 +269,6 @@ REPEATED = {
     + "<div>" * 200
     + "<a href=x>x</a> are sorted<p>" * 2_000
     + "</div>" * 200,
-    "tags.txt": "*depot.txt* letters\n\nLetters are sorted.\n" + " *a*" * 60_000 + " x\n",
     "blanks.txt": "Letters are sorted\nby sender.\n\n" + (" " * 200_000 + "x\n") * 2,
     "blanks.rst": "Letters are sorted.\n\n" + ("a" + " " * 200_000 + "b\n") * 2,
     "references.info": "\x1f\nFile: a,  Node: b,\n\nLetters are sorted.\n\n" + "*note a " * 30_000 + "\n",

@@ -108,31 +108,6 @@ def test_no_word_is_lost_whatever_the_layout(tmp_path: Path) -> None:
     assert {word.strip("*$") for word in text.split()} <= {*read.replace("$", " ").split(), ""}
 
 
-HELP = """\
-3. Sorting letters                      *sorting* *letters*
-
-Adding and taking ~
-                                        *CTRL-A*
-CTRL-A          Add a letter to the pile that is nearest
-                to the door.
-CTRL-X          Take one.
-"""
-
-
-def test_in_text_help_rulers_and_tildes_mark_headings_and_tags_are_no_text(tmp_path: Path) -> None:
-    parsed = blocks(tmp_path, "help.txt", f"{PROSE}\n\n{'=' * 60}\n{HELP}")
-    assert kinds_and_texts(parsed)[1:] == [
-        ("heading", "3. Sorting letters"),
-        ("heading", "Adding and taking"),
-        ("term", "CTRL-A"),
-        ("text", "Add a letter to the pile that is nearest to the door."),
-        ("term", ""),
-        ("term", "CTRL-X"),
-        ("text", "Take one."),
-        ("term", ""),
-    ]
-
-
 def test_an_option_is_not_parted_from_what_it_does(tmp_path: Path) -> None:
     option = "  --option-{}=value\n{}What this option does, which takes\n{}some words to say here.\n"
     blank = " " * 20
@@ -140,55 +115,3 @@ def test_an_option_is_not_parted_from_what_it_does(tmp_path: Path) -> None:
     texts = [text for _, text in sections(tmp_path, "usage.rst", text)]
     assert len(texts) > 2
     assert all(part.count("--option") == part.count("some words to say here.") for part in texts)
-
-
-HELP_PAGE = """*depot.txt*	For Depot version 9.
-
-1. Letters		|letters|
-2. Keys			|keys|
-3. Post			|post|
-
-==============================================================================
-1. Letters					*letters*
-
-							*:so* *:sort*
-:[range]so[rt]		Sort the letters.  For example: >
-				:sort n
-<			Numbers come first.
-							*oldest* *year-2000*
-Letters of the last century are kept in the
-cellar.
-
-Lost letters:					*lost*
-They go back.  Type this: >
-
-	3 CTRL-A
-
-The list looks like this:
-
-	first letter ~
-	second letter ~
-
-==============================================================================
-2. Keys						*keys*
-Ada keeps them.
-
-==============================================================================
-3. Post						*post*
-It goes at noon.
-"""
-
-
-def test_in_text_help_tags_are_headings_and_examples_are_code(tmp_path: Path) -> None:
-    parsed = blocks(tmp_path, "depot.txt", HELP_PAGE)
-    headings = [block.text for block in parsed if block.kind == "heading"]
-    assert headings == [
-        "1. Letters", ":so, :sort", "oldest, year-2000", "Lost letters:", "2. Keys", "3. Post",
-    ]  # fmt: skip
-    assert [block.text for block in parsed if block.kind == "code"][:2] == [":sort n", "3 CTRL-A"]
-    passages = sections(tmp_path, "depot.txt", HELP_PAGE)
-    assert passages[0] == (
-        "depot > 1. Letters > :so, :sort",
-        ":[range]so[rt] Sort the letters. For example:\n:sort n\nNumbers come first.",
-    )
-    assert not any("|" in text or " ~" in text for _, text in passages)

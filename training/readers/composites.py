@@ -78,13 +78,8 @@ def header_of(message: Message, name: str) -> str:
     """Return a header in words; "" if it is missing or malformed."""
     try:
         value = str(message.get(name, ""))
-    except (
-        MessageError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        TypeError,
-    ):  # what the parser of headers raises
+    # What the parser of headers raises.
+    except (MessageError, ValueError, IndexError, AttributeError, TypeError):
         return ""
     return " ".join(value.split())[:MAX_FIELD_CHARACTERS]
 

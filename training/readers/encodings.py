@@ -88,10 +88,8 @@ LEAST_PROBABILITY = 0.2
 MAX_OTHER_SHARE = 0.1  # of the letters beyond ASCII, in another script
 MIN_LETTER_SHARE = 0.2  # of such letters, to ASCII's
 MIN_ODD = 2
-MAX_ODD_SHARE, MAX_PLAIN_ODD_SHARE = (
-    0.3,
-    0.1,
-)  # of signs and of capitals within words, to such letters and to ASCII's
+# Of signs and of capitals within words, to such letters and to ASCII's.
+MAX_ODD_SHARE, MAX_PLAIN_ODD_SHARE = 0.3, 0.1
 
 
 def guess_encoding(data: bytes) -> str | None:

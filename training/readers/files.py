@@ -23,7 +23,7 @@ from kcard.errors import CorpusError
 
 # Files compressed by gzip are decompressed into a temporary file.
 
-MOST = 2_000_000_000  # bytes
+MAX_UNPACKED_BYTES = 2_000_000_000  # bytes
 CHUNK = 1 << 20
 
 
@@ -42,9 +42,9 @@ def plain_file(path: Path) -> Iterator[Path]:
             with gzip.open(path) as packed, plain.open("wb") as file:
                 while part := packed.read(CHUNK):
                     file.write(part)
-                    if file.tell() > MOST:
+                    if file.tell() > MAX_UNPACKED_BYTES:
                         raise CorpusError(
-                            f"{path} holds more than {MOST // 10**9} GB: decompress and split it"
+                            f"{path} holds more than {MAX_UNPACKED_BYTES // 10**9} GB: decompress and split it"
                         )
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CorpusError(f"{path} can't be decompressed ({error}): is it damaged?") from error

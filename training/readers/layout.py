@@ -18,7 +18,6 @@ RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
 NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
 COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
-TAGS = re.compile(r"(?:^|(?<!\s)\s+)[*|][^\s*|]+[*|](?=\s|$)")  # of vim's help
 COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and its meaning, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
 GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
@@ -73,8 +72,6 @@ class _Layout:
         if not below:
             return None, []
         first, ruled = below[0], below[0] is not lines[0]
-        if first.text.endswith(" ~") and first.indent == 0:  # as vim's help marks it
-            return Block("heading", _title(first.text[:-2]), first.number, UNMARKED + 1), below[1:]
         after = lines[lines.index(first) + 1 :]
         if after and UNDERLINE.fullmatch(after[0].text) and len(after[0].text) >= 0.6 * len(first.text):
             mark = after[0].text[0]
@@ -82,11 +79,11 @@ class _Layout:
                 self._underlines.append(mark)
             level = 1 + self._underlines.index(mark)
             rest = [line for line in below[1:] if line is not after[0]]
-            return Block("heading", _title(first.text), first.number, level), rest
+            return Block("heading", " ".join(first.text.split()), first.number, level), rest
         alone = len(below) == 1
         numbered = NUMBERED.match(first.text)
         left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
-        title = _title(first.text)
+        title = " ".join(first.text.split())
         sentence = SENTENCE.search(title) or title.count(" ") >= HEADING or not any(map(str.isalpha, title))
         if left and (alone or below[1].indent) and not sentence:
             # A heading is in capitals; as a paragraph of its own, it may instead be numbered or have a rule above.
@@ -127,8 +124,6 @@ def paragraphs_of(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Indented
     gathered: list[IndentedLine] = []
     for number, raw in numbered:
         text = raw.expandtabs().rstrip()
-        if text.strip() and not TAGS.sub("", text).strip() and "*" in text:
-            continue  # a line of tags alone
         if text.strip():
             gathered.append(IndentedLine(number, len(text) - len(text.lstrip()), text.strip()))
         if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
@@ -136,10 +131,6 @@ def paragraphs_of(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Indented
             gathered = []
     if gathered:
         yield gathered
-
-
-def _title(text: str) -> str:
-    return TAGS.sub("", " ".join(text.split())).strip()
 
 
 def items_of(lines: Sequence[IndentedLine]) -> Iterator[list[IndentedLine]]:

@@ -13,8 +13,8 @@ from kcard.training.readers.web_tables import row_text
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-PART = 200_000  # characters that are parsed at a time, from one heading to another
-MOST = 1_000_000  # maximum if there is no heading
+PART_CHARACTERS = 200_000  # characters that are parsed at a time, from one heading to another
+MAX_PART_CHARACTERS = 1_000_000  # maximum if there is no heading
 TAG = re.compile(
     r"</?(?:a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|details|dfn|div|dl|dt|em|figcaption|figure|font|h[1-6]"
     r"|head|hr|html|i|img|input|ins|kbd|label|li|mark|nobr|ol|p|picture|pre|q|s|samp|small|source|span|strike|strong"
@@ -24,9 +24,9 @@ TAG = re.compile(
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"#{1,6}\s")
 SENTENCE = re.compile(r"[.!?;,]$")
-WORDS = 12  # of a title at most
+MAX_TITLE_WORDS = 12  # of a title at most
 QUESTION = re.compile(r".*\?|\(?(?:Q|\d+)[.:)]\s.*[^.;,]", re.DOTALL)  # of a list of questions
-LONGEST = 30  # words of one
+MAX_QUESTION_WORDS = 30  # words of one
 BOLD = 6  # level of a title in bold
 # Fields of front matter, in the words in which they are read.
 FRONT_FIELDS = {
@@ -66,7 +66,7 @@ def split_at_headings(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int
     first, size, fenced = 1, 0, False
     for number, line in numbered:
         fenced ^= bool(FENCE.match(line))
-        if (size > PART and not fenced and HEADING.match(line)) or size > MOST:
+        if (size > PART_CHARACTERS and not fenced and HEADING.match(line)) or size > MAX_PART_CHARACTERS:
             yield first, "\n".join(gathered)
             gathered, size = [], 0
         if not gathered:
@@ -347,8 +347,8 @@ def is_title(bold: str, paragraph: str) -> bool:
     if text != paragraph or not any(map(str.isalpha, text)):
         return False
     if QUESTION.fullmatch(text):
-        return text.count(" ") < LONGEST
-    return text.count(" ") < WORDS and not SENTENCE.search(text)
+        return text.count(" ") < MAX_QUESTION_WORDS
+    return text.count(" ") < MAX_TITLE_WORDS and not SENTENCE.search(text)
 
 
 def leading_bold(tokens: "Sequence[Token]") -> str:

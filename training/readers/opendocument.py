@@ -23,14 +23,8 @@ UNREAD = {
 }
 # Elements of HTML for those of OpenDocument; others are read through.
 TAGS = {
-    "p": "p",
-    "list": "ul",
-    "list-item": "li",
-    "list-header": "li",
-    "table": "table",
-    "table-row": "tr",
-    "table-header-rows": "thead",
-    "line-break": "br",
+    **{"p": "p", "list": "ul", "list-item": "li", "list-header": "li", "line-break": "br"},
+    **{"table": "table", "table-row": "tr", "table-header-rows": "thead"},
 }
 TITLE_STYLES = ("Title", "Titel", "Titre")
 MAX_REPEATED_ROWS = 1000

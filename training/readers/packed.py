@@ -59,14 +59,8 @@ class PackedDocument:
 
     def tree(self, name: str) -> Any:
         """Return the root of a part in XML; None if it is missing. Entities, and what lies elsewhere, are not read."""
-        from lxml import etree
-
         data = self.read(name)
-        if data is None:
-            return None
-        return etree.fromstring(
-            data, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
-        )
+        return None if data is None else parse_xml(data)
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
         """Return what a part refers to: by id, the last word of its type and the name of the other part."""
@@ -128,6 +122,14 @@ def unpack(document: Document, noun: str) -> Iterator[PackedDocument]:
         raise
     except UNEXPECTED as error:
         raise CorpusError(f"{document.path} is not {noun}, or a damaged one") from error
+
+
+def parse_xml(data: bytes) -> Any:
+    """Return the root of XML, without entities and DTDs. Raises lxml's XMLSyntaxError, a SyntaxError."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+    return etree.fromstring(data, parser)
 
 
 def local_name(element: Any) -> str:

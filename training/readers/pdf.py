@@ -27,27 +27,13 @@ LINE_END = re.compile("\r\n|(?<=\ufffe)")
 WORD = re.compile(r"\w+(?:-\w+)*")
 LAST_WORD, FIRST_WORD = re.compile(r"\w+(?:-\w+)*$"), re.compile(r"\w+(?:-\w+)*")
 # Before a word they may keep their hyphen.
-PREFIXES = {
-    "anti",
-    "co",
-    "ex",
-    "mid",
-    "multi",
-    "non",
-    "post",
-    "pre",
-    "re",
-    "self",
-    "semi",
-    "sub",
-    "ultra",
-    "well",
-}
+_PREFIXES = "anti co ex mid multi non post pre re self semi sub ultra well"
+PREFIXES = frozenset(_PREFIXES.split())
 MIN_WORD = 4  # letters of a word that others may follow after a hyphen
 LIGATURES = re.compile("[\ufb00-\ufb06]")
 ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
 LARGER = 1.15  # times the size of the text
-LONGEST = 15  # words of a heading
+MAX_HEADING_WORDS = 15  # words of a heading
 NUMBER = re.compile(r"^(?:(?:Chapter|Appendix|Part)\s+)?(?:\d+|[A-Z])(?:\.\d+)*\.?\s+")
 NUMBERED = re.compile(r"\d+(?:\.\d+)+(?=\s)")
 LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
@@ -224,7 +210,11 @@ def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[
             return 0
         if level := outline.get(_key(line.text), 0):
             return level
-        if line.size not in larger or line.text.count(" ") >= LONGEST or not any(map(str.isalpha, line.text)):
+        if (
+            line.size not in larger
+            or line.text.count(" ") >= MAX_HEADING_WORDS
+            or not any(map(str.isalpha, line.text))
+        ):
             return 0
         numbered = NUMBERED.match(line.text)
         return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)

@@ -13,7 +13,7 @@ from kcard.config import settings
 from kcard.errors import CorpusError, one_line
 from kcard.io import parse
 from kcard.training.readers.files import Block, Document
-from kcard.training.readers.text import LONGEST, lines
+from kcard.training.readers.text import MAX_LINE_BYTES, lines
 
 # The text columns of a table: the one that the user names, else those chosen by name or content.
 
@@ -241,7 +241,7 @@ def cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
     Raises CorpusError, naming the line, for a quote that is never closed.
     """
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(MAX_LINE_BYTES)
     text = (f"{line}\n" for _, line in lines(path, whole=True))
     reader = csv.reader(text, delimiter=delimiter, strict=True)
     number = 0

@@ -24,7 +24,7 @@ from kcard.training.readers.rst_tables import with_tables_as_items
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
 CHUNK = 1 << 18
-LONGEST = 1 << 26
+MAX_LINE_BYTES = 1 << 26
 BOM_BYTES = 4
 
 
@@ -45,7 +45,7 @@ def lines(
         if marked is not None and marked != "utf-8-sig":
             source = stack.enter_context(tempfile.TemporaryFile())
             to_utf8(stream, source, marked, path)
-        yield from _lines(source, path, LONGEST if whole else CHUNK, whole, nul, encoding)
+        yield from _lines(source, path, MAX_LINE_BYTES if whole else CHUNK, whole, nul, encoding)
 
 
 def to_utf8(stream: BinaryIO, target: BinaryIO, encoding: str, path: Path) -> None:
@@ -119,9 +119,6 @@ def _remedy(path: Path) -> str:
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
 # Thai and Lao have no full stop.
 FACT_END = re.compile(r"(?:[.!?。！？…।॥؟۔\u104b\u17d4][\"'”’»)\]]*|[\u0e00-\u0eff])$")
-HELP = re.compile(r"\*\S+\.txt\*\s")
-TAG = re.compile(r"\*([^\s*|]+)\*")
-EXAMPLE, ENDED = re.compile(r"(?:^|\s)>$"), re.compile(r"^<(?=\s|$)")
 LOOKED_AT = 400  # lines
 MAX_STATEMENT_LINES = 12
 FEW = 0.1
@@ -131,10 +128,7 @@ def read_plain(document: Document) -> Iterator[Block]:
     """Yield each line if the first ones look like a list of facts, and else paragraphs or the blocks of the layout."""
     numbered = lines(document.path)
     head = list(islice(numbered, LOOKED_AT))
-    if head and HELP.match(head[0][1]):
-        literal: set[int] = set()
-        yield from layout.blocks(help_lines(chain(head[1:], numbered), literal), literal)
-    elif is_laid_out([line for _, line in head]):
+    if is_laid_out([line for _, line in head]):
         yield from layout.blocks(chain(head, numbered))
     elif is_list_of_facts([line for _, line in head]):
         yield from statements_of(chain(head, numbered))
@@ -168,10 +162,8 @@ def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
     """Yield each line as a statement. A line without letters says nothing alone, so it goes on with the line before it,
     and so does a line after one that ends in a colon: "Workshop:", "555 0102"."""
     text, first, begun = "", 0, list[tuple[int, int]]()
-    is_near, count = (
-        False,
-        0,
-    )  # of the statement so far: whether it is in this paragraph, the number of its lines
+    # Of the statement so far: whether it is in this paragraph, and the number of its lines.
+    is_near, count = False, 0
     for number, raw in numbered:
         line = raw.strip()
         if not line:
@@ -192,51 +184,6 @@ def statements_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
         is_near = True
     if text:
         yield Block("statement", text, first, lines=tuple(begun))
-
-
-def help_lines(numbered: Iterable[tuple[int, str]], literal: set[int]) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a page of Vim's help. A line with a tag at its right is a heading, unless a definition
-    follows, and so are tags alone over prose. Examples are between ">" and "<"; the numbers of their lines are added to
-    `literal`."""
-    code, ruled = False, False
-    for (number, line), (_, after) in pairwise(chain(numbered, [(0, "")])):
-        if code and line.strip() and line[0] not in " \t":
-            code = False
-            yield number, ""
-        if code:
-            if line.strip():
-                literal.add(number)
-            yield number, line
-            continue
-        line = ENDED.sub(" ", line)
-        line = line.removesuffix(" ~") if line[:1] in (" ", "\t") else line  # shown, no heading
-        words = without_tags(line)
-        if EXAMPLE.search(line):
-            code = True
-            yield number, EXAMPLE.sub("", line)
-            yield number, ""
-        elif ruled and words:
-            yield number, words
-            yield number, ""
-        elif words != line.strip() and after[:1] not in (" ", "\t"):
-            if words or after:
-                yield number, ""
-                yield number, f"{words or ', '.join(TAG.findall(line))} ~"
-                yield number, ""
-        else:
-            yield number, line
-        ruled = bool(layout.RULE.fullmatch(line))
-
-
-def without_tags(line: str) -> str:
-    """Return the words of a line of Vim's help without the tags at its end."""
-    end = len(line)
-    if not line[-1:].isspace():
-        for word in reversed([*re.finditer(r"\S+", line)]):
-            if not TAG.fullmatch(word[0]):
-                break
-            end = word.start()
-    return line[:end].strip()
 
 
 def is_laid_out(sample: Sequence[str]) -> bool:

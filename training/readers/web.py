@@ -43,25 +43,14 @@ INVISIBLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidde
 STRUCK_STYLE = re.compile(r"(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through", re.IGNORECASE)
 ICON = re.compile(r"\bicons?\b|\bfa[srb]?\b|\bmaterial-|\banchor\b|\bheaderlink\b")  # classes
 # Classes of texts that are only spoken.
-SPOKEN_CLASSES = {
-    *(
-        "sr-only",
-        "visually-hidden",
-        "visuallyhidden",
-        "screen-reader-text",
-        "screen-reader-only",
-        "assistive-text",
-    ),
-    *("offscreen", "off-screen", "a-offscreen", "u-visually-hidden", "is-visually-hidden"),
-}
+_SPOKEN_CLASSES = """
+sr-only visually-hidden visuallyhidden screen-reader-text screen-reader-only assistive-text offscreen off-screen
+a-offscreen u-visually-hidden is-visually-hidden
+"""
+SPOKEN_CLASSES = frozenset(_SPOKEN_CLASSES.split())
 NEAR_SIBLINGS = 3  # on each side of a text, among which its spoken form is searched
-FORMULA_MARKS = {
-    "mfrac": "/",
-    "msup": "^",
-    "msub": "_",
-    "mtr": ", ",
-    "mtable": "; ",
-}  # between the parts of MathML
+# Between the parts of MathML.
+FORMULA_MARKS = {"mfrac": "/", "msup": "^", "msub": "_", "mtr": ", ", "mtable": "; "}
 FORMULA = "[formula]"  # in place of one without words
 SIGNS = re.compile(r"[\W_]+")
 ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters

@@ -14,21 +14,8 @@ if TYPE_CHECKING:
 
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 BLOCKS = ["p", "div", "ul", "ol", "dl", "pre", "blockquote", "section", "article"]
-PARTS = (
-    "p",
-    "div",
-    "li",
-    "tr",
-    "table",
-    "ul",
-    "ol",
-    "dl",
-    "dt",
-    "dd",
-    "pre",
-    "blockquote",
-    *HEADINGS,
-)  # of a cell's text
+# Parts of a cell's text.
+PARTS = (*("p", "div", "li", "tr", "table", "ul", "ol", "dl", "dt", "dd", "pre", "blockquote"), *HEADINGS)
 MAX_COLUMN_SPAN, MAX_ROW_SPAN = 50, 1000
 MAX_REPEATED_CELLS = 20_000  # of a table: the others are written once
 MAX_REPEATED_CHARACTERS = 200  # of a cell: a longer one is written once

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
-from kcard.training.readers.packed import local_name, unpack
+from kcard.training.readers.packed import attribute, local_name, parse_xml, unpack
 from kcard.training.readers.web import FORMULA, web_blocks
 
 STYLES = """
@@ -57,8 +57,6 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
 
     names = [name for name in dict.fromkeys(packed.namelist()) if name.endswith(XML_PARTS)]
     parts = {name: packed.read(name) for name in names}
-    # Without entities and DTDs; a part that is no XML is left to mammoth, which says so.
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
     styles: dict[str, dict[str, bool]] = {}
     trees = {}
     for name in names:
@@ -67,9 +65,9 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
         if not is_story and not is_relations and not name.endswith("styles.xml"):
             continue
         try:
-            trees[name] = etree.fromstring(parts[name], parser)
+            trees[name] = parse_xml(parts[name])
         except etree.XMLSyntaxError:
-            continue
+            continue  # mammoth says so
         if name.endswith("styles.xml"):
             styles = read_styles(trees[name])
     for name, root in trees.items():
@@ -88,11 +86,6 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
     return copy
 
 
-def value_of(element: Any) -> str:
-    """Return the attribute w:val or m:val."""
-    return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == "val"), "")
-
-
 # Hidden and struck-through text.
 
 
@@ -102,10 +95,10 @@ def read_styles(root: Any) -> dict[str, dict[str, bool]]:
     own: dict[str, dict[str, bool]] = {}
     bases: dict[str, str] = {}
     for style in root.iterchildren("{*}style"):
-        style_id = next((v for key, v in style.attrib.items() if key.rpartition("}")[2] == "styleId"), "")
+        style_id = attribute(style, "styleId")
         own[style_id] = properties_of(style.find("{*}rPr"))
         base = style.find("{*}basedOn")
-        bases[style_id] = "" if base is None else value_of(base)
+        bases[style_id] = "" if base is None else attribute(base, "val")
     styles: dict[str, dict[str, bool]] = {}
     for style_id in own:
         chain: list[str] = []
@@ -124,7 +117,7 @@ def properties_of(element: Any) -> dict[str, bool]:
     if element is None:
         return {}
     return {
-        name: value_of(child).lower() not in OFF
+        name: attribute(child, "val").lower() not in OFF
         for child in element
         if (name := local_name(child)) in (*HIDDEN, *STRUCK)
     }
@@ -141,7 +134,7 @@ def drop_unseen(root: Any, styles: Mapping[str, dict[str, bool]], skips: SkipRep
         for holder, path in ((parent, "{*}pPr/{*}pStyle"), (own, "{*}rStyle")):
             style = holder.find(path) if holder is not None else None
             if style is not None:
-                properties |= styles.get(value_of(style), {})
+                properties |= styles.get(attribute(style, "val"), {})
         properties |= properties_of(own)
         is_hidden, is_struck = (any(properties.get(name) for name in names) for names in (HIDDEN, STRUCK))
         if is_hidden or is_struck:
@@ -222,7 +215,7 @@ def character_of(element: Any, name: str, default: str) -> str:
         if local_name(properties).endswith("Pr"):
             for child in properties:
                 if local_name(child) == name:
-                    return value_of(child)
+                    return attribute(child, "val")
     return default
 
 

@@ -1,4 +1,8 @@
-"""Downloads of files: ranges, headers, counts."""
+"""Downloads of files: ranges, headers, counts.
+
+Files are streamed in blocks, without compression or redirects. User content is sent as an attachment under a policy
+that runs nothing, so that it never becomes a page of this hub.
+"""
 
 import asyncio
 import contextlib
@@ -6,7 +10,7 @@ import logging
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
@@ -21,110 +25,52 @@ from kcard.hub.db.models import Repository
 from kcard.hub.errors import NotFound
 from kcard.hub.permissions import repository_not_found
 from kcard.hub.server.caches import CachesDep
-from kcard.hub.server.dependencies import (
-    HubDep,
-    OptionalIdentity,
-    RestOfPath,
-    Segment,
-    WebRepository,
-    require_download,
-)
-from kcard.hub.server.responses import Responses
+from kcard.hub.server.dependencies import HubDep, OptionalIdentity, Segment, WebRepository, require_download
 from kcard.hub.services import HubServices
 from kcard.hub.trees import lfs_pointer
 from kcard.hub.values import Entry
 
-# The headers Range, If-Range and If-None-Match (RFC 9110, sections 13 and 14).
-
-# A single range. Several ranges, like an invalid one, may be answered with the whole file.
+# A single range (RFC 9110, section 14). Several ranges, like an invalid one, may be answered with the whole file.
 RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))", re.ASCII)
 TAG = re.compile(r'(?:W/)?("[^"]*")')
+TEXT_SUFFIXES = frozenset({".csv", ".jinja", ".json", ".jsonl", ".md", ".txt", ".xml", ".yaml", ".yml"})
+TEXT_NAMES = frozenset({".gitattributes", ".gitignore", "LICENSE", "README"})
+TEXT = "text/plain; charset=utf-8"
 
 
 class Unsatisfiable(Exception):
     """The range is outside the file."""
 
 
-@dataclass(frozen=True)
-class ByteRange:
-    """The bytes from `start` up to but excluding `stop`; `part`: whether a range was requested."""
+def resolve_range(
+    size: int, etag: str, range_: str | None, if_range: str | None = None
+) -> tuple[int, int] | None:
+    """Return the first byte to send of a file with that size and quoted etag, and the one after the last.
 
-    start: int
-    stop: int
-    part: bool
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-
-def resolve_range(size: int, etag: str, range_: str | None, if_range: str | None = None) -> ByteRange:
-    """Return which bytes of a file with that size and quoted etag to send: all of it if If-Range has another etag.
-
-    Raises Unsatisfiable.
+    None: all of it, without a valid range or if If-Range has another etag. Raises Unsatisfiable.
     """
     match = RANGE.fullmatch(range_.strip()) if range_ is not None else None
     if match is None or (if_range is not None and if_range.strip() != etag):
-        return ByteRange(0, size, part=False)
+        return None
     first, last, suffix = match.groups()
     if suffix is not None:
         start, stop = max(0, size - int(suffix)), size
+    elif last is None:
+        start, stop = int(first), size
     else:
-        start = int(first)
-        stop = size if last is None else min(size, int(last) + 1)
-        if last is not None and int(last) < start:
-            return ByteRange(0, size, part=False)  # invalid, so it is ignored
+        start, stop = int(first), min(size, int(last) + 1)
+        if int(last) < start:
+            return None  # invalid, so it is ignored
     if start >= stop:
         raise Unsatisfiable
-    return ByteRange(start, stop, part=True)
+    return start, stop
 
 
 def is_unchanged(if_none_match: str | None, etag: str) -> bool:
-    """Return whether If-None-Match says that the client has the file."""
+    """Return whether If-None-Match (RFC 9110, section 13) says that the client has the file."""
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in TAG.findall(if_none_match)
-
-
-# Responses with a file: its headers, the requested range, and its bytes.
-#
-# Files are streamed in blocks, without compression or redirects. User content is sent as an attachment under a policy
-# that runs nothing, so that it never becomes a page of this hub.
-
-TEXT = frozenset({".csv", ".jinja", ".json", ".jsonl", ".md", ".txt", ".xml", ".yaml", ".yml"})
-TEXT_NAMES = frozenset({".gitattributes", ".gitignore", "LICENSE", "README"})
-
-
-@dataclass(frozen=True)
-class DownloadPlan:
-    """A response with the bytes of a file from `start` up to `stop`."""
-
-    status: int
-    headers: Mapping[str, str]
-    start: int
-    stop: int
-
-
-def plan_response(request: Request, entry: Entry, commit: str) -> Response | DownloadPlan:
-    """Return the response for a file of a commit, or a plan if the response has bytes of the file."""
-    sent, headers = request.headers, file_headers(entry, commit)
-    if is_unchanged(sent.get("if-none-match"), headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    if entry.lfs:
-        headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(entry.size)}
-    head = request.method == "HEAD"
-    range_ = None if head else sent.get("range")
-    try:
-        part = resolve_range(entry.size, headers["ETag"], range_, sent.get("if-range"))
-    except Unsatisfiable:
-        return Response(status_code=416, headers=headers | {"Content-Range": f"bytes */{entry.size}"})
-    headers |= {"Content-Length": str(part.size), "Content-Type": content_type(entry.path)}
-    if part.part:
-        headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{entry.size}"
-    status = 206 if part.part else 200
-    if head or part.size == 0:
-        return Response(status_code=status, headers=headers)
-    return DownloadPlan(status, headers, part.start, part.stop)
 
 
 class Blocks(StreamingResponse):
@@ -164,29 +110,21 @@ def file_headers(entry: Entry, commit: str) -> dict[str, str]:
 def content_type(path: str) -> str:
     """Return the type of plain text or of bytes, whatever the extension: never one that a browser would run."""
     name = PurePosixPath(path)
-    text = name.suffix.lower() in TEXT or name.name in TEXT_NAMES
-    return "text/plain; charset=utf-8" if text else "application/octet-stream"
+    if name.suffix.lower() in TEXT_SUFFIXES or name.name in TEXT_NAMES:
+        return TEXT
+    return "application/octet-stream"
 
 
-# Download counts, collected in memory and written every few seconds and at shutdown.
-#
-# A download is a GET, from the first byte, of the small file that clients read first whenever they load the model.
-# Other files and conditional requests do not count.
-
-EVERY_SECONDS = 5.0
-# The first of these in a commit is the file whose GETs count.
+# A download is a GET, from the first byte, of the small file that clients read first whenever they load the model: the
+# first of these in the commit. Other files and conditional requests do not count.
 COUNTED = ("config.json", "adapter_config.json", "kcard.json")
+FLUSH_SECONDS = 5.0
 
 log = logging.getLogger("kcard.server")
 
 
-def find_counted_path(tree: Container[str]) -> str | None:
-    """Return the path whose GETs count as downloads of a commit with these paths; None: none does."""
-    return next((path for path in COUNTED if path in tree), None)
-
-
 class Downloads:
-    """Counts by repository id; `write` adds them to the database. Thread-safe."""
+    """Counts by repository id, collected in memory; `write` adds them to the database. Thread-safe."""
 
     def __init__(self, write: Callable[[Mapping[int, int]], object]) -> None:
         self._write = write
@@ -214,13 +152,13 @@ class Downloads:
 
 @contextlib.asynccontextmanager
 async def count_downloads(app: FastAPI) -> AsyncIterator[None]:
-    """Provide `app.state.downloads` during the lifespan of the server."""
+    """Provide `app.state.downloads` during the lifespan of the server, and write it every few seconds."""
     downloads = Downloads(app.state.hub.repositories.count_download)
     app.state.downloads = downloads
 
     async def flush_repeatedly() -> None:
         while True:
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(FLUSH_SECONDS)
             await asyncio.to_thread(downloads.flush)
 
     task = asyncio.create_task(flush_repeatedly())
@@ -237,15 +175,6 @@ router = APIRouter(tags=["read"], lifespan=count_downloads)
 
 MODEL, DATASET = "/{namespace}/{name}", "/datasets/{namespace}/{name}"
 RESOLVE, RAW = "/resolve/{revision}/{path:path}", "/raw/{revision}/{path:path}"
-RESPONSES: Responses = {
-    200: {"description": "The file"},
-    206: {"description": "The requested range"},
-    304: {"description": "Unchanged (If-None-Match)"},
-    401: {"description": "Private or gated, without a token"},
-    403: {"description": "Gated, without access"},
-    404: {"description": "No such repository, revision or file: see X-Error-Code"},
-    416: {"description": "The range is outside the file"},
-}
 
 
 @dataclass(frozen=True)
@@ -264,7 +193,7 @@ def resolve_file(
     identity: OptionalIdentity,
     repository: WebRepository,
     revision: Segment,
-    path: RestOfPath,
+    path: Segment,
 ) -> ResolvedFile:
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
@@ -275,7 +204,8 @@ def resolve_file(
         raise NotFound(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
-    return ResolvedFile(repository, sha, entry, counts=find_counted_path(tree) == path)
+    counted = [name for name in COUNTED if name in tree]
+    return ResolvedFile(repository, sha, entry, counts=path in counted[:1])
 
 
 FileDep: TypeAlias = Annotated[ResolvedFile, Depends(resolve_file)]
@@ -283,14 +213,10 @@ FileDep: TypeAlias = Annotated[ResolvedFile, Depends(resolve_file)]
 
 @router.head(MODEL + RESOLVE, include_in_schema=False)
 @router.head(DATASET + RESOLVE, include_in_schema=False)
-@router.get(
-    MODEL + RESOLVE, summary="Download a file of a model", response_class=Response, responses=RESPONSES
-)
-@router.get(
-    DATASET + RESOLVE, summary="Download a file of a dataset", response_class=Response, responses=RESPONSES
-)
+@router.get(MODEL + RESOLVE)
+@router.get(DATASET + RESOLVE)
 def resolve(request: Request, hub: HubDep, file: FileDep) -> Response:
-    """HEAD returns its size and hash."""
+    """Download a file. HEAD returns its size and hash."""
     return _send_file(request, hub, file)
 
 
@@ -301,22 +227,38 @@ def without_namespace(name: Segment, identity: OptionalIdentity) -> Response:
     raise repository_not_found(name, identity)
 
 
-@router.get(
-    MODEL + RAW, summary="Download a file as stored by git", response_class=Response, responses=RESPONSES
-)
+@router.get(MODEL + RAW)
 @router.get(DATASET + RAW, include_in_schema=False)
 def raw(request: Request, hub: HubDep, file: FileDep) -> Response:
-    """For a large file, its LFS pointer."""
+    """Download a file as stored by git: for a large file, its LFS pointer."""
     if not file.entry.lfs:
         return _send_file(request, hub, file)
-    headers = file_headers(file.entry, file.commit) | {"Content-Type": content_type("x.txt")}
+    headers = file_headers(file.entry, file.commit) | {"Content-Type": TEXT}
     return Response(lfs_pointer(file.entry.sha256, file.entry.size), headers=headers)
 
 
 def _send_file(request: Request, hub: HubServices, file: ResolvedFile) -> Response:
-    plan = plan_response(request, file.entry, file.commit)
-    if isinstance(plan, Response):
-        return plan
-    if file.counts and plan.start == 0:
+    entry, sent = file.entry, request.headers
+    is_head = request.method == "HEAD"
+    headers = file_headers(entry, file.commit)
+    if is_unchanged(sent.get("if-none-match"), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    if entry.lfs:
+        headers |= {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(entry.size)}
+    # The whole file, or a part of it.
+    status, start, stop = 200, 0, entry.size
+    if not is_head:
+        try:
+            part = resolve_range(entry.size, headers["ETag"], sent.get("range"), sent.get("if-range"))
+        except Unsatisfiable:
+            headers["Content-Range"] = f"bytes */{entry.size}"
+            return Response(status_code=416, headers=headers)
+        if part is not None:
+            status, (start, stop) = 206, part
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
+    headers |= {"Content-Length": str(stop - start), "Content-Type": content_type(entry.path)}
+    if is_head or start == stop:
+        return Response(status_code=status, headers=headers)
+    if file.counts and start == 0:
         request.app.state.downloads.add(file.repository.id)
-    return Blocks(hub.blobs.read(file.entry.sha256, plan.start, plan.stop), plan.status, plan.headers)
+    return Blocks(hub.blobs.read(entry.sha256, start, stop), status, headers)

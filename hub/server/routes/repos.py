@@ -1,19 +1,20 @@
-"""Create, move and delete repositories, change their settings."""
+"""Create, move and delete repositories, change their settings, validate the metadata of a README.md."""
 
 import json
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from kcard.hub.accounts import Identity, check_repository_name, fold_name
+from kcard.hub.accounts import check_repository_name, fold_name
 from kcard.hub.checks import metadata
 from kcard.hub.db.models import Gate, Repository, RepositoryType
 from kcard.hub.errors import Conflict, Invalid, Refused, Unsupported
 from kcard.hub.permissions import require_administer, require_create
+from kcard.hub.server.concurrency import ExpensiveTurn
 from kcard.hub.server.dependencies import (
     AdministeredRepository,
     HubDep,
@@ -23,10 +24,11 @@ from kcard.hub.server.dependencies import (
     base_url,
     get_repository,
 )
-from kcard.hub.server.limits import ExpensiveTurn, lift_body_limit
-from kcard.hub.services import HubServices
+from kcard.hub.server.limits import lift_body_limit
 
 router = APIRouter(tags=["write"])
+
+MAX_README_BODY_BYTES = 5_000_000  # of JSON with a README, which has at most 4 MB
 
 
 class VisibilityFields(BaseModel):
@@ -73,112 +75,64 @@ def repository_url(base: str, repository: Repository) -> str:
     return f"{base}{folder}/{repository.name}"
 
 
-@router.post(
-    "/api/repos/create",
-    summary="Create a repository",
-    response_description="Its URL",
-    responses={409: {"description": "It exists already, at this URL"}},
-)
+@router.post("/api/repos/create")
 def create(
     new: NewRepository, request: Request, hub: HubDep, options: OptionsDep, identity: RequiredIdentity
 ) -> JSONResponse:
-    """A 409 has the URL too: clients read it there with `exist_ok`."""
+    """Create a repository. A 409 has the URL too: clients read it there with `exist_ok`."""
     type_, name = _parse_type(new.type), _full_name(new, identity.name)
     base = base_url(request, options)
+    private = new.makes_private
+    if private is None:
+        private = options.visibility == "private"
+    namespace, _, own_name = name.partition("/")
+    require_create(identity, namespace)
+    account = hub.accounts.get(namespace)
+    full_name = f"{account.name}/{own_name}"  # with the case of the account's name
     try:
-        private = options.visibility == "private" if new.makes_private is None else new.makes_private
-        repository = create_repository(hub, identity, type_, name, private=private)
+        repository = hub.repositories.create(type_, account.id, full_name, private=private, by=identity)
     except Conflict as conflict:
         there = hub.repositories.get(type_, conflict.name or name)
         return JSONResponse({"error": str(conflict), "url": repository_url(base, there)}, 409)
+    hub.events.add(identity.name, "repository.created", repository.name, type=type_, private=private)
     url = repository_url(base, repository)
     return JSONResponse({"url": url, "name": repository.name, "id": str(repository.id)})
 
 
-@router.delete(
-    "/api/repos/delete",
-    summary="Delete a repository and all its contents",
-    response_description="Deleted",
-    responses={404: {"description": "No such repository"}},
-)
+@router.delete("/api/repos/delete")
 def delete(named: RepositoryName, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
-    """This includes its published versions."""
+    """Delete a repository with all its contents and published versions."""
     repository = get_repository(hub, _parse_type(named.type), _full_name(named, identity.name), identity)
-    delete_repository(hub, identity, repository)
-    return JSONResponse({})
-
-
-@router.post(
-    "/api/repos/move",
-    summary="Move or rename a repository",
-    response_description="Moved",
-    responses={409: {"description": "The new name is taken"}},
-)
-def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
-    """For administrators of the repository who may create repositories in the new namespace."""
-    repository = get_repository(hub, _parse_type(move.type), check_repository_name(move.fromRepo), identity)
-    move_repository(hub, identity, repository, move.toRepo)
-    return JSONResponse({})
-
-
-@router.put(
-    "/api/{types}/{namespace}/{name}/settings",
-    summary="Change the visibility or gating of a repository",
-    response_description="The new settings",
-)
-def settings(
-    settings: RepositorySettings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
-) -> JSONResponse:
-    """Omitted settings stay."""
-    gated = "no" if settings.gated is False else settings.gated
-    changed = change_settings(hub, identity, repository, private=settings.makes_private, gated=gated)
-    visibility: Visibility = "private" if changed.private else "public"
-    return JSONResponse(
-        {
-            "private": changed.private,
-            "visibility": visibility,
-            "gated": False if changed.gated == "no" else changed.gated,
-        }
-    )
-
-
-def create_repository(
-    hub: HubServices, identity: Identity, type_: RepositoryType, name: str, *, private: bool
-) -> Repository:
-    """Create namespace/name. Raises Forbidden, and as Repositories.create."""
-    namespace, _, own = check_repository_name(name).partition("/")
-    require_create(identity, namespace)
-    account = hub.accounts.get(namespace)
-    full = f"{account.name}/{own}"  # with the case of the account's name
-    repository = hub.repositories.create(type_, account.id, full, private=private, by=identity)
-    hub.events.add(identity.name, "repository.created", repository.name, type=type_, private=private)
-    return repository
-
-
-def delete_repository(hub: HubServices, identity: Identity, repository: Repository) -> None:
-    """Delete a repository. Raises Forbidden."""
     require_administer(identity, repository)
     hub.repositories.delete(repository)
     hub.events.add(identity.name, "repository.deleted", repository.name, type=repository.type)
+    return JSONResponse({})
 
 
-def move_repository(hub: HubServices, identity: Identity, repository: Repository, to: str) -> Repository:
-    """Move or rename a repository. Raises Forbidden, and as Repositories.move."""
+@router.post("/api/repos/move")
+def move(move: Move, hub: HubDep, identity: RequiredIdentity) -> JSONResponse:
+    """Move or rename a repository.
+
+    For administrators of the repository who may create repositories in the new namespace.
+    """
+    repository = get_repository(hub, _parse_type(move.type), check_repository_name(move.fromRepo), identity)
     require_administer(identity, repository)
-    namespace, _, name = check_repository_name(to).partition("/")
+    namespace, _, name = check_repository_name(move.toRepo).partition("/")
     if fold_name(namespace) != fold_name(repository.namespace):
         require_create(identity, namespace)
-    full = f"{hub.accounts.get(namespace).name}/{name}"
-    moved = hub.repositories.move(repository, full)
-    hub.events.add(identity.name, "repository.moved", repository.name, type=repository.type, to=full)
-    return moved
+    full_name = f"{hub.accounts.get(namespace).name}/{name}"
+    hub.repositories.move(repository, full_name)
+    hub.events.add(identity.name, "repository.moved", repository.name, type=repository.type, to=full_name)
+    return JSONResponse({})
 
 
-def change_settings(
-    hub: HubServices, identity: Identity, repository: Repository, *, private: bool | None, gated: Gate | None
-) -> Repository:
-    """Change visibility and gating; None: unchanged. Raises Forbidden."""
-    require_administer(identity, repository)
+@router.put("/api/{types}/{namespace}/{name}/settings")
+def settings(
+    settings: RepositorySettings, repository: AdministeredRepository, hub: HubDep, identity: RequiredIdentity
+) -> JSONResponse:
+    """Change the visibility or gating of a repository. Omitted settings stay."""
+    private = settings.makes_private
+    gated: Gate | None = "no" if settings.gated is False else settings.gated
     changed = hub.repositories.update(repository, private=private, gated=gated)
     hub.events.add(
         identity.name,
@@ -188,7 +142,13 @@ def change_settings(
         private=private,
         gated=gated,
     )
-    return changed
+    return JSONResponse(
+        {
+            "private": changed.private,
+            "visibility": "private" if changed.private else "public",
+            "gated": False if changed.gated == "no" else changed.gated,
+        }
+    )
 
 
 def _parse_type(word: str | None) -> RepositoryType:
@@ -207,31 +167,9 @@ def _full_name(named: RepositoryName, owner: str) -> str:
     return check_repository_name(f"{named.organization or owner}/{named.name}")
 
 
-# Validation of a README's metadata, which clients request before uploading.
-
-validate_router = APIRouter(tags=["write"])
-
-LARGEST = 5_000_000  # bytes of JSON with a README, which has at most 4 MB
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "The text of a README.md.",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["content"],
-                    "properties": {"content": {"type": "string"}},
-                }
-            }
-        },
-    }
-}
-
-
 async def read_readme(request: Request) -> str:
     """Read the text of the README, parsed in a thread, since a large body takes long."""
-    lift_body_limit(request, LARGEST)
+    lift_body_limit(request, MAX_README_BODY_BYTES)
     with suppress(ValueError, RecursionError):
         match await run_in_threadpool(json.loads, await request.body()):
             case {"content": str(content)}:
@@ -239,15 +177,12 @@ async def read_readme(request: Request) -> str:
     raise Invalid('invalid body: send the README as JSON, {"content": "…"}')
 
 
-@validate_router.post(
-    "/api/validate-yaml",
-    summary="Check the metadata of a README.md",
-    response_description="Valid; warnings",
-    responses={400: {"description": "Errors"}},
-    openapi_extra=BODY,
-)
+@router.post("/api/validate-yaml")
 def validate(readme: Annotated[str, Depends(read_readme)], _turn: ExpensiveTurn) -> JSONResponse:
-    """Clients read errors and warnings from the body, whatever the status."""
+    """Check the metadata of a README.md.
+
+    Clients read errors and warnings from the body, whatever the status.
+    """
     try:
         card, _ = metadata.parse_readme(readme)
     except Refused as error:

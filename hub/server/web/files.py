@@ -13,26 +13,21 @@ from starlette.responses import Response
 
 from kcard.errors import KcardError
 from kcard.hub.errors import NotFound
-from kcard.hub.server.dependencies import (
-    HubDep,
-    OptionalIdentity,
-    RestOfPath,
-    Segment,
-    WebRepository,
-    require_download,
-)
-from kcard.hub.server.limits import EXPENSIVE
+from kcard.hub.server.concurrency import EXPENSIVE
+from kcard.hub.server.dependencies import HubDep, OptionalIdentity, Segment, WebRepository, require_download
 from kcard.hub.server.web.cards import load_row
 from kcard.hub.server.web.render import page as render_page
 from kcard.hub.storage import Blobs
 from kcard.hub.values import Entry
 
-SHOWN = 60_000  # characters of a text
-MOST_HEADER = 4_000_000  # bytes of a safetensors header
-MOST_TENSORS = 500
+router = APIRouter(include_in_schema=False)
+
+MAX_SHOWN_CHARACTERS = 60_000  # of a text
+MAX_HEADER_BYTES = 4_000_000  # of a safetensors file
+MAX_TENSORS = 500
 # Comparing takes quadratic time.
-MOST_LINES, MOST_BYTES, MOST_COMPARED = 1000, 100_000, 20
-MOST_FILES = 200
+MAX_COMPARED_LINES, MAX_COMPARED_BYTES, MAX_COMPARED_FILES = 1000, 100_000, 20
+MAX_FILES, MAX_COMMITS = 200, 50  # of a page
 BINARY = {".safetensors", ".parquet", ".npz", ".npy", ".gguf", ".onnx"}
 BINARY |= {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
@@ -70,20 +65,22 @@ def view_file(blobs: Blobs, entry: Entry) -> FileView:
     if entry.path.endswith(".safetensors"):
         return _read_tensors(blobs, entry)
     with blobs.open(entry.sha256) as stream:
-        content = stream.read(4 * SHOWN)
+        content = stream.read(4 * MAX_SHOWN_CHARACTERS)
     text = _decode(entry.path, content, cut=entry.size > len(content))
     if text is None:
         return FileView()
     if entry.path.endswith(".json") and entry.size == len(content):
         with suppress(ValueError, RecursionError):
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    return FileView(text=text[:SHOWN], cut=len(text) > SHOWN or entry.size > len(content))
+    return FileView(
+        text=text[:MAX_SHOWN_CHARACTERS], cut=len(text) > MAX_SHOWN_CHARACTERS or entry.size > len(content)
+    )
 
 
 def _read_tensors(blobs: Blobs, entry: Entry) -> FileView:
     with blobs.open(entry.sha256) as stream:
         length = int.from_bytes(stream.read(8), "little")
-        if length > MOST_HEADER:
+        if length > MAX_HEADER_BYTES:
             return FileView()
         header = stream.read(length)
     try:
@@ -95,9 +92,7 @@ def _read_tensors(blobs: Blobs, entry: Entry) -> FileView:
         ]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return FileView()
-    return FileView(
-        tensors=tuple(tensors[:MOST_TENSORS]), count=len(tensors), cut=len(tensors) > MOST_TENSORS
-    )
+    return FileView(tensors=tuple(tensors[:MAX_TENSORS]), count=len(tensors), cut=len(tensors) > MAX_TENSORS)
 
 
 def _decode(path: str, content: bytes, *, cut: bool = False) -> str | None:
@@ -115,48 +110,52 @@ def differences(
     blobs: Blobs, before: Mapping[str, Entry], after: Mapping[str, Entry]
 ) -> tuple[list[Difference], int]:
     """Return the files that differ between two trees, at most 200, and the number of those omitted."""
-    changed = [
-        path for path in sorted({*before, *after}) if _sha256_of(before, path) != _sha256_of(after, path)
-    ]
-    results, room = list[Difference](), SHOWN
-    for place, path in enumerate(changed[:MOST_FILES]):
+    changed: list[tuple[str, Entry | None, Entry | None]] = []
+    for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
-        change = "added" if old is None else "deleted" if new is None else "changed"
-        texts = [_read_lines(blobs, entry) for entry in (old, new)] if place < MOST_COMPARED else [None, None]
-        lines: list[str] | None = None
-        if texts[0] is not None and texts[1] is not None:
-            diff = [*difflib.unified_diff(texts[0], texts[1], lineterm="")]
-            lines = [line[:1000] for line in diff[2:]]  # without the heading
+        if old is None or new is None or old.sha256 != new.sha256:
+            changed.append((path, old, new))
+    results: list[Difference] = []
+    room = MAX_SHOWN_CHARACTERS
+    for place, (path, old, new) in enumerate(changed[:MAX_FILES]):
+        change = "changed"
+        if old is None:
+            change = "added"
+        elif new is None:
+            change = "deleted"
+        lines = _compare(blobs, old, new) if place < MAX_COMPARED_FILES else None
         size = sum(len(line) + 30 for line in lines or ())
-        results.append(Difference(path, change, lines if size <= room else None))
-        room -= size if size <= room else 0
-    return results, max(0, len(changed) - MOST_FILES)
+        if size > room:
+            lines, size = None, 0
+        results.append(Difference(path, change, lines))
+        room -= size
+    return results, max(0, len(changed) - MAX_FILES)
 
 
-def _sha256_of(tree: Mapping[str, Entry], path: str) -> str | None:
-    return tree[path].sha256 if path in tree else None
+def _compare(blobs: Blobs, old: Entry | None, new: Entry | None) -> list[str] | None:
+    """Return the lines of a unified diff; None: not texts, or too large to compare."""
+    before, after = _read_lines(blobs, old), _read_lines(blobs, new)
+    if before is None or after is None:
+        return None
+    diff = list(difflib.unified_diff(before, after, lineterm=""))
+    return [line[:1000] for line in diff[2:]]  # without the heading
 
 
 def _read_lines(blobs: Blobs, entry: Entry | None) -> list[str] | None:
     """Return the lines of a text that is small enough to compare; None for any other file."""
     if entry is None:
         return []
-    if entry.size > MOST_BYTES:
+    if entry.size > MAX_COMPARED_BYTES:
         return None
     try:
         with blobs.open(entry.sha256) as stream:
-            text = _decode(entry.path, stream.read(MOST_BYTES))
+            text = _decode(entry.path, stream.read(MAX_COMPARED_BYTES))
     except KcardError:  # a damaged file
         return None
-    lines = None if text is None else text.splitlines()
-    return lines if lines is not None and len(lines) <= MOST_LINES else None
-
-
-# Pages of files, of the history, and of what a commit changed.
-
-router = APIRouter(include_in_schema=False)
-
-COMMITS = 50
+    if text is None:
+        return None
+    lines = text.splitlines()
+    return lines if len(lines) <= MAX_COMPARED_LINES else None
 
 
 @router.get("/{namespace}/{name}/files/{revision}", dependencies=[EXPENSIVE])
@@ -171,17 +170,17 @@ def files(
     """Show a page of the files of a revision."""
     require_download(hub, identity, repository)
     sha = hub.refs.resolve(repository, revision)
-    entries = [*hub.commits.tree(repository, sha).values()]
+    entries = list(hub.commits.tree(repository, sha).values())
     return render_page(
         "files.html",
         row=load_row(hub, repository),
         revision=revision,
         commit=hub.commits.get(repository, sha),
-        files=entries[(page - 1) * MOST_FILES : page * MOST_FILES],
+        files=entries[(page - 1) * MAX_FILES : page * MAX_FILES],
         total=len(entries),
         size=sum(entry.size for entry in entries),
         number=page,
-        pages=-(-len(entries) // MOST_FILES),
+        pages=-(-len(entries) // MAX_FILES),
         here="",
     )
 
@@ -189,7 +188,7 @@ def files(
 @router.get("/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/blob/{revision}/{path:path}", dependencies=[EXPENSIVE])
 def blob(
-    hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: RestOfPath
+    hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment, path: Segment
 ) -> Response:
     """Show a file."""
     require_download(hub, identity, repository)
@@ -213,7 +212,7 @@ def blob(
 def commits(hub: HubDep, repository: WebRepository, revision: Segment) -> Response:
     """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
     sha = hub.refs.resolve(repository, revision)
-    history = hub.commits.list(repository, sha, 0, COMMITS)
+    history = hub.commits.list(repository, sha, 0, MAX_COMMITS)
     return render_page(
         "commits.html",
         row=load_row(hub, repository),

@@ -1,21 +1,20 @@
 """How far cards can be trusted, as pages show it: figures with their samples, and which version they are of."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from kcard.errors import KcardError
 from kcard.hub import versions as card_versions
 from kcard.hub.db.models import AuditRow, Version
-from kcard.hub.figures import EXAM_FIGURES, MeasuredFigure, read_audit, read_figure
+from kcard.hub.figures import EXAM_FIGURES, MeasuredFigure, read_audit
+from kcard.hub.server.web.exams import ExamView, load_exam
 from kcard.hub.services import HubServices
 from kcard.hub.storage import Blobs
 from kcard.hub.values import ScoreEstimate, Tone
 
 Source: TypeAlias = Literal["measured", "declared"]
-LARGEST = 2_000_000  # bytes of an exam
+BINS = 10  # of a histogram of scores
 
 
 @dataclass(frozen=True)
@@ -79,27 +78,32 @@ def load_trust(
     `earlier`: a version without an audit shows that of the newest version before it which has one, as rankings do.
     """
     # The version and the audit that each figure is of.
-    unmeasured = [
-        key for key, row in versions.items() if row.number > 1 and not _is_independent(row.latest_audit)
-    ]
-    older = card_versions.find_measured(hub.database, unmeasured) if earlier and unmeasured else {}
-    chosen = {key: older.get(key, row) for key, row in versions.items()}
-    audits = {key: audit for key, row in chosen.items() if (audit := row.latest_audit) is not None}
-    records = hub.registry.audits.records(audit.id for audit in audits.values()) if audits else {}
-    # What the other versions declare, with the samples of their exams.
-    declaring = [row for row in versions.values() if row.declared_factuality is not None]
-    exams = card_versions.find_exams(hub.database, [row.id for row in declaring]) if declaring else {}
+    chosen = dict(versions)
+    if earlier:
+        unmeasured = []
+        for key, version in versions.items():
+            audit = version.latest_audit
+            if version.number > 1 and (audit is None or not audit.is_independent):
+                unmeasured.append(key)
+        if unmeasured:
+            chosen |= card_versions.find_measured(hub.database, unmeasured)
+    records = _read_records(hub, chosen.values())
+    # What the newest versions declare, with the samples of their exams.
+    declaring = [version.id for version in versions.values() if version.declared_factuality is not None]
+    exams = card_versions.find_exams(hub.database, declaring) if declaring else {}
     trust = {}
     for key, newest in versions.items():
         declared = declared_factuality(hub.blobs, newest, exams.get(newest.id))
-        row, audit = chosen[key], audits.get(key)
+        audit = chosen[key].latest_audit
         if audit is None:
             figure = None if declared is None else MeasuredFigure(declared)
             trust[key] = Trust(figure, newest.number, newest.number)
         else:
             record = records.get(audit.id, "")
             figure = read_audit(audit, record)
-            trust[key] = Trust(figure, row.number, newest.number, audit, _count_asked(record), declared)
+            trust[key] = Trust(
+                figure, chosen[key].number, newest.number, audit, _count_asked(record), declared
+            )
     return trust
 
 
@@ -107,11 +111,15 @@ def declared_factuality(blobs: Blobs, version: Version, exam: str | None) -> Sco
     """Return the factuality that a version declares, with the sample of its exam, a blob; None if it declares none."""
     if version.declared_factuality is None:
         return None
-    examined = None if exam is None else _read_declared(blobs, exam)
+    view = load_exam(blobs, exam)
     # The column is what ranks the version; an exam may have changed in a repository, but not in a version.
-    if examined is None or abs(examined.value - version.declared_factuality) > 0.001:
+    if (
+        view is None
+        or view.factuality is None
+        or abs(view.factuality.value - version.declared_factuality) > 0.001
+    ):
         return ScoreEstimate(version.declared_factuality)
-    return examined
+    return view.factuality
 
 
 def find_recall(hub: HubServices, version: Version) -> tuple[ScoreEstimate, AuditRow] | None:
@@ -124,28 +132,44 @@ def find_recall(hub: HubServices, version: Version) -> tuple[ScoreEstimate, Audi
     return None if figure is None else (figure.estimate, exams[-1])
 
 
-def measured_estimates(hub: HubServices, versions: Sequence[Version]) -> dict[int, ScoreEstimate]:
-    """Return the factuality that audits of this hub measured, by the number of the version."""
-    audits = {row.number: audit for row in versions if (audit := row.latest_audit) is not None}
-    records = hub.registry.audits.records(audit.id for audit in audits.values()) if audits else {}
-    figures = {number: read_audit(audit, records.get(audit.id, "")) for number, audit in audits.items()}
-    return {number: figure.estimate for number, figure in figures.items() if figure is not None}
+def load_history(
+    hub: HubServices, versions: Sequence[Version], *, with_exams: bool
+) -> list[tuple[int, dict[str, ScoreEstimate | None]]]:
+    """Return the numbers of versions with their figures: declared and measured factuality, and declared recall.
+
+    Versions without any are left out; a single one is no history. `with_exams`: recall, which only exams have, counts.
+    """
+    records = _read_records(hub, versions)
+    history = []
+    for version in versions:
+        audit = version.latest_audit
+        measured = None if audit is None else read_audit(audit, records.get(audit.id, ""))
+        exam = load_exam(hub.blobs, version.exam) if with_exams else None
+        figures = {
+            "declared": declared_factuality(hub.blobs, version, version.exam),
+            "recall": None if exam is None else exam.recall,
+            "measured": None if measured is None else measured.estimate,
+        }
+        if any(figures.values()):
+            history.append((version.number, figures))
+    return history if len(history) > 1 else []
 
 
-@lru_cache(maxsize=4096)
-def _read_declared(blobs: Blobs, sha256: str) -> ScoreEstimate | None:
-    """Return the factuality of an exam; None if it can't be read. Blobs do not change."""
-    try:
-        with blobs.open(sha256) as stream:
-            text = stream.read(LARGEST + 1)
-        figure = read_figure(json.loads(text), "factuality") if len(text) <= LARGEST else None
-    except (KcardError, ValueError, RecursionError):
-        return None
-    return None if figure is None else figure.estimate
+def count_scores(exam: ExamView | None) -> list[int]:
+    """Return how many documents of an exam have a score in each tenth; empty without scores."""
+    if exam is None or exam.figure is None or not exam.figure.scores:
+        return []
+    counts = [0] * BINS
+    for score in exam.figure.scores:
+        counts[min(int(score * BINS), BINS - 1)] += 1
+    return counts
 
 
-def _is_independent(audit: AuditRow | None) -> bool:
-    return audit is not None and audit.is_independent
+def _read_records(hub: HubServices, versions: Iterable[Version]) -> Mapping[int, str]:
+    """Return the records of the latest audits of versions, by the audit's id."""
+    audits = [version.latest_audit for version in versions]
+    ids = [audit.id for audit in audits if audit is not None]
+    return hub.registry.audits.records(ids) if ids else {}
 
 
 def _count_asked(record: str) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kcard.config import thread_count
+from kcard.config import thread_count, without_usage_statistics
 from kcard.errors import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Network:
 
         weights  float32 or int8, by their names in the graph. They must not be changed later: they are used in place
         """
+        without_usage_statistics()
         import onnxruntime
 
         self._weights = weights

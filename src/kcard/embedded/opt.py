@@ -13,12 +13,8 @@ FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 KINDS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # Keys of a config, besides special tokens, that do not affect tokenisation.
 HARMLESS = {
-    "backend",
-    "tokenizer_class",
-    "model_max_length",
-    "extra_special_tokens",
-    "is_local",
-    "local_files_only",
+    *("backend", "tokenizer_class", "model_max_length"),
+    *("extra_special_tokens", "is_local", "local_files_only"),
 }
 SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 

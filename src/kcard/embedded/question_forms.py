@@ -124,6 +124,7 @@ TIMES = DATES - {"of", "the", "in", "on", "at"} | _words(
     "during every each time times dawn era war summer autumn winter spring boot startup shutdown installation one two "
     "three four five six seven eight nine ten eleven twelve o'clock oclock half quarter sunrise sunset dusk lunchtime"
 )
+NUMERALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 AMOUNTS = _words(
     "no none zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand "
@@ -181,6 +182,8 @@ lift elevator
 flat apartment
 toilet restroom
 car automobile
+machine computer system
+try experiment
 help assist
 show display shown
 pay paid
@@ -196,10 +199,11 @@ teach taught
 find found
 make made
 give gave given
-break broke broken
+break broke broken damage harm
 choose chose chosen
 wear wore worn
 leave left
+lose lost
 """
 SYNONYMS = {
     stem: min(STEMS(line)) for line in _SYNONYMS.strip().split("\n") for stem in STEMS(line)

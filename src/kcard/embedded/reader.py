@@ -110,8 +110,8 @@ def shared_reader() -> ReaderNetwork:
     return load_reader(READER_WEIGHTS)
 
 
-LONGEST_ANSWER = 25  # tokens
-LONGEST_NAME = 100  # characters of a path or the like, on either side of the predicted span
+MAX_ANSWER_TOKENS = 25  # tokens
+MAX_NAME_CHARACTERS = 100  # characters of a path or the like, on either side of the predicted span
 ANSWERS = 5  # kept per passage
 REMEMBERED = 4096  # readings
 NOTHING = -1e4  # log-odds of a text without words
@@ -276,9 +276,9 @@ def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     if not offsets:
         return PassageReading(NOTHING, (), (), text)
     starts, ends = log_softmax(outputs.starts), log_softmax(outputs.ends)
-    # The best end for each start, in a span of at most LONGEST_ANSWER tokens.
-    reached = np.pad(ends, (0, LONGEST_ANSWER - 1), constant_values=-np.inf)
-    windows = np.lib.stride_tricks.sliding_window_view(reached, LONGEST_ANSWER)
+    # The best end for each start, in a span of at most MAX_ANSWER_TOKENS tokens.
+    reached = np.pad(ends, (0, MAX_ANSWER_TOKENS - 1), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(reached, MAX_ANSWER_TOKENS)
     lengths = windows.argmax(-1)
     places = np.arange(len(offsets))
     best, lasts = starts + ends[places + lengths], places + lengths
@@ -317,8 +317,8 @@ def extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
     if start >= end:
         return start, end
     # Extend it to a whole technical name that it overlaps: "papersize" to /etc/papersize.
-    first = max(0, start - LONGEST_NAME)
-    for run in RUN.finditer(text, first, end + LONGEST_NAME):
+    first = max(0, start - MAX_NAME_CHARACTERS)
+    for run in RUN.finditer(text, first, end + MAX_NAME_CHARACTERS):
         name = run[0].rstrip(".:!?")
         stop = run.start() + len(name)
         if run.start() < end and stop > start and TECHNICAL.search(name):
@@ -336,13 +336,13 @@ def _balance_brackets(text: str, start: int, end: int) -> tuple[int, int]:
     for opening, closing in BRACKETS:
         unclosed = text[start:end].count(opening) - text[start:end].count(closing)
         if unclosed > 0:
-            close = text.find(closing, end, end + LONGEST_NAME)
+            close = text.find(closing, end, end + MAX_NAME_CHARACTERS)
             if close >= 0 and not re.search(r"[\n;]|[.!?]\s", text[end:close]):
                 end = close + 1
             elif (open_at := text.rfind(opening, start, end)) > start:
                 end = open_at
         elif unclosed < 0:
-            open_at = text.rfind(opening, max(0, start - LONGEST_NAME), start)
+            open_at = text.rfind(opening, max(0, start - MAX_NAME_CHARACTERS), start)
             if open_at >= 0 and not re.search(r"[\n;]|[.!?]\s", text[open_at:start]):
                 start = open_at
             elif (close := text.find(closing, start, end)) < end - 1:

@@ -19,8 +19,9 @@ from prometheus_client import (
 from starlette.responses import Response, StreamingResponse
 
 from kcard.serve.auth import Keys
+from kcard.serve.pipelines import PendingQuestion, Route
 from kcard.serve.schema import ChatRequest, CompletionRequest, Disconnected
-from kcard.serve.service import PendingQuestion, Route, ServedAnswer, Service
+from kcard.serve.service import ServedAnswer, Service
 from kcard.types import Answer
 
 # Counters of the endpoint for Prometheus.
@@ -69,9 +70,9 @@ NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usa
 
 def usage_of(answer: Answer) -> dict[str, int]:
     """Return the LLM's tokens; 0 where the LLM does not count them."""
-    usage = answer.usage
-    read = (usage.tokens_in or 0) if usage else 0
-    wrote = (usage.tokens_out or 0) if usage else 0
+    read, wrote = 0, 0
+    if answer.usage is not None:
+        read, wrote = answer.usage.tokens_in or 0, answer.usage.tokens_out or 0
     return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 
 
@@ -121,7 +122,9 @@ def headers(*served: ServedAnswer) -> dict[str, str]:
     answers = [one.answer for one in served]
     cards = (card for answer in answers for card in answer.cards)
     trace = trace_headers(cards, any(answer.gate.fired for answer in answers))
-    return trace | ({"X-Kcard-Cache": "hit"} if all(one.cached for one in served) else {})
+    if all(one.cached for one in served):
+        trace["X-Kcard-Cache"] = "hit"
+    return trace
 
 
 def trace_headers(cards: Iterable[str], fired: bool) -> dict[str, str]:
@@ -167,7 +170,10 @@ async def stream_with_stages(
 
     task = asyncio.create_task(work())
     try:
-        while (event := await events.get()) is not None:
+        while True:
+            event = await events.get()
+            if event is None:
+                return
             yield event
     finally:
         task.cancel()

@@ -1,16 +1,13 @@
-"""The OpenAI-compatible endpoint: its routes and options, and the server."""
+"""The OpenAI-compatible endpoint: its routes, its page, and its errors."""
 
 import asyncio
-import functools
 import itertools
 import logging
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,17 +16,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
-from kcard.connections import silence
-from kcard.errors import HubError, KcardError, LLMError, UnknownCard, UsageError, one_line
-from kcard.events import OnEvent, ignore, note
-from kcard.hub.server.limits import BodyLimit
-from kcard.integrators.assembly import Endpoint, make_llm
-from kcard.integrators.options import AskOptions
-from kcard.io import parse_size
-from kcard.llms.gguf_file import read_gguf
-from kcard.llms.local_models import find_pulled
-from kcard.llms.openai_endpoint import OpenAIEndpoint
+from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
+from kcard.hub.server.limits import IDLE_SECONDS, BodyLimit
 from kcard.serve.answers import (
     STAGES,
     EndpointMetrics,
@@ -45,7 +33,15 @@ from kcard.serve.answers import (
     stream_with_stages,
 )
 from kcard.serve.auth import HostCheck, Keys
-from kcard.serve.options import EndpointOptions
+from kcard.serve.forwarding import (
+    ForwardedChat,
+    ForwardedCompletion,
+    RequestForwarder,
+    has_question,
+    last_question,
+    standalone,
+)
+from kcard.serve.pipelines import PendingQuestion, Route
 from kcard.serve.schema import (
     ApiError,
     ChatRequest,
@@ -58,20 +54,8 @@ from kcard.serve.schema import (
     TimedOut,
     error_body,
 )
-from kcard.serve.service import PendingQuestion, Route, Service
-from kcard.serve.upstream import (
-    ForwardedChat,
-    ForwardedCompletion,
-    RequestForwarder,
-    Upstream,
-    has_question,
-    last_question,
-    standalone,
-)
+from kcard.serve.service import Service
 from kcard.version import __version__
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 router = APIRouter()
 STREAM = "text/event-stream"
@@ -216,26 +200,29 @@ for name in ("", *FILES):
     router.add_api_route(f"/{name}", page, include_in_schema=False)
 
 
-LARGEST = 4 << 20  # bytes of a request; images travel in requests
-IDLE = 60.0  # seconds
+MAX_BODY_BYTES = 4 << 20  # images travel in requests
 INTERNAL = "internal error: see the log of the endpoint"
+HANDLED = (
+    *(ApiError, KcardError, TimeoutError, RequestValidationError, ClientDisconnect, HTTPException),
+    Exception,
+)
 logger = logging.getLogger("kcard.serve")
 
 
 def create_app(
     service: Service,
     keys: Keys | None = None,
-    largest: int = LARGEST,
-    idle: float = IDLE,
+    max_body: int = MAX_BODY_BYTES,
+    idle: float = IDLE_SECONDS,
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
 ) -> FastAPI:
     """Make the ASGI application.
 
-    largest  maximum size of a request's body, in bytes
-    idle     seconds without a byte after which a slow client is disconnected
-    hosts    further names of this endpoint, for requests without keys (HostCheck)
-    origins  of pages elsewhere that may ask, such as https://example.org
+    max_body  maximum size of a request's body, in bytes
+    idle      seconds without a byte after which a slow client is disconnected
+    hosts     further names of this endpoint, for requests without keys (HostCheck)
+    origins   of pages elsewhere that may ask, such as https://example.org
     """
     keys = keys or Keys(None)
 
@@ -248,18 +235,9 @@ def create_app(
     app.state.service, app.state.keys = service, keys
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
     app.include_router(router)
-    handled = (
-        ApiError,
-        KcardError,
-        TimeoutError,
-        RequestValidationError,
-        ClientDisconnect,
-        HTTPException,
-        Exception,
-    )
-    for error in handled:
+    for error in HANDLED:
         app.add_exception_handler(error, error_response)
-    app.add_middleware(BodyLimit, largest, idle)
+    app.add_middleware(BodyLimit, max_body, idle)
     if not keys.is_needed:
         app.add_middleware(HostCheck, hosts)
     if origins:
@@ -319,155 +297,3 @@ def as_api_error(error: Exception) -> ApiError:
         return LLMFailed("the LLM behind this endpoint failed: see the log of the endpoint", retry_after=5)
     logger.error("internal error", exc_info=error)
     return Internal(INTERNAL)
-
-
-# Serves the endpoint: one process that holds LLM and cards, and its parent, which starts it again if it dies.
-
-CHEAP = ("embedded", *ENDPOINTS)  # LLMs that the parent makes too, so that a mistake is reported at once
-OPENAI = "https://api.openai.com/v1"
-PROBE_SECONDS = 3.0  # in which the LLM's server should answer at the start
-
-
-def serve(
-    asking: AskOptions,
-    endpoint: EndpointOptions | None = None,
-    ready: Callable[[str], None] = lambda _: None,
-    on_event: OnEvent = ignore,
-) -> None:
-    """Serve until SIGTERM, or until Ctrl-C raises KeyboardInterrupt. A second signal aborts running requests.
-
-    asking  options of asking; `mode` applies to questions to the LLM's own name, `llm` must be a name
-    ready   called with the URL once the endpoint answers
-    on_event  called with notes on private and gated cards, which are served only if `asking.cards` names them
-
-    Raises UsageError for a wrong option or a malformed file of keys, UnknownCard for a card that is not there, HubError
-    if the address is in use or the process can't start.
-    """
-    from kcard.hub.server.run import listening, run_workers
-
-    endpoint = endpoint or EndpointOptions()
-    llm = asking.llm if asking.llm is not None else settings().llm
-    if not isinstance(llm, str):
-        raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
-    parse_size(endpoint.largest)
-    Keys(endpoint.keys)
-    if message := check_llm(llm, asking):
-        on_event(note(message))
-    names = [endpoint.name or served_name(llm)]
-    for spec in _listed(endpoint.also):
-        if message := check_llm(spec, asking):
-            on_event(note(message))
-        names.append(served_name(spec))
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise UsageError(
-            f"two LLMs would be served as {min(repeated)!r}: leave one out of --also, or give --name"
-        )
-    for message in check_cards(asking.card_names):
-        on_event(note(message))
-    app = functools.partial(application, replace(asking, llm=llm), endpoint)
-    with listening(endpoint.host, endpoint.port) as listener:
-        received = run_workers(
-            app,
-            listener,
-            ready,
-            workers=1,
-            log_format=endpoint.log_format,
-            proxies=endpoint.proxies,
-            grace=endpoint.grace,
-        )
-    if signal.SIGINT in received:
-        raise KeyboardInterrupt
-    if not received:
-        raise HubError("the endpoint stopped because its process failed to start: see the log above")
-
-
-def check_llm(spec: str, asking: AskOptions) -> str:
-    """Return why the LLM's server does not answer; empty if it does, or if the LLM runs in this process.
-
-    Raises UsageError or ModelUnavailable for a mistake that can be found without loading the LLM.
-    """
-    backend, _, model = without_shortcut(spec)[0].partition(":")
-    if backend in GGUF_LLMS:
-        read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
-    if backend not in CHEAP:
-        return ""
-    llm = make_llm(spec, asking.temperature, Endpoint(asking.llm_url))
-    if not isinstance(llm, OpenAIEndpoint):
-        return ""
-    url = llm.url or OPENAI
-    reason = silence(url, PROBE_SECONDS)
-    if not reason:
-        return ""
-    return f"no LLM answers at {url} ({reason}): start its server, or correct --llm-url; until then questions fail"
-
-
-def check_cards(names: Sequence[str] | None) -> list[str]:
-    """Return notes on the private and gated cards of the hub that are served because they are named, or are not served.
-
-    Raises UnknownCard for a name that the hub does not have, and HubError if all of the named cards are excluded.
-    """
-    from kcard.hub.registry import Hub
-
-    hub = Hub()
-    try:
-        selection = hub.select(names, public=True, drafts=True)
-    except HubError:
-        if names is not None:
-            raise
-        return []
-    finally:
-        hub.database.close()
-    restricted = [f"{v.reference} ({v.restriction})" for v in selection.versions if v.restriction]
-    notes = []
-    if restricted:
-        notes.append(
-            f"everybody who may ask gets answers from {', '.join(restricted)}, since --cards names them"
-        )
-    if selection.hidden:
-        count = f"{len(selection.hidden)} card{'' if len(selection.hidden) == 1 else 's'}"
-        notes.append(f"{count} left out as private or gated: name a card with --cards to answer from it")
-    return notes
-
-
-def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
-    """Make the application in its own process, which ends when its parent does.
-
-    If that is impossible, the process ends with a status that tells its parent not to start it again.
-    """
-    from uvicorn.config import STARTUP_FAILURE
-
-    from kcard.hub.registry import Hub
-    from kcard.hub.server.run import follow_parent
-    from kcard.serve.service import Pipelines
-
-    follow_parent()
-    try:
-        keys = Keys(endpoint.keys)
-        others = {served_name(spec): spec for spec in _listed(endpoint.also)}
-        pipelines = Pipelines(asking, Hub(), endpoint.name or served_name(str(asking.llm)), others)
-    except KcardError as error:
-        logger.error("%s", one_line(error))
-        raise SystemExit(STARTUP_FAILURE) from None
-    # A chat model behind a server of its own takes whole conversations.
-    upstreams = {
-        name: Upstream(llm.url or OPENAI, llm.model, llm.key, llm.timeout)
-        for name, llm in pipelines.models.items()
-        if isinstance(llm, OpenAIEndpoint) and llm.is_chat
-    }
-    service = Service(
-        pipelines, asking.mode, None, endpoint.waiting, endpoint.timeout, endpoint.cache, upstreams
-    )
-    own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    hosts = [own_name, *_listed(endpoint.allowed_hosts)]
-    origins = _listed(endpoint.allowed_origins)
-    return create_app(service, keys, parse_size(endpoint.largest), hosts=hosts, origins=origins)
-
-
-def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def served_name(llm: str) -> str:
-    """Return the name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"; of a file, its own name."""
-    backend, _, model = llm.partition(":")
-    return Path(model).stem if backend == "gguf" else model or backend

@@ -147,7 +147,8 @@ def _read_holders(path: Path) -> dict[str, str]:
         digest = entry.get("sha256") if isinstance(entry, dict) else None
         if not isinstance(digest, str) or len(digest) != 64 or set(digest) - set("0123456789abcdef"):
             raise UsageError(f"keys {path}, [{name}]: sha256 must be 64 hexadecimal digits")
-        if unknown := set(entry) - {"sha256"}:
+        unknown = set(entry) - {"sha256"}
+        if unknown:
             raise UsageError(f"keys {path}, [{name}]: {', '.join(sorted(unknown))} is unknown")
         holders[digest] = name
     return holders

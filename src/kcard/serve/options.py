@@ -26,14 +26,16 @@ class RequestOptions(OptionGroup, panel="The endpoint"):
         Option("Web pages elsewhere that may ask, comma-separated, such as https://example.org (CORS)."),
     ] = ""
     name: Annotated[str | None, Option("Name under which the LLM is served.", default="the LLM's own")] = None
-    waiting: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
+    max_queue: Annotated[int, Option("Questions that may wait; more are refused.", least=1)] = 256
     timeout: Annotated[float, Option("Maximum seconds of a question, its wait included.", least=1)] = 120.0
     cache: Annotated[
         int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
     ] = 1000
-    largest: Annotated[str, Option("Maximum size of a request.")] = "4MB"
+    max_body: Annotated[str, Option("Maximum size of a request.")] = "4MB"
     proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
-    grace: Annotated[int, Option("Seconds for requests to finish when the endpoint stops.", least=0)] = 30
+    shutdown_timeout: Annotated[
+        int, Option("Seconds for requests to finish when the endpoint stops.", least=0)
+    ] = 30
     log_format: Annotated[Literal["text", "json"], Option("Format of the log on stderr.")] = "text"
 
 

@@ -1,147 +1,62 @@
-"""Serves questions: routes model names to pipelines, batches questions and caches answers."""
+"""Answers the endpoint's questions: routes model names to pipelines, batches questions and caches answers."""
 
 import asyncio
 import contextlib
-import itertools
 import logging
-import threading
-import time
 from collections import OrderedDict
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Hashable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from kcard.batching import QUESTIONS
-from kcard.errors import CardError, HubError, KcardError, MissingExtra, ModelUnavailable, one_line
-from kcard.integrators.assembly import make_loader
-from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pipeline import Pipeline, PreparedQuestion
-from kcard.interfaces import LLM
-from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.errors import CardError, KcardError, MissingExtra, ModelUnavailable, one_line
+from kcard.integrators.options import Mode
 from kcard.questions import checked
+from kcard.serve.pipelines import PendingQuestion, Pipelines, Route
 from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Reply
 
 if TYPE_CHECKING:
-    from kcard.hub.registry import Hub, Selection
     from kcard.serve.upstream import Upstream
 
 logger = logging.getLogger("kcard.serve")
-
-# Model names of the endpoint: the LLM, the LLM with a mode, and the LLM with one card.
-#
-# llama-3.1-8b               as `kcard serve --mode` says
-# llama-3.1-8b:direct        without cards; also top-down, bottom-up, hybrid
-# llama-3.1-8b:biomedical    with that card
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
-class Route:
-    """How a question is answered. `card`: the only card that generates; None: all. `llm`: a name; None: the first."""
-
-    mode: Mode
-    card: str | None = None
-    llm: str | None = None
-
-
-# A question with its knowledge, awaiting the reply of the LLM's own server.
-
-
-@dataclass(frozen=True)
-class PendingQuestion:
-    """A prepared question, to be completed in the thread that prepared it."""
-
-    pipeline: Pipeline
-    prepared: PreparedQuestion
-
-
-# A cache of answers; concurrent requests with equal questions share one computation.
-
-T = TypeVar("T")
-Version = Callable[[], Awaitable[Hashable]]
-
-
-@dataclass(frozen=True)
 class ServedAnswer:
-    """An answer. `cached`: from the cache, or from a concurrent request with an equal question."""
+    """An answer; `cached`: from the cache."""
 
     answer: Answer
     cached: bool = False
 
 
-@dataclass(eq=False)
-class _Computation(Generic[T]):
-    """An answer in progress, and how many requests wait for it."""
-
-    task: "asyncio.Task[T]"
-    waiting: int = 0
-
-
 class AnswerCache:
-    """An LRU cache of at most `most` answers, all for one version of the cards. For one event loop."""
+    """The `most` answers that were used last, all for one version of the cards. For one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._version: Hashable = None
         self._answers: OrderedDict[Hashable, Answer] = OrderedDict()
-        self._computations: dict[Hashable, _Computation[Answer]] = {}
 
-    async def get(
-        self, version: Version, key: Hashable, compute: Callable[[], Awaitable[Answer]]
-    ) -> ServedAnswer:
-        """Return the answer for a key, computed at most once at a time and cancelled when nobody waits for it any more.
+    def get(self, version: Hashable, key: Hashable) -> Answer | None:
+        """Return the answer for a key and this version, if it is in the cache."""
+        if version != self._version or key not in self._answers:
+            return None
+        self._answers.move_to_end(key)
+        return self._answers[key]
 
-        `version`: what else the answers depend on. When it changes, all are dropped; an answer is not cached if the
-        version changes during its computation. Raises what `compute` raises, which is not cached either.
-        """
-        self._update_version(await version())
-        if key in self._answers:
-            self._answers.move_to_end(key)
-            return ServedAnswer(self._answers[key], cached=True)
-
-        async def compute_and_store() -> Answer:
-            before = self._version
-            answer = await compute()
-            self._update_version(await version())
-            if before == self._version:
-                self._answers[key] = answer
-                while len(self._answers) > self._most:
-                    self._answers.popitem(last=False)
-            return answer
-
-        computation = self._computations.get(key)
-        is_shared = computation is not None
-        if computation is None:
-            computation = self._computations[key] = _Computation(asyncio.ensure_future(compute_and_store()))
-        computation.waiting += 1
-        try:
-            return ServedAnswer(await asyncio.shield(computation.task), is_shared)
-        finally:
-            computation.waiting -= 1
-            if not computation.waiting:
-                computation.task.cancel()
-            is_over = not computation.waiting or computation.task.done()
-            if is_over and self._computations.get(key) is computation:
-                del self._computations[key]
-
-    def _update_version(self, version: Hashable) -> None:
+    def put(self, version: Hashable, key: Hashable, answer: Answer) -> None:
+        """Add an answer for this version, and drop those for another one."""
         if version != self._version:
             self._version = version
             self._answers.clear()
-            self._computations = {}  # those who wait have references of their own
+        self._answers[key] = answer
+        if len(self._answers) > self._most:
+            self._answers.popitem(last=False)
 
-
-# Questions that arrive during a batch wait for the next one, which answers them together.
 
 BatchKey = TypeVar("BatchKey", bound=Hashable)
 Result = TypeVar("Result")
@@ -170,7 +85,7 @@ class Batcher(Generic[BatchKey, Result]):
     Args:
         answer: yields one result for each question, in order; called in the thread
         most: questions in a batch
-        waiting: questions that may wait; further ones are refused
+        max_queue: questions that may wait; further ones are refused
 
     A question whose client has left before its batch begins is not answered.
     """
@@ -179,9 +94,9 @@ class Batcher(Generic[BatchKey, Result]):
         self,
         answer: Callable[[BatchKey, Sequence[str]], Iterator[Result]],
         most: int = QUESTIONS,
-        waiting: int = 256,
+        max_queue: int = 256,
     ) -> None:
-        self._answer, self._most, self._limit = answer, most, waiting
+        self._answer, self._most, self._max_queue = answer, most, max_queue
         self._queue: list[_Waiting[BatchKey]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kcard-answers")
@@ -192,8 +107,8 @@ class Batcher(Generic[BatchKey, Result]):
 
     async def submit(self, route: BatchKey, question: str) -> Result:
         """Return the question's result. Raises Overloaded where too many wait, and whatever `answer` raises."""
-        if len(self._queue) >= self._limit:
-            raise Overloaded(f"{self._limit} questions are waiting: try again later", retry_after=1)
+        if len(self._queue) >= self._max_queue:
+            raise Overloaded(f"{self._max_queue} questions are waiting: try again later", retry_after=1)
         entry = _Waiting(route, question, asyncio.get_running_loop().create_future())
         self._queue.append(entry)
         if self._task is None or self._task.done():
@@ -215,12 +130,18 @@ class Batcher(Generic[BatchKey, Result]):
 
         Each batch is handed to the thread anew, behind calls that wait for it.
         """
-        while alive := [entry for entry in self._queue if not entry.future.done()]:
-            batch = [entry for entry in alive if entry.route == alive[0].route][: self._most]
-            batch_ids = set(map(id, batch))
-            self._queue = [entry for entry in alive if id(entry) not in batch_ids]
+        while True:
+            waiting = [entry for entry in self._queue if not entry.future.done()]
+            batch: list[_Waiting[BatchKey]] = []
+            self._queue = []
+            for entry in waiting:
+                if entry.route == waiting[0].route and len(batch) < self._most:
+                    batch.append(entry)
+                else:
+                    self._queue.append(entry)
+            if not batch:
+                return
             await self.call(self._answer_batch, batch, asyncio.get_running_loop())
-        self._queue.clear()
 
     def _answer_batch(self, batch: Sequence[_Waiting[BatchKey]], loop: asyncio.AbstractEventLoop) -> None:
         """Settle each question as soon as its result is there; whoever waits raises the error."""
@@ -234,165 +155,32 @@ class Batcher(Generic[BatchKey, Result]):
                     loop.call_soon_threadsafe(entry.settle, None, error)
 
 
-# Pipelines by route over one pool of cards, kept up to date with the hub.
-
-FRESH = 1.0  # seconds after which the hub is read again
-MAX_EXAMPLES = 4  # questions
-Cards = tuple[tuple[str, str], ...]  # names and references
-
-
-class Pipelines:
-    """Answers questions by route with cards of the hub; one thread at a time.
-
-    Args:
-        options: of asking; `cards` limits the cards that are served
-        hub: the hub of the cards
-        llm: the name under which the LLM is served
-        others: further LLMs, by the names under which they are served; all are loaded at once
-
-    Private and gated cards of the hub are served only if `options.cards` names them. Published, removed and quarantined
-    cards take effect with the next question; models of the others stay loaded. Raises what Pipeline raises, except that
-    a hub without cards is served without them.
-    """
-
-    def __init__(
-        self, options: AskOptions, hub: "Hub", llm: str, others: Mapping[str, str] | None = None
-    ) -> None:
-        self.llm = llm
-        self._options, self._hub = options, hub
-        direct = replace(options, mode="direct", cards=None)
-        self._direct = {llm: Pipeline(direct, hub=hub)}  # by the LLM
-        for name, spec in (others or {}).items():
-            self._direct[name] = Pipeline(replace(direct, llm=spec), hub=hub)
-        self._loader = make_loader(options)
-        self._lock = threading.Lock()
-        self._selection: Selection | None = None
-        self._cards: Cards = ()
-        self._trouble = ""  # why there are no cards
-        self._changes = 0  # of the cards
-        self._has_search_cards = False
-        self._read_at = -FRESH
-        self._routes: dict[Route, Pipeline] = {}
-        self._route_cards: Cards = ()  # the cards of these pipelines
-
-    @property
-    def models(self) -> Mapping[str, LLM]:
-        """The LLMs by their names, the first one first."""
-        return {name: pipeline.llm for name, pipeline in self._direct.items()}
-
-    def cards(self) -> Sequence[str]:
-        """Return the names of the cards that are served now; for any thread."""
-        return [name for name, _ in self._current_cards()]
-
-    def examples(self) -> Sequence[str]:
-        """Return example questions to the cards that are served now, at most MAX_EXAMPLES; for any thread."""
-        from kcard.hub.server.web.cards import example_questions
-
-        self._current_cards()
-        selection = self._selection
-        by_card = []
-        for version in (selection.versions if selection else ())[:MAX_EXAMPLES]:
-            by_card.append(example_questions(self._hub.blobs, version.files, version.manifest.language))
-        rounds = itertools.chain.from_iterable(itertools.zip_longest(*by_card))
-        return [*dict.fromkeys(question for question in rounds if question)][:MAX_EXAMPLES]
-
-    def version(self, llm: str | None = None) -> int | None:
-        """Return how often the cards have changed, for any thread; None where equal questions may have other answers.
-
-        That is the case with an LLM that is not declared deterministic, or with cards or evidence of remote services.
-        """
-        self._current_cards()
-        is_remote = self._has_search_cards or not set(self._options.evidence) <= {"own", "none"}
-        is_repeatable = self._direct[llm or self.llm].llm.is_deterministic and not is_remote
-        return self._changes if is_repeatable else None
-
-    def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
-        """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
-        return self._pipeline(route).outcomes(questions)
-
-    def prepared(self, route: Route, questions: Sequence[str]) -> Iterator[PendingQuestion | KcardError]:
-        """Prepare questions as Pipeline.prepared does."""
-        pipeline = self._pipeline(route)
-        for prepared in pipeline.prepared(questions):
-            yield prepared if isinstance(prepared, KcardError) else PendingQuestion(pipeline, prepared)
-
-    def _pipeline(self, route: Route) -> Pipeline:
-        """Return the pipeline of a route. Raises UnknownCard for a card that was removed meanwhile."""
-        cards = self._current_cards()
-        if cards != self._route_cards:
-            self._routes, self._route_cards = {}, cards
-        direct = self._direct[route.llm or self.llm]
-        if route.mode == "direct" or not cards:
-            return direct
-        if route not in self._routes:
-            # The pipeline of this route shares its LLM, cards and selectors with the others of its LLM.
-            shared = Route("bottom-up", llm=route.llm)
-            base = self._routes.get(shared)
-            if base is None:
-                options = replace(self._options, mode="bottom-up", llm=direct.llm)
-                base = Pipeline(options, hub=self._hub, selection=self._selection, loader=self._loader)
-                self._routes[shared] = base
-            self._routes[route] = base.variant(route.mode, route.card)
-        return self._routes[route]
-
-    def _current_cards(self) -> Cards:
-        """Return the cards of the hub, read at most FRESH seconds ago."""
-        with self._lock:
-            if time.monotonic() - self._read_at >= FRESH:
-                self._read_cards()
-            return self._cards
-
-    def _read_cards(self) -> None:
-        selection, trouble = None, ""
-        drafts: list[tuple[Manifest, str]] = []  # with the digest, which tells that a draft was made anew
-        try:
-            selection = self._hub.select(self._options.card_names, public=True, drafts=True)
-            for folder in selection.drafts:
-                drafts.append((Manifest.read(folder), file_digest(folder / MANIFEST)))
-        except (HubError, CardError) as error:
-            selection, trouble = None, one_line(error)
-        if trouble and trouble != self._trouble:
-            logger.warning("no cards are served: %s", trouble)
-        versions = selection.versions if selection else ()
-        published = [(version.name, version.reference) for version in versions]
-        cards = (*published, *((manifest.name, digest) for manifest, digest in drafts))
-        self._changes += cards != self._cards
-        self._selection, self._cards, self._trouble = selection, cards, trouble
-        manifests = [*(version.manifest for version in versions), *(manifest for manifest, _ in drafts)]
-        self._has_search_cards = any(manifest.kind == "search" for manifest in manifests)
-        self._read_at = time.monotonic()
-
-
 class Service:
     """The models of the endpoint.
 
     Args:
         pipelines: answer the questions
         mode: of questions to an LLM's own name
-        upstream: the server of the first LLM, if it takes whole conversations; None: it takes single questions
-        waiting: questions that may wait
+        upstreams: the servers of LLMs that take whole conversations, by the LLM's name; others take single questions
+        max_queue: questions that may wait
         timeout: seconds that a question may take, with its wait
         cache: number of answers that are cached
-        others: the servers of further LLMs, by name, which take whole conversations
     """
 
     def __init__(
         self,
         pipelines: Pipelines,
         mode: Mode,
-        upstream: "Upstream | None" = None,
-        waiting: int = 256,
+        upstreams: "Mapping[str, Upstream] | None" = None,
+        max_queue: int = 256,
         timeout: float = 120.0,
         cache: int = 0,
-        others: "Mapping[str, Upstream] | None" = None,
     ) -> None:
         self._cache = AnswerCache(cache)
         self._pipelines, self._mode, self._timeout = pipelines, mode, timeout
-        self._upstreams: dict[str, Upstream] = dict(others or {})
-        if upstream is not None:
-            self._upstreams[pipelines.llm] = upstream
+        self._upstreams = dict(upstreams or {})
         self._batcher: Batcher[Route, Answer | PendingQuestion | KcardError] = Batcher(
-            self._process, waiting=waiting
+            self._process, max_queue=max_queue
         )
 
     @property
@@ -438,10 +226,9 @@ class Service:
 
     async def describe(self) -> dict[str, Any]:
         """Return what the page shows: the LLMs and what each reads, modes, cards, example questions."""
-        llms = [
-            {"name": name, "reads": "conversations" if name in self._upstreams else "questions"}
-            for name in self._pipelines.models
-        ]
+        llms = []
+        for name in self._pipelines.models:
+            llms.append({"name": name, "reads": "conversations" if name in self._upstreams else "questions"})
         cards = await asyncio.to_thread(self._pipelines.cards)
         examples = await asyncio.to_thread(self._pipelines.examples)
         return {"llms": llms, "modes": [*MODES], "cards": [*cards], "examples": [*examples]}
@@ -452,23 +239,22 @@ class Service:
         Raises UsageError for a question that is empty, too long or not text, CardFailed, Overloaded, TimeoutError, and
         what a pipeline raises.
         """
-
-        async def compute() -> Answer:
+        key = route, question
+        async with asyncio.timeout(self._timeout):
+            version = await asyncio.to_thread(self._pipelines.version, route.llm)
+            if version is not None:
+                cached = self._cache.get(version, key)
+                if cached is not None:
+                    return ServedAnswer(cached, cached=True)
             answer = await self._submit(route, question)
             assert isinstance(answer, Answer)
-            return answer
-
-        async def version() -> Hashable | None:
-            return await asyncio.to_thread(self._pipelines.version, route.llm)
-
-        async with asyncio.timeout(self._timeout):
-            if await version() is None:
-                return ServedAnswer(await compute())
-            return await self._cache.get(version, (route, question), compute)
+            # The cards may have changed while it was found.
+            if version is not None and version == await asyncio.to_thread(self._pipelines.version, route.llm):
+                self._cache.put(version, key, answer)
+            return ServedAnswer(answer)
 
     async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:
         """Gather knowledge for questions to an LLM that takes whole conversations. Raises what `answer` raises."""
-
         async with asyncio.timeout(self._timeout):
             results = await asyncio.gather(*(self._submit(route, question) for question in questions))
         return [result for result in results if isinstance(result, PendingQuestion)]

@@ -4,7 +4,8 @@ import base64
 import json
 import os
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -62,11 +63,24 @@ def preupload(
     return shared.http(who).post(address, json={"files": coming})
 
 
+def connect(url: str, timeout: float = 30) -> socket.socket:
+    """A connection to a server."""
+    address = urlsplit(url)
+    return socket.create_connection((str(address.hostname), int(address.port or 80)), timeout)
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def raw(shared: Shared, request: bytes, *more: bytes) -> bytes:
     """Everything that comes back for bytes on a connection of their own, until it ends or stands still."""
-    address = urlsplit(shared.url)
     answer = b""
-    with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=1) as connection:
+    with connect(shared.url, timeout=1) as connection:
         try:
             for part in (request, *more):
                 connection.sendall(part)

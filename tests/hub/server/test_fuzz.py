@@ -25,8 +25,7 @@ from kcard.errors import KcardError
 from kcard.hub.accounts import Identity
 from kcard.hub.server.app import PAGES, ROUTERS, create_app
 from kcard.hub.server.dependencies import COOKIE, ServerOptions, form_token
-from kcard.hub.server.routes.lfs import PARTS, WHOLE
-from kcard.hub.server.upload_checks import Claims, sign_ticket
+from kcard.hub.server.routes.uploads import PARTS, WHOLE, Claims, sign_ticket
 from kcard.hub.services import HubServices
 from tests.hub.postgres import BOTH
 

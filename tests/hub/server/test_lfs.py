@@ -3,8 +3,6 @@
 import hashlib
 import os
 import pickle
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from safetensors.numpy import save
 
 from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.upload_checks import Claims, sign_ticket, verify_ticket
-from tests.hub.server.attacks import Code, commit, inline, large
+from kcard.hub.server.routes.uploads import Claims, sign_ticket, verify_ticket
+from tests.hub.server.attacks import Code, commit, connect, inline, large, wait_for
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 PART = 500_000
@@ -120,19 +118,12 @@ def test_more_bytes_than_announced_are_refused_however_they_come(shared: Shared)
 def test_a_client_that_leaves_midway_leaves_nothing_behind(shared: Shared) -> None:
     content = fresh(100_000)
     to = httpx.URL(href(shared.http("bob"), "bob/adapter", content))
-    with socket.create_connection((to.host, to.port)) as line:
+    with connect(str(to)) as line:
         line.sendall(b"PUT %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" % to.raw_path)
         line.sendall(content[:60_000])
         wait_for(lambda: partial(shared) != [])
     wait_for(lambda: partial(shared) == [])
     assert not shared.hub.blobs.holds(digest(content))
-
-
-def wait_for(what: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Shared) -> None:

@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -26,11 +25,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from kcard.hub.server import limits
 from kcard.hub.server.app import SecurityHeaders
 from kcard.hub.server.limits import (
-    DEAR,
-    DOWNLOAD,
-    MOST_AT_ONCE,
-    USUAL,
-    WAYS,
+    DOWNLOAD_COST,
+    HIGH_COST,
+    MAX_REQUESTS_OF_CLIENT,
+    USUAL_COST,
     BodyLimit,
     Buckets,
     RateLimit,
@@ -40,6 +38,7 @@ from kcard.hub.server.limits import (
     request_cost,
 )
 from kcard.hub.server.run import MAX_OPEN_FILES, raise_file_limit
+from tests.hub.server.attacks import connect
 from tests.hub.shared_hub import Shared, shared_hub
 
 FILE = "/ada/moons/resolve/main/config.json"
@@ -85,15 +84,6 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
         assert [buckets.take("ada", 10).allowed for _ in range(31)] == [True] * 30 + [False]
 
 
-def test_many_new_keys_do_not_free_a_key_that_has_spent_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SETS", 512)
-    buckets = Buckets(60, clock=Clock())
-    buckets.take("greedy", 300)
-    for number in range(512 * WAYS + 2000):  # more than there are places
-        buckets.take(f"address 10.0.{number}")
-    assert not buckets.take("greedy").allowed
-
-
 def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
     create_counts(tmp_path / "counts")
     fork = multiprocessing.get_context("fork")  # what they import is there
@@ -114,21 +104,21 @@ def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "query", "expected"),
     [
-        ("/ada/moons/resolve/main/config.json", b"", DOWNLOAD),
-        ("/datasets/ada/moons/resolve/main/a/b.csv", b"full=1", DOWNLOAD),
-        ("/lfs/00", b"ticket=x", DOWNLOAD),
-        ("/api/whoami-v2", b"", USUAL),
-        ("/api/models/ada/moons", b"", USUAL),
-        ("/api/models/ada/moons/tree/main", b"recursive=1", USUAL),
-        ("/api/models/resolve/x/tree/main/raw/y", b"", USUAL),
-        ("/ada/moons", b"", USUAL),
-        ("/api/models", b"limit=20", DEAR),
-        ("/api/%6Dodels", b"", DEAR),
-        ("/api/models/ada/moons/tree/main", b"e%78pand=1", DEAR),
-        ("/api/models/resolve/x/tree/main/resolve/y", b"expand=1", DEAR),
-        ("/api/datasets/ada/moons/paths-info/main", b"", DEAR),
-        ("/api/validate-yaml", b"", DEAR),
-        ("/", b"q=moons", DEAR),
+        ("/ada/moons/resolve/main/config.json", b"", DOWNLOAD_COST),
+        ("/datasets/ada/moons/resolve/main/a/b.csv", b"full=1", DOWNLOAD_COST),
+        ("/lfs/00", b"ticket=x", DOWNLOAD_COST),
+        ("/api/whoami-v2", b"", USUAL_COST),
+        ("/api/models/ada/moons", b"", USUAL_COST),
+        ("/api/models/ada/moons/tree/main", b"recursive=1", USUAL_COST),
+        ("/api/models/resolve/x/tree/main/raw/y", b"", USUAL_COST),
+        ("/ada/moons", b"", USUAL_COST),
+        ("/api/models", b"limit=20", HIGH_COST),
+        ("/api/%6Dodels", b"", HIGH_COST),
+        ("/api/models/ada/moons/tree/main", b"e%78pand=1", HIGH_COST),
+        ("/api/models/resolve/x/tree/main/resolve/y", b"expand=1", HIGH_COST),
+        ("/api/datasets/ada/moons/paths-info/main", b"", HIGH_COST),
+        ("/api/validate-yaml", b"", HIGH_COST),
+        ("/", b"q=moons", HIGH_COST),
     ],
 )
 def test_requests_cost_what_they_take(path: str, query: bytes, expected: int) -> None:
@@ -178,35 +168,35 @@ def test_the_hugging_face_client_reads_how_much_is_left() -> None:
     assert 25 <= refused.reset_in_seconds <= 30
 
 
-def test_addresses_are_counted_apart_and_probes_not_at_all() -> None:
-    limited = RateLimit(answered, rate=1)
-    first: list[dict[str, str]] = [{}] * 5
-    assert statuses(limited, *first, {"address": "10.0.0.2"}, {}) == [200] * 6 + [429]
-    assert statuses(limited, *[{"path": path} for path in ("/healthz", "/readyz", "/metrics")]) == [200] * 3
+OWN = [{"address": "127.0.0.1"}, {"address": "::1"}] * 6
+PROBES = [{"path": path} for path in ("/healthz", "/readyz", "/metrics")]
 
 
-def test_an_ipv6_client_has_one_bucket_for_its_whole_network() -> None:
-    limited = RateLimit(answered, rate=1)
-    near = [{"address": f"2001:db8::{n}"} for n in range(1, 7)]
-    assert statuses(limited, *near, {"address": "2001:db8:0:1::1"}) == [200] * 5 + [429, 200]
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([*[{}] * 5, *PROBES, {"address": "10.0.0.2"}, {}], [200] * 9 + [429]),
+        # All of an IPv6 network.
+        ([*({"address": f"2001:db8::{n}"} for n in range(6)), {"address": "2001:db8:0:1::1"}], [200] * 5 + [429, 200]),
+        # IPv4 clients of a socket for both families.
+        ([*[{"address": "::ffff:192.0.2.1"}] * 6, {"address": "::ffff:192.0.2.2"}], [200] * 5 + [429, 200]),
+        # An account, wherever it asks from; only its first request counts for its address.
+        ([{"token": "good"}, *({"token": "good", "address": f"10.0.1.{n}"} for n in range(6)), *[{}] * 5],
+         [200] * 6 + [429] + [200] * 4 + [429]),
+        # Tokens that were made up.
+        ([{"token": f"guess-{n}"} for n in range(7)], [200] * 5 + [429] * 2),
+        (OWN, [200] * 12),
+    ],
+    ids=["addresses", "networks", "mapped addresses", "accounts", "invented tokens", "this machine"],
+)  # fmt: skip
+def test_so_many_requests_are_let_in_by_address_or_account(
+    calls: list[dict[str, Any]], expected: list[int]
+) -> None:
+    assert statuses(RateLimit(answered, rate=1), *calls) == expected
 
 
-def test_ipv4_clients_of_a_socket_for_both_families_are_counted_apart() -> None:
-    limited = RateLimit(answered, rate=1)
-    first = [{"address": "::ffff:192.0.2.1"}] * 6
-    assert statuses(limited, *first, {"address": "::ffff:192.0.2.2"}) == [200] * 5 + [429, 200]
-
-
-def test_an_account_has_one_bucket_wherever_it_asks_from() -> None:
-    limited = RateLimit(answered, rate=1)
-    first, others = {"token": "good"}, [{"token": "good", "address": f"10.0.1.{n}"} for n in range(6)]
-    assert statuses(limited, first, *others) == [200] * 6 + [429]
-    assert statuses(limited, *[{}] * 5) == [200] * 4 + [429]  # the address itself was counted once only
-
-
-def test_tokens_that_were_made_up_count_for_the_address_that_tries_them() -> None:
-    limited = RateLimit(answered, rate=1)
-    assert statuses(limited, *[{"token": f"guess-{n}"} for n in range(7)]) == [200] * 5 + [429] * 2
+def test_this_machine_is_counted_by_a_hub_with_a_public_url() -> None:
+    assert statuses(RateLimit(answered, rate=1, own=True), *OWN)[-1] == 429
 
 
 def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_takes_them() -> None:
@@ -218,7 +208,7 @@ def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_ta
             await answered(scope, receive, send)
 
         limited = RateLimit(slow, rate=3000)
-        waiting = [asyncio.create_task(ask(limited)) for _ in range(MOST_AT_ONCE)]
+        waiting = [asyncio.create_task(ask(limited)) for _ in range(MAX_REQUESTS_OF_CLIENT)]
         await asyncio.sleep(0.1)
         refused = await ask(limited)
         taken.set()
@@ -228,12 +218,6 @@ def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_ta
         return [refused.status_code, after.status_code, *{(await task).status_code for task in waiting}]
 
     assert asyncio.run(run()) == [429, 200, 200]
-
-
-def test_this_machine_is_counted_only_for_a_hub_with_a_public_url() -> None:
-    own = [{"address": "127.0.0.1"}, {"address": "::1"}] * 6
-    assert statuses(RateLimit(answered, rate=1), *own) == [200] * 12
-    assert statuses(RateLimit(answered, rate=1, own=True), *own)[-1] == 429
 
 
 def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() -> None:
@@ -351,11 +335,6 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             yield hub
 
 
-def connected(impatient: Shared) -> socket.socket:
-    address = urlsplit(impatient.url)
-    return socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=15)
-
-
 def closed_after(connection: socket.socket, *parts: bytes, pause: float = 0.2) -> float:
     """Seconds until the server closes the connection, while parts are sent in turn, the last one forever."""
     begun = time.monotonic()
@@ -390,7 +369,7 @@ def test_headers_that_never_end_close_the_connection(impatient: Shared) -> None:
     """All at once, because each waits for the server's patience."""
 
     def seconds(case: str) -> float:
-        with connected(impatient) as connection:
+        with connect(impatient.url) as connection:
             if case == "a second request":
                 connection.sendall(REQUEST + b"\r\n")
                 assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -405,20 +384,20 @@ def test_headers_of_many_bytes_close_the_connection_at_once(
     impatient: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "HEADER_SECONDS", 60.0)
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         assert closed_after(connection, REQUEST, b"X-A: " + b"b" * 100_000 + b"\r\n", pause=0.05) < 6
 
 
 @pytest.mark.parametrize("length", [70_000, 200_000])
 def test_so_do_headers_that_come_complete_in_one_burst(impatient: Shared, length: int) -> None:
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(REQUEST + b"X-A: " + b"b" * length + b"\r\n\r\n")
         answer = b""
         with suppress(ConnectionResetError):
             while part := connection.recv(65536):
                 answer += part
         assert not answer.startswith(b"HTTP/1.1 200")
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(REQUEST + b"X-A: " + b"b" * 60_000 + b"\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
@@ -426,7 +405,7 @@ def test_so_do_headers_that_come_complete_in_one_burst(impatient: Shared, length
 def test_a_slow_body_and_an_idle_connection_are_not_headers(impatient: Shared) -> None:
     body = b'{"content": "# a card", "repoType": "model"}'
     head = b"POST /api/validate-yaml HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\n"
-    with connected(impatient) as connection:
+    with connect(impatient.url) as connection:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
         for start in range(0, len(body), 15):
             time.sleep(SECONDS / 2)

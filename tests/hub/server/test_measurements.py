@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kcard.hub.server.caches import OF_FILE, OVERHEAD, Caches
 from kcard.manifest import MANIFEST, Manifest
 from tests.hub.server.sample_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
@@ -209,24 +208,3 @@ def test_every_listing_marks_what_is_quarantined(
 
 def test_what_published_nothing_has_no_mark(listed: Shared) -> None:
     assert describe_card(listed, "bob/plain")["kcard"] is None
-
-
-def test_the_real_client_sees_the_mark(listed: Shared) -> None:
-    info = listed.api().model_info("bob/bad")
-    assert "quarantined" in (info.tags or [])
-    assert vars(info)["kcard"]["quarantined"] is True
-
-
-def test_trees_are_kept_up_to_a_number_of_files(listed: Shared) -> None:
-    listed.create("bob/large")
-    names = [f"{number}.txt" for number in range(50)]
-    shas = [listed.put("bob/large", dict.fromkeys(names, b"%d" % turn)).sha for turn in range(3)]
-    repository = listed.hub.repositories.get("model", "bob/large")
-    caches = Caches(listed.hub, most=2 * (OVERHEAD + 51 * OF_FILE))
-    first = caches.tree(repository, shas[0])
-    assert first == listed.hub.commits.tree(repository, shas[0])
-    assert caches.tree(repository, shas[0]) is first
-    for sha in shas[1:]:
-        caches.tree(repository, sha)
-    assert caches.tree(repository, shas[2]) is caches.tree(repository, shas[2])
-    assert caches.tree(repository, shas[0]) is not first

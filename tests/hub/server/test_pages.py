@@ -17,7 +17,7 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.card_metadata import abridge_readme
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.web.cards import load_exam, suggest_questions
+from kcard.hub.server.web.exams import load_exam, suggest_questions
 from kcard.hub.server.web.files import view_file
 from kcard.manifest import Manifest, seal
 from tests.hub.server.sample_cards import OVERLAPPING, WAITING, audit, exam, fill, publish, publish_unranked
@@ -143,7 +143,7 @@ def test_list_is_searched_filtered_and_turned(moons: Shared, monkeypatch: pytest
     assert "bob/moons" in get(moons, "/?tag=domain:science&tag=kcard:kind:search")
     assert "bob/moons" not in get(moons, "/?author=lab")
     assert "Nothing matches" in get(moons, "/?q=%3Cscript%3Enothing")
-    monkeypatch.setattr("kcard.hub.server.web.pages.ROWS", 1)
+    monkeypatch.setattr("kcard.hub.server.web.home.ROWS", 1)
     seen, path = [], "/?sort=date"
     while path:
         page = get(moons, path)
@@ -341,7 +341,7 @@ def test_the_files_have_a_page_of_their_own_in_pages(
     page = get(samples, "/lab/moons/files/v1")
     assert "6 files, " in page
     assert 'href="/lab/moons/blob/v1/notes.txt"' in page
-    monkeypatch.setattr("kcard.hub.server.web.files.MOST_FILES", 4)
+    monkeypatch.setattr("kcard.hub.server.web.files.MAX_FILES", 4)
     first, second = (get(samples, f"/lab/moons/files/main?page={number}") for number in (1, 2))
     assert (first.count(">Download</a>"), second.count(">Download</a>")) == (4, 2)
     assert 'rel="next" href="/lab/moons/files/main?page=2"' in first
@@ -476,7 +476,7 @@ def test_what_is_odd_in_an_exam_is_left_out(samples: Shared) -> None:
     sha = samples.put("dan/odd", {f"{place}.txt": text for place, text in enumerate(odd)}).sha
     for path, entry in samples.hub.commits.tree(repository, sha).items():
         view = load_exam(samples.hub.blobs, entry.sha256)
-        assert view is None or (view.recall, view.scores, view.shown) == (None, (), ()), path
+        assert view is None or (view.recall, view.figure, view.shown) == (None, None, ()), path
 
 
 def test_a_file_is_shown_as_text_json_or_tensors(samples: Shared) -> None:
@@ -593,7 +593,7 @@ def test_a_text_of_any_length_makes_no_large_page(samples: Shared, tmp_path: Pat
 def test_an_unexpected_error_is_a_page_that_names_the_request(
     samples: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.web.pages.render_template", lambda *_args, **_values: 1 / 0)
+    monkeypatch.setattr("kcard.hub.server.web.home.render_template", lambda *_args, **_values: 1 / 0)
     answered = samples.http().get("/feed.atom", headers=BROWSER)
     assert answered.status_code == 500
     assert f"log for request {answered.headers['x-request-id']}" in answered.text.replace("&#39;", "'")

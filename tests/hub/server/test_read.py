@@ -11,9 +11,7 @@ from huggingface_hub import RepoFile
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
-    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 
 from kcard.hub.db.models import Repository
@@ -88,36 +86,6 @@ def test_a_revision_is_described_as_it_shows_itself(shared: Shared) -> None:
     assert shared.api().model_info("bob/oncology", revision=before[:8]).sha == before
 
 
-@pytest.mark.parametrize("revision", ["nowhere", "refs/pr/1", "refs/convert/parquet", "0" * 40])
-def test_what_is_no_revision_is_not_there(shared: Shared, revision: str) -> None:
-    with pytest.raises(RevisionNotFoundError):
-        shared.api().model_info("bob/oncology", revision=revision)
-
-
-def test_lists_are_filtered_sorted_and_paged(shared: Shared) -> None:
-    for number in range(5):
-        shared.create(f"lab/listed-{number}")
-        readme = f"---\ntags: [listed, {'odd' if number % 2 else 'even'}]\npipeline_tag: fill-mask\n---\n"
-        shared.put(f"lab/listed-{number}", {"README.md": readme.encode()})
-    api = shared.api()
-    names = [f"lab/listed-{number}" for number in range(5)]
-    assert [each.id for each in api.list_models(author="lab", sort="last_modified")] == names[::-1]
-    assert {each.id for each in api.list_models(filter=["listed", "odd"])} == {names[1], names[3]}
-    assert {each.id for each in api.list_models(search="listed-3")} == {names[3]}
-    assert {each.id for each in api.list_models(pipeline_tag="fill-mask")} == set(names)
-    assert len(list(api.list_models(filter="listed", limit=2))) == 2
-    with shared.http() as http:
-        first = http.get("/api/models", params={"filter": "listed", "limit": 2})
-        assert [each["id"] for each in first.json()] == names[:2:-1]
-        following = first.links["next"]["url"]
-        assert following.startswith(shared.url)
-        rest = http.get(following)
-        assert [each["id"] for each in rest.json()] == names[2:0:-1]
-        last = http.get(rest.links["next"]["url"])
-        assert [each["id"] for each in last.json()] == names[:1]
-        assert "next" not in last.links
-
-
 def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) -> None:
     api = shared.api()
     plain = next(iter(api.list_models(search="oncology")))
@@ -188,13 +156,6 @@ def test_folders_have_the_ids_that_git_gives_them(shared: Shared) -> None:
         item for item in shared.api().list_repo_tree("bob/oncology", "onnx") if item.path == "onnx/deep"
     )
     assert getattr(deep, "tree_id", None) == "fb8696a07b95bb858244288072925b43876a5c50"
-
-
-@pytest.mark.parametrize("path", ["additional_chat_templates", "onnx/dee", "config.json", "../secret"])
-def test_what_is_no_folder_is_not_there_at_a_commit(shared: Shared, path: str) -> None:
-    with pytest.raises(RemoteEntryNotFoundError) as error:
-        list(shared.api().list_repo_tree("bob/oncology", path))
-    assert error.value.response.headers["x-repo-commit"] == repository(shared).head
 
 
 def test_expand_tells_which_commit_last_changed_a_file(shared: Shared) -> None:

@@ -15,7 +15,7 @@ from kcard.hub.db.models import LoggedEvent, Token, now
 from kcard.hub.errors import Invalid
 from kcard.hub.server import app as application
 from kcard.hub.server import responses
-from kcard.hub.server.run import JsonFormatter, TextFormatter
+from kcard.hub.server.logs import JsonFormatter, TextFormatter
 from kcard.hub.tokens import TokenStore
 from tests.hub.server.attacks import commit, deleted, inline, lines, raw
 from tests.hub.shared_hub import Shared, shared_hub

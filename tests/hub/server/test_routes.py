@@ -1,18 +1,12 @@
-"""Addresses: names that would make one mean two things, HEAD, NUL, and whatever fits the API's description."""
+"""Addresses: names that would make one mean two things, HEAD, NUL, and other odd characters."""
 
 import functools
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from schemathesis import Case, GenerationMode
-from schemathesis.core.result import Ok
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
@@ -188,8 +182,6 @@ def test_head_is_logged_as_head(shared: Shared, caplog: pytest.LogCaptureFixture
 # Characters that PostgreSQL or a database's text can't hold are refused, wherever a client sends them.
 
 
-QUERIES = ("search", "author", "filter", "sort", "cursor", "pipeline_tag", "expand", "limit", "full")
-PAGE_QUERIES = ("q", "author", "tag", "sort", "cursor")
 CARD_URL = "/api/models/bob/card"
 
 
@@ -209,32 +201,15 @@ def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     "path",
     [
-        *(f"/api/models?{name}=a%00b" for name in QUERIES),
-        *(f"/?{name}=a%00b" for name in PAGE_QUERIES),
-        "/datasets?q=%00",
-        "/?author=%00",
-        f"{CARD}?expand=%00",
-        f"{CARD}/commits/main?expand[]=%00",
-        f"{CARD}/tree/main?cursor=%00",
-        "/api/models/bob/ca%00rd",
-        "/api/models/b%00b/card",
-        "/api/mo%00dels/bob/card",
-        f"{CARD}/revision/ma%00in",
-        f"{CARD}/tree/main/a%00b",
-        f"{CARD}/tree/ma%00in",
-        f"{CARD}/commits/%00",
-        f"{CARD}/user-access-request/%00",
-        "/bob/card/resolve/main/a%00b",
-        "/bob/card/resolve/ma%00in/a",
-        "/bob/card/raw/main/%00",
-        "/bob/card/tree/%00",
-        "/bob/%00",
-        "/%00/card",
-        "/card/resolve/main/%00",
-        "/api/users/%00/overview",
-        "/api/organizations/%00/overview",
-        "/api/organizations/%00/members",
-        "/lfs/%00?ticket=x",
+        *("/api/models?search=a%00b", "/api/models?limit=%00", "/?q=a%00b", "/datasets?tag=%00"),
+        *(f"{CARD}?expand=%00", f"{CARD}/commits/main?expand[]=%00", "/lfs/%00?ticket=x"),
+        *(
+            "/api/mo%00dels/bob/card",
+            "/api/models/b%00b/card",
+            f"{CARD}/tree/ma%00in",
+            f"{CARD}/tree/main/a%00b",
+        ),
+        *("/bob/card/resolve/main/a%00b", "/bob/%00", "/card/resolve/main/%00", "/api/users/%00/overview"),
     ],
 )
 def test_a_nul_in_an_address_is_a_400(strict: Shared, path: str) -> None:
@@ -309,87 +284,3 @@ def test_such_a_character_in_a_commit_is_no_server_error(strict: Shared, field: 
     assert answer.status_code < 500, answer.text
     assert strict.http("bob").get(CARD_URL).status_code == 200
     assert strict.http().get("/").status_code == 200
-
-
-# Whatever fits the API's description, and much that does not, is answered without an error of the server's own.
-
-
-# Names that lead somewhere; without them nearly every request would end at "there is no repository".
-REAL = {
-    "types": ["models", "datasets"],
-    "namespace": ["bob", "lab"],
-    "name": ["card", "gated"],
-    "revision": ["main", "v1", "side"],
-    "path": ["config.json", "folder", "folder/a.txt", "model.safetensors"],
-    "branch": ["main", "side", "new"],
-    "tag": ["v1", "v2"],
-    "user": ["bob"],
-    "organisation": ["lab"],
-    "status": ["pending", "accepted"],
-}
-WHO = (None, "bob:read", "bob", "ada:admin")
-SERVER_ERRORS = range(500, 600)
-NOT_BUILT = 501
-
-
-@schemathesis.serializer("application/x-ndjson", "application/octet-stream")
-def lines(_context: schemathesis.SerializationContext, value: Any) -> bytes:
-    """Bytes as they are; else one line of JSON for each item."""
-    if isinstance(value, bytes | str):
-        return value.encode() if isinstance(value, str) else value
-    items = value if isinstance(value, list) else [value]
-    return "\n".join(json.dumps(item) for item in items).encode()
-
-
-@pytest.fixture(scope="module")
-def explored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as explored:
-        for name in ("bob/card", "bob/gated", "lab/card"):
-            explored.create(name, gated="manual" if "gated" in name else "no")
-            files = {
-                "config.json": b"{}",
-                "folder/a.txt": b"a",
-                "README.md": b"---\ntags: [a]\n---\n# A card\n",
-            }
-            commit = explored.put(name, files)
-            repository = explored.hub.repositories.get("model", name)
-            explored.hub.refs.create_branch(repository, "side", commit.sha)
-            explored.hub.refs.create_tag(repository, "v1", commit.sha)
-        yield explored
-
-
-def explore(explored: Shared, examples: int) -> list[str]:
-    """What went wrong: operation, status, and the request."""
-    schema = schemathesis.openapi.from_url(f"{explored.url}/openapi.json")
-    wrong: list[str] = []
-    for result in schema.get_all_operations():
-        assert isinstance(result, Ok)
-        operation = result.ok()
-        fitting, other = (operation.as_strategy(generation_mode=mode) for mode in GenerationMode)
-        with_case = given(case=fitting | other, data=st.data())
-        bounded = settings(
-            max_examples=examples,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        bounded(with_case(lambda case, data: _ask(explored, case, data, wrong)))()
-    return wrong
-
-
-def _ask(explored: Shared, case: Case[Any], data: st.DataObject, wrong: list[str]) -> None:
-    for name in list(case.path_parameters or {}):
-        if name in REAL and data.draw(st.integers(0, 4)):
-            case.path_parameters[name] = data.draw(st.sampled_from(REAL[name]))
-    who = data.draw(st.sampled_from(WHO))
-    headers: dict[str, Any] = {} if who is None else {"Authorization": f"Bearer {explored.tokens[who]}"}
-    answer = case.call(headers=headers)
-    if answer.status_code in SERVER_ERRORS and answer.status_code != NOT_BUILT:
-        wrong.append(f"{answer.status_code} {case.as_curl_command()} {answer.text[:200]}")
-
-
-@pytest.mark.slow
-def test_no_request_ends_in_an_error_of_the_server(explored: Shared) -> None:
-    assert explore(explored, examples=60) == []

@@ -16,7 +16,7 @@ from kcard.hub.errors import Forbidden
 from kcard.hub.server import limits
 from kcard.hub.server.app import PAGES
 from kcard.hub.server.dependencies import ServerOptions
-from kcard.hub.server.web.render import require_same_origin
+from kcard.hub.server.web.forms import require_same_origin
 from kcard.hub.tokens import IDLE, LONGEST_SESSION, Login
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running

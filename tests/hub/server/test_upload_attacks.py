@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from kcard.hub.checks.content import ContentCandidate, ContentVerdict
 from kcard.hub.db.models import Token, now
 from kcard.hub.server import upload_checks as checking
 from kcard.hub.server.dependencies import ServerOptions
-from tests.hub.server.attacks import commit, inline, large, lines
+from tests.hub.server.attacks import commit, connect, inline, large, lines, wait_for
 from tests.hub.shared_hub import Shared, shared_hub
 
 PART = 100_000
@@ -113,7 +112,7 @@ def test_a_verdict_holds_for_the_kind_of_file_that_was_checked(shared: Shared) -
 
 def test_a_check_that_takes_too_long_is_killed(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     sha256 = upload(shared, "bob", "bob/target", SLOW)
-    monkeypatch.setattr(checking, "SECONDS", 0.05)
+    monkeypatch.setattr(checking, "BASE_SECONDS", 0.05)
     monkeypatch.setattr(checking, "BYTES_PER_SECOND", 1 << 40)
     refused = commit(shared, "bob", "bob/target", large("slow.json", sha256))
     assert refused.status_code == 400
@@ -177,10 +176,9 @@ def test_a_check_ends_when_its_client_leaves(shared: Shared) -> None:
     content = SLOW + b" " * 9
     sha256 = upload(shared, "bob", "bob/target", content)
     body = lines(large("left.json", sha256))
-    address = urlsplit(shared.url)
     head = f"POST /api/models/bob/target/commit/main HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
     head += f"Authorization: Bearer {shared.tokens['bob']}\r\n\r\n"
-    with socket.create_connection((str(address.hostname), int(address.port or 0))) as line:
+    with connect(shared.url) as line:
         line.sendall(head.encode() + body)
         time.sleep(0.2)
     assert commit(shared, "bob", "bob/target", inline("next.txt", b"next")).status_code == 200
@@ -219,7 +217,7 @@ def test_uploads_that_stand_still_keep_what_they_reserved_and_give_it_back(
     to = urlsplit(action(shared, shared.tokens[limited], "cleo/own", content)["href"])
     request = f"PUT {to.path}?{to.query} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
     before = charged(shared, limited)
-    with socket.create_connection((str(to.hostname), int(to.port or 0))) as line:
+    with connect(to.geturl()) as line:
         line.sendall(request.encode() + content[:1000])
         wait_for(lambda: charged(shared, limited) == before + len(content))
         assert httpx.put(to.geturl(), content=content).status_code == 413, "the same file, at the same time"
@@ -272,13 +270,6 @@ def test_deleted_repositories_leave_nothing_on_the_disk(shared: Shared, limited:
         shared.api(limited).delete_repo(f"cleo/{turn}")
     assert on_disk(shared) == before
     assert shared.http().get("/cleo/kept/resolve/main/kept.txt").content == first
-
-
-def wait_for(what: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # --- possession and tickets -----------------------------------------------------------------------------------------

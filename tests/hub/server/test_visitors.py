@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -18,14 +16,14 @@ from huggingface_hub.errors import HfHubHTTPError
 from sqlalchemy import update
 from starlette.types import Message
 
-from kcard.hub.card_metadata import CardMetadata
 from kcard.hub.checks.metadata import LONGEST_DESCRIPTION, MOST_NODES
 from kcard.hub.db.models import Repository, Version
 from kcard.hub.server.app import create_app
-from kcard.hub.server.caches import SizedCache
-from kcard.hub.server.limits import READS
-from kcard.hub.server.routes.models import LARGEST_PAGE
+from kcard.hub.server.caches import OVERHEAD, SizedCache
+from kcard.hub.server.concurrency import MAX_READS
+from kcard.hub.server.routes.models import MAX_PAGE_BYTES
 from kcard.manifest import Manifest, seal
+from tests.hub.server.attacks import connect
 from tests.hub.shared_hub import Shared, shared_hub
 
 BROWSER = {"Accept": "text/html"}
@@ -114,7 +112,7 @@ def test_pages_with_files_end_at_a_size_and_nothing_is_left_out(
     shared: Shared, wide: list[str], query: str
 ) -> None:
     listing = pages(shared, f"/api/models?author=lab&search=wide&{query}")
-    assert all(len(page.content) <= LARGEST_PAGE for page in listing)
+    assert all(len(page.content) <= MAX_PAGE_BYTES for page in listing)
     assert [item["id"] for page in listing for item in page.json()] == wide[::-1]
     assert len(listing) == 3
 
@@ -122,7 +120,7 @@ def test_pages_with_files_end_at_a_size_and_nothing_is_left_out(
 def test_a_repository_that_is_larger_than_a_page_has_a_page_of_its_own(
     shared: Shared, wide: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.routes.models.LARGEST_PAGE", 1000)
+    monkeypatch.setattr("kcard.hub.server.routes.models.MAX_PAGE_BYTES", 1000)
     listing = pages(shared, "/api/models?author=lab&search=wide&full=1")
     assert [[item["id"] for item in page.json()] for page in listing] == [[name] for name in wide[::-1]]
 
@@ -136,10 +134,10 @@ def test_a_description_of_many_long_paths_ends_at_a_size_and_clients_get_the_fil
     shared.put(name, files)
     for query in ("", "?blobs=True"):
         info = shared.http().get(f"/api/models/{name}{query}")
-        assert len(info.content) <= LARGEST_PAGE
+        assert len(info.content) <= MAX_PAGE_BYTES
         assert info.json()["siblings"] is None
     listing = pages(shared, f"/api/models/{name}/tree/main?recursive=1")
-    assert all(len(page.content) <= LARGEST_PAGE for page in listing)
+    assert all(len(page.content) <= MAX_PAGE_BYTES for page in listing)
     paths = [item["path"] for page in listing for item in page.json() if item["type"] == "file"]
     assert sorted(paths) == sorted([*files, ".gitattributes"])
     assert shared.api().model_info(name, files_metadata=True).siblings is None
@@ -158,7 +156,7 @@ def test_pages_with_long_metadata_end_at_a_size(shared: Shared, column: str, que
         connection.execute(update(Repository).where(here).values({column: long}))
     listing = pages(shared, f"/api/models?search={column}&author=bob&{query}")
     assert [item["id"] for page in listing for item in page.json()] == names[::-1]
-    assert max(len(page.content) for page in listing) < 1.2 * LARGEST_PAGE
+    assert max(len(page.content) for page in listing) < 1.2 * MAX_PAGE_BYTES
     assert len(listing) == 3
 
 
@@ -264,7 +262,7 @@ def test_a_history_is_read_by_following_links_and_not_from_far_away(shared: Shar
 def test_pages_of_a_history_with_long_messages_end_at_a_size(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.hub.server.routes.tree.REFS_LARGEST_PAGE", 1000)
+    monkeypatch.setattr("kcard.hub.server.routes.refs.MAX_PAGE_CHARACTERS", 1000)
     shared.create("bob/messages")
     shas = [shared.put("bob/messages", {"a.txt": b"%d" % number}, title="t" * 400).sha for number in range(5)]
     listing = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
@@ -299,11 +297,10 @@ def test_a_list_shows_the_first_of_many_base_models(shared: Shared) -> None:
     ["/api/validate-yaml", "/api/models/lab/slow/paths-info/main", "/lab/slow.git/info/lfs/objects/batch"],
 )
 def test_bodies_that_arrive_slowly_hold_up_nobody(shared: Shared, path: str) -> None:
-    host = urlsplit(shared.url)
     head = f"POST {path} HTTP/1.1\r\nHost: hub\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     with ExitStack() as stack:
-        for _ in range(3 * READS):
-            slow = stack.enter_context(socket.create_connection((host.hostname, host.port)))
+        for _ in range(3 * MAX_READS):
+            slow = stack.enter_context(connect(shared.url))
             slow.sendall(head.encode())
         time.sleep(0.2)
         assert shared.http().get("/api/models?limit=1", timeout=5).status_code == 200
@@ -333,7 +330,7 @@ def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared)
                 scope | {"client": ("127.0.0.1", 1), "server": ("hub", 80), "scheme": "http"}, receive, send
             )
 
-        tasks = [asyncio.create_task(ask()) for _ in range(3 * READS)]
+        tasks = [asyncio.create_task(ask()) for _ in range(3 * MAX_READS)]
         deadline = time.monotonic() + 20
         while len(started) < len(tasks) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
@@ -342,7 +339,7 @@ def test_clients_that_do_not_take_their_responses_hold_up_nobody(shared: Shared)
         await asyncio.gather(*tasks)
         return count
 
-    assert asyncio.run(run()) == 3 * READS
+    assert asyncio.run(run()) == 3 * MAX_READS
 
 
 def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wide: list[str]) -> None:
@@ -351,12 +348,12 @@ def test_many_requests_at_once_are_all_answered_in_their_turn(shared: Shared, wi
     def ask() -> None:
         answers.append(shared.http().get(f"/api/models/{wide[0]}?blobs=1").status_code)
 
-    threads = [threading.Thread(target=ask) for _ in range(5 * READS)]
+    threads = [threading.Thread(target=ask) for _ in range(5 * MAX_READS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert answers == [200] * 5 * READS
+    assert answers == [200] * 5 * MAX_READS
 
 
 def test_a_body_of_many_lists_is_refused_unparsed(shared: Shared) -> None:
@@ -379,17 +376,18 @@ def test_what_is_no_readme_is_no_server_error(shared: Shared, body: bytes) -> No
 
 
 def test_a_cache_keeps_what_was_used_last_up_to_its_size() -> None:
-    cache = SizedCache(10)
-    first, other = CardMetadata(), CardMetadata()
-    cache.put("a", first, 4)
-    cache.put("b", other, 4)
-    assert cache.get("a") is first
-    cache.put("c", other, 4)
-    assert cache.get("b") is None
-    assert cache.get("a") is first
-    cache.put("large", other, 11)
-    assert cache.get("large") is None
-    assert cache.get("a") is first
-    cache.put("a", other, 9)  # another value of the same key does not count twice
-    assert cache.get("a") is other
-    assert cache.get("c") is None
+    cache, made = SizedCache(3 * OVERHEAD), []
+
+    def fetch(key: str, size: int = OVERHEAD // 2) -> str:
+        def make() -> str:
+            made.append(key)
+            return key
+
+        return cache.fetch(key, make, lambda _: size)
+
+    for key in ("a", "b", "a", "c", "a", "b"):  # two fit
+        assert fetch(key) == key
+    fetch("large", 4 * OVERHEAD)
+    fetch("large", 4 * OVERHEAD)
+    fetch("a")
+    assert made == ["a", "b", "c", "b", "large", "large"]

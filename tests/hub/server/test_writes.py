@@ -15,15 +15,33 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from kcard.hub.errors import Invalid, Refused, TooLarge
-from kcard.hub.server.routes import commit
-from kcard.hub.server.routes.commit import Header, Inline, Large, Line, read_lines
+from kcard.hub.server.routes import commit_lines
+from kcard.hub.server.routes.commit_lines import Header, Inline, Large, Line, read_lines
 from kcard.hub.values import Delete, DeleteFolder
 from kcard.manifest import Manifest, seal
 from tests.hub.shared_hub import Shared, status
 
 
-def test_without_a_namespace_a_repository_is_the_askers_own(shared: Shared) -> None:
-    assert shared.api("dan").create_repo("mine").repo_id == "dan/mine"
+@pytest.mark.parametrize(
+    ("who", "name", "more", "status"),
+    [
+        ("dan", "mine", {}, 200),
+        ("cleo", "by-cleo", {"organization": "LAB"}, 200),
+        ("dan", "x", {"organization": "lab"}, 403),
+        ("bob:read", "x", {"organization": "lab"}, 403),
+        ("dan", "x", {"organization": "bob"}, 403),
+        ("dan", "x", {"organization": "nobody-of-that-name"}, 403),
+        (None, "x", {}, 401),
+        ("bob", "x", {"type": "space", "sdk": "gradio"}, 501),
+    ],
+)
+def test_repositories_are_made_in_namespaces_where_one_may_write(
+    shared: Shared, who: str | None, name: str, more: dict[str, str], status: int
+) -> None:
+    answer = shared.http(who).post("/api/repos/create", json={"name": name, **more})
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.json()["name"] == f"{more.get('organization', str(who)).lower()}/{name}"
 
 
 @pytest.mark.parametrize("wish", [{"visibility": "private"}, {"private": True}])
@@ -34,34 +52,6 @@ def test_a_private_repository_is_seen_by_its_owner_only(shared: Shared, wish: di
     assert shared.api("bob").model_info(f"bob/{name}").private
     with pytest.raises(RepositoryNotFoundError):
         shared.api("dan").model_info(f"bob/{name}")
-
-
-def test_members_who_may_write_make_repositories_of_their_organisation(shared: Shared) -> None:
-    assert shared.api("cleo").create_repo("LAB/by-cleo").repo_id == "lab/by-cleo"
-    for who in ("dan", "bob:read"):
-        with pytest.raises(HfHubHTTPError) as error:
-            shared.api(who).create_repo("lab/by-others")
-        assert status(error) == 403
-
-
-@pytest.mark.parametrize("namespace", ["bob", "nobody-of-that-name"])
-def test_a_foreign_namespace_and_one_that_is_not_there_are_refused_alike(
-    shared: Shared, namespace: str
-) -> None:
-    with pytest.raises(HfHubHTTPError) as error:
-        shared.api("dan").create_repo(f"{namespace}/x")
-    assert status(error) == 403
-
-
-def test_nobody_makes_nothing(shared: Shared) -> None:
-    assert shared.http().post("/api/repos/create", json={"name": "x"}).status_code == 401
-
-
-def test_spaces_are_not_offered(shared: Shared) -> None:
-    answer = shared.http("bob").post(
-        "/api/repos/create", json={"name": "s", "type": "space", "sdk": "gradio"}
-    )
-    assert answer.status_code == 501
 
 
 def test_only_who_administers_a_repository_deletes_it(shared: Shared) -> None:
@@ -99,20 +89,9 @@ def test_settings_that_are_not_named_stay(shared: Shared) -> None:
     assert info.gated == "manual"
     api.update_repo_settings("bob/set", gated=False)
     assert api.model_info("bob/set").gated is False
-
-
-def test_older_clients_set_private(shared: Shared) -> None:
-    shared.create("bob/older")
-    answer = shared.http("bob").put("/api/models/bob/older/settings", json={"private": True})
-    assert answer.json()["private"] is True
-    assert shared.api("bob").model_info("bob/older").private
-
-
-def test_settings_are_for_who_administers(shared: Shared) -> None:
-    shared.create("lab/settled")
-    with pytest.raises(HfHubHTTPError) as error:
-        shared.api("cleo").update_repo_settings("lab/settled", visibility="private")
-    assert status(error) == 403
+    older = shared.http("bob").put("/api/models/bob/set/settings", json={"private": True})
+    assert older.json()["private"] is True
+    assert shared.http("cleo").put("/api/models/bob/set/settings", json={"private": False}).status_code == 404
 
 
 def test_the_metadata_of_a_readme_is_checked_before_it_is_uploaded(shared: Shared) -> None:
@@ -136,9 +115,13 @@ HEADER = {"key": "header", "value": {"summary": "Title", "description": "More", 
 FILE = {"key": "file", "value": {"path": "a", "content": "AQI=", "encoding": "base64"}}
 
 
-def parsed(*values: object, largest: int = 1_000) -> list[Line]:
-    text = b"".join(json.dumps(value).encode() + b"\n" for value in values)
-    return list(read_lines(io.BytesIO(text), largest))
+def read(text: bytes, max_bytes: int = 1_000) -> list[Header | Line]:
+    header, lines = read_lines(io.BytesIO(text), max_bytes)
+    return [header, *lines]
+
+
+def parsed(*values: object) -> list[Header | Line]:
+    return read(b"\n".join(json.dumps(value).encode() for value in values))
 
 
 def test_every_kind_of_line_becomes_a_value() -> None:
@@ -153,18 +136,14 @@ def test_every_kind_of_line_becomes_a_value() -> None:
         {"key": "deletedFolder", "value": {"path": "f/"}},
     )
     assert values == [
-        Header("Title", "More", "a" * 40),
+        Header(summary="Title", description="More", parentCommit="a" * 40),
         Inline("a", b"\1\2"),
         Inline("b", "ä".encode()),
-        Large("c", sha256, 5),
-        Large("d", sha256, None),
+        Large(path="c", oid=sha256, size=5),
+        Large(path="d", oid=sha256),
         Delete("e"),
         DeleteFolder("f"),
     ]
-
-
-def test_the_last_line_needs_no_end() -> None:
-    assert len(list(read_lines(io.BytesIO(json.dumps(HEADER).encode()), 10))) == 1
 
 
 def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
@@ -179,7 +158,7 @@ def test_lines_are_read_one_at_a_time_and_no_longer_than_allowed() -> None:
 
     stream = Endless()
     with pytest.raises(TooLarge):
-        list(read_lines(stream, 1_000))
+        read_lines(stream, 1_000)
     assert stream.taken < 20_000
 
 
@@ -193,22 +172,24 @@ def test_a_file_of_the_largest_size_passes_and_one_byte_more_does_not() -> None:
 
 
 def test_there_are_not_too_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "MOST_LINES", 3)
+    monkeypatch.setattr(commit_lines, "MAX_OPERATIONS", 3)
     assert len(parsed(HEADER, FILE, FILE, FILE)) == 4
     with pytest.raises(TooLarge):
         parsed(HEADER, FILE, FILE, FILE, FILE)
 
 
-@pytest.mark.parametrize("size", [-1, 1.5, "5", True, [], {}])
-def test_a_size_is_a_number_of_bytes(size: object) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        *[{"size": -1}, {"size": 1.5}, {"size": "5"}, {"size": True}, {"size": []}, {"size": {}}],
+        *[{"oid": ""}, {"oid": "0" * 63}, {"oid": "0" * 65}, {"oid": "G" * 64}, {"oid": "A" * 64}],
+        *[{"oid": "0" * 64 + "\n"}, {"oid": 7}, {"oid": None}, {"path": None}, {"path": 1}, {"path": []}],
+        {"algo": "md5"},
+    ],
+)
+def test_a_large_file_has_a_path_a_sha256_and_a_number_of_bytes(value: dict[str, object]) -> None:
     with pytest.raises(Invalid):
-        parsed(HEADER, {"key": "lfsFile", "value": {"path": "c", "oid": "0" * 64, "size": size}})
-
-
-@pytest.mark.parametrize("oid", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64, "0" * 64 + "\n", 7, None])
-def test_an_oid_is_a_sha256(oid: object) -> None:
-    with pytest.raises(Invalid):
-        parsed(HEADER, {"key": "lfsFile", "value": {"path": "c", "oid": oid, "size": 1}})
+        parsed(HEADER, {"key": "lfsFile", "value": {"path": "c", "oid": "0" * 64, "size": 1, **value}})
 
 
 JSON = st.recursive(
@@ -233,7 +214,7 @@ def test_odd_lines_are_refused_and_break_nothing(lines: list[object]) -> None:
 @given(st.binary(max_size=300))
 def test_noise_is_refused_and_breaks_nothing(noise: bytes) -> None:
     with pytest.raises(Refused):
-        list(read_lines(io.BytesIO(noise), 100))
+        read(noise)
 
 
 # Files added, copied and deleted by the real client, and what a commit promises.
@@ -253,25 +234,6 @@ def tensors(value: float = 1.0) -> bytes:
 
 def files(shared: Shared, name: str) -> set[str]:
     return set(shared.api("bob").list_repo_files(name)) - {".gitattributes"}
-
-
-def test_a_folder_is_uploaded_in_one_commit(shared: Shared, name: str, tmp_path: Path) -> None:
-    for path, content in {
-        "README.md": b"---\nlicense: mit\n---\n",
-        "config.json": b"{}",
-        "model.safetensors": tensors(),
-        "logs/run.txt": b"noise",
-        ".gitignore": b"logs/*\n",
-        "empty.txt": b"",
-    }.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_bytes(content)
-    before = len(shared.api().list_repo_commits(name))
-    shared.api("bob").upload_folder(repo_id=name, folder_path=tmp_path)
-    expected = {"README.md", "config.json", "model.safetensors", "logs/run.txt", ".gitignore", "empty.txt"}
-    assert files(shared, name) == expected
-    assert len(shared.api().list_repo_commits(name)) == before + 1
-    assert "license:mit" in (shared.api().model_info(name).tags or [])
 
 
 def test_a_commit_with_one_bad_line_does_nothing(shared: Shared, name: str) -> None:
@@ -297,30 +259,21 @@ def test_the_commits_author_is_who_asked(shared: Shared) -> None:
     assert shared.api().list_repo_commits("lab/authored")[0].authors == ["cleo"]
 
 
-def test_large_texts_are_asked_for_as_large_files(shared: Shared, name: str) -> None:
-    sizes = {"small.json": 1_000, "large.json": 5_000_000, "model.safetensors": 100, "none.txt": 0}
+def preupload(shared: Shared, name: str, sizes: Mapping[str, int]) -> httpx.Response:
     coming = [{"path": path, "size": size, "sample": ""} for path, size in sizes.items()]
-    answer = shared.http("bob").post(f"/api/models/{name}/preupload/main", json={"files": coming})
-    modes = {item["path"]: item["uploadMode"] for item in answer.json()["files"]}
-    assert modes == {
-        "small.json": "regular",
-        "large.json": "lfs",
-        "model.safetensors": "lfs",
-        "none.txt": "regular",
-    }
+    return shared.http("bob").post(f"/api/models/{name}/preupload/main", json={"files": coming})
 
 
-def test_many_small_texts_are_never_more_than_a_commit_may_be(shared: Shared, name: str) -> None:
-    coming = [{"path": f"{number}.txt", "size": 3_000_000 + number} for number in range(100)]
-    answer = shared.http("bob").post(f"/api/models/{name}/preupload/main", json={"files": coming})
-    regular = [item for item in answer.json()["files"] if item["uploadMode"] == "regular"]
-    assert 1 <= len(regular) <= 5
+def test_small_texts_are_sent_in_the_commit_as_far_as_there_is_room(shared: Shared, name: str) -> None:
+    def regular(sizes: Mapping[str, int]) -> list[str]:
+        files = preupload(shared, name, sizes).json()["files"]
+        return [item["path"] for item in files if item["uploadMode"] == "regular"]
 
-
-def test_257_files_are_too_many_for_one_preupload(shared: Shared, name: str) -> None:
-    coming = [{"path": f"{number}.txt", "size": 1} for number in range(257)]
-    answer = shared.http("bob").post(f"/api/models/{name}/preupload/main", json={"files": coming})
-    assert answer.status_code == 400
+    sizes = {"small.json": 1_000, "large.json": 5_000_000, "model.safetensors": 100, "none.txt": 0}
+    assert regular(sizes) == ["small.json", "none.txt"]
+    assert 1 <= len(regular({f"{number}.txt": 3_000_000 + number for number in range(100)})) <= 5
+    too_many = preupload(shared, name, {f"{number}.txt": 1 for number in range(257)})
+    assert too_many.status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,88 @@ def test_a_verdict_has_no_marks_of_bold_text_and_no_box_of_a_task() -> None:
         "Is the depot closed on Sunday?", "Tarn", "The depot is **not** closed on Sunday."
     ).startswith("No: The depot is not closed")
     assert headed("Has the depot been painted?", "Tarn", "- [ ] Paint the depot") == "No: Paint the depot"
+
+
+# Steps, labels, and the verb that is asked for.
+
+ALARM = ("Alarm", "When the bell rings:\n1. Leave the hall by the east door.\n2. Count the guests.")
+LOST_KEYS = ("Lost keys", "1. Write the number of the room down.\n2. Ask the porter for a spare.")
+PAY = ("Pay", "A night at the bell pays 30 coins.")
+
+
+@pytest.mark.parametrize(
+    ("question", "steps"),
+    [
+        ("What are the steps when I hear the bell?", ""),
+        ("What are the steps when the bell rings?", ALARM[1]),
+        ("What is the procedure for lost keys?", LOST_KEYS[1]),
+        ("What are the steps to bake bread?", ""),
+    ],
+)
+def test_numbered_items_that_have_the_words_of_a_question_for_steps_answer_it(
+    question: str, steps: str
+) -> None:
+    passages = [ALARM, LOST_KEYS, PAY]
+    [found] = extract_all(
+        [(question, [f"{heading}: {text}" for heading, text in passages])],
+        [[heading for heading, _ in passages]],
+    )
+    assert found is not None
+    assert found.is_sure == bool(steps)
+    if steps:
+        assert found.text == steps
+
+
+GROUPS = (
+    "adm: Group adm is for watching. Members of this group can read the logs.\n"
+    "wheel: Members of this group may run any command with wheel. This needs no password.\n"
+    "tape -- Members of this group may use the tape drive.\n"
+    "guest: Members of this group may not print."
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "label"),
+    [
+        ("Which group may use wheel?", "wheel"),
+        ("Which group can read the logs?", "adm"),
+        ("What group may use the tape drive?", "tape"),
+        ("Which group may not print?", "guest"),
+        ("Which group may print?", ""),
+        ("Which group may paint the door?", ""),
+    ],
+)
+def test_the_label_of_the_line_that_says_so_answers(question: str, label: str) -> None:
+    found = extract(question, [GROUPS])
+    assert found is not None
+    if label:
+        assert found.text == label
+        assert found.quote.startswith(label)
+    else:
+        assert found.text not in ("adm", "wheel", "tape", "guest")
+
+
+def test_the_label_may_be_the_heading() -> None:
+    question, heading = "Which group may use the drive?", "Groups > tape"
+    passage = f"{heading}: Members of this group may use the drive."
+    [found] = extract_all([(question, [passage])], [[heading]])
+    assert found is not None
+    assert (found.text, found.quote) == ("tape", "Members of this group may use the drive.")
+
+
+def test_what_another_verb_says_does_not_answer() -> None:
+    found = extract(
+        "What does open_stream return?",
+        [
+            "open_stream makes a stream. The argument handle receives the number of the device. It gives back the "
+            "address of the buffer."
+        ],
+    )
+    assert found is not None
+    assert not found.words
+    assert "gives back the address of the buffer" in found.text
+    gate = extract(
+        "What does open_gate return?", ["open_gate returns a ticket, and stores the hour in the log."]
+    )
+    assert gate is not None
+    assert gate.text == "a ticket"

@@ -117,6 +117,48 @@ def verdict(question: str, passage: str, heading: str = "") -> str:
             ["Has the axle been greased?"],
             [],
         ),
+        (
+            "A boat may carry only one net at a time. Guests may bring at most two dogs.",
+            ["May a boat carry one net?", "May guests bring two dogs?"],
+            ["May a boat carry several nets at once?", "May guests bring three dogs?"],
+            ["May a boat carry two anchors?", "May a clerk bring three dogs?"],
+        ),
+        (
+            "Only one guide may lead a tour. The hut is red.",
+            [],
+            ["May more than one guide lead a tour of the hut?"],
+            ["May two guests join a tour?", "May three guides paint the hut?"],
+        ),
+        (
+            "Korp 2.0 was never published: a shop, by mistake, sold an early draft of Korp and called it 2.0.",
+            [],
+            ["Was Korp 2.0 ever published?"],
+            [],
+        ),
+        (
+            "It is perfectly fine to store seeds in jars. It is dangerous to store lye beside acid.",
+            ["Is it ok to keep seeds in jars?", "Is it safe to keep seeds in jars?"],
+            ["Is it safe to keep lye next to acid?"],
+            ["Is it ok to keep lye in jars?", "Is it ok to keep seeds next to acid?"],
+        ),
+        (
+            "You can safely try the loom as any weaver other than the owner, without damaging it in any way.",
+            ["If I am not the owner, can I play around with the loom without any risk of breaking it?"],
+            [],
+            [],
+        ),
+        (
+            "Swans are old. Whistling in the mill is common. Letters go from Bern to Thun.",
+            ["Do letters go from Bern to Thun?"],
+            [],
+            ["Are swans allowed?", "Is whistling allowed in the mill?", "Do letters go from Thun to Bern?"],
+        ),
+        (
+            "The heater is disabled at night. The manual brake is worn. It is fine to wash felt in cold water.",
+            ["Is it ok to wash felt in cold water?"],
+            ["Is the heater enabled at night?"],
+            ["Is the brake automatic?", "Is it ok to wash felt in hot water?"],
+        ),
     ],
 )
 def test_the_clause_that_speaks_of_what_is_asked_decides(
@@ -140,3 +182,4 @@ def test_an_answer_that_begins_with_yes_or_no_is_the_verdict_of_its_question() -
 
 def test_a_word_of_the_question_may_stand_in_the_heading() -> None:
     assert verdict("Are geese allowed in the park?", "Geese are allowed.", "Rules of the park") == "yes"
+    assert verdict("Is park 7 open?", "Park 7 is open.", "Rules of the park") == "yes"

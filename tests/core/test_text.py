@@ -18,6 +18,7 @@ from kcard.text import (
     language_name,
     language_of_question,
     ordinals_as_in,
+    pieces,
     sentence_spans,
     small_words,
     split_sentences,
@@ -203,6 +204,13 @@ def test_a_long_text_is_split_quickly_and_whole(text: str) -> None:
 def test_small_words_are_those_of_the_language(language: str, word: str | None) -> None:
     assert word is None or word in small_words(language)
     assert "lighthouse" not in small_words(language)
+
+
+def test_pieces_end_where_sentences_do() -> None:
+    text = "Ron Wyden won the 2022 U.S. Senate race in Oregon, defeating Jo Rae Perkins. " * 40
+    parts = pieces(f"{text}\nAnother line")
+    assert parts[-1] == "Another line"
+    assert all(piece.strip().endswith("Perkins.") and len(piece) <= 1000 for piece in parts[:-1])
 
 
 # Where the sentences of a text stand in it.
